@@ -172,7 +172,7 @@ class TestCheckpoint:
         expected = {
             ("missing", True): "index-missing",
             ("missing", False): "shard-missing",
-            ("not-plain", True): "index",
+            ("not-plain", True): "index-missing",
             ("not-plain", False): "shard-not-plain",
         }.get((kind, file == "index"), kind)
         assert (found.severity, found.kind) == ("error", expected)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bundle_writing import array, write
-from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
+from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog import derived
 from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
+from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -141,6 +148,54 @@ def test_a_start_resumes_from_what_training_saved(run):
     add_derived_checkpoint(run, record("average-3", 3, 3), one)
     assert resume_point(run).checkpoint == "ckpt-5"
     assert names(run) == ["ckpt-5", "zzz", "ckpt-3", "average-3"]
+
+
+def test_in_a_directory_without_records_and_list_it_is_beside_its_source_and_not_the_newest(run):
+    for step in (3, 5, 7):
+        write(run.root / f"model-{step}", {"a": array([1.0])})
+    made = record("average-5", sequence=0)
+    sources = [SourceFacts(name=f"model-{step}", step=step) for step in (3, 5)]
+    made = replace(made, derived=Derivation(operation="average", sources=sources))
+    add_derived_checkpoint(run, made, one)
+    found = Catalog(run).scan(2e9)
+    assert [c.name for c in found] == ["model-7", "model-5", "average-5", "model-3"]
+    assert [c.name for c in found if c.is_head] == ["model-7"]
+    assert resume_point(run) is None
+    for name in ("model-7", "model-5"):
+        (run.root / f"{name}.data-00000-of-00001").unlink()
+    found = Catalog(run).scan(2e9)
+    assert [c.name for c in found if c.is_head] == ["model-3"]
+    assert protections(found)["model-3"] == "training continues from it"
+    assert "average-5" not in protections(found)
+
+
+def test_rules_neither_count_nor_delete_it(run):
+    run.create()
+    for step in (3, 5, 7):
+        write(run.root / f"ckpt-{step}", {"a": array([1.0])})
+        store(run.record(f"ckpt-{step}"), record(f"ckpt-{step}", step, step, made=False))
+    add_derived_checkpoint(run, record("average-7", 7, 7), one)
+    add_derived_checkpoint(run, record("average-3", 3, 3), one)
+    found = Catalog(run).scan(2e9)
+    decided = {d.checkpoint.name: d for d in plan(found, Policy(keep_last=2)).decisions}
+    assert [name for name, d in decided.items() if not d.keep] == ["ckpt-3"]
+    assert decided["average-3"].reason == "made by `average`: delete it by name"
+    by_name = plan_of_names(found, ["average-7"])
+    assert [c.name for c in by_name.deleted] == ["average-7"]
+
+
+def test_after_a_prune_the_state_file_names_one_that_training_saved(run):
+    run.create()
+    for step in (3, 5):
+        write(run.root / f"ckpt-{step}", {"a": array([1.0])})
+        store(run.record(f"ckpt-{step}"), record(f"ckpt-{step}", step, step, made=False))
+    write_state_file(run.state_file, StateFile("ckpt-5", ("ckpt-3", "ckpt-5"), (1.0, 2.0), None))
+    add_derived_checkpoint(run, record("average-5"), one)
+    (run.root / "ckpt-5.index").unlink()
+    remaining = [c for c in Catalog(run).scan(2e9) if c.name != "ckpt-5"]
+    without_head = [dataclasses.replace(c, is_head=False) for c in remaining]
+    remove_from_state_file(run, frozenset({"ckpt-5"}), without_head)
+    assert read_state_file(run.state_file).latest == "ckpt-3"
 
 
 def test_a_start_in_a_directory_of_another_program_resumes_from_its_state_file(run):

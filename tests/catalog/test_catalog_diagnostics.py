@@ -50,6 +50,25 @@ def test_nothing_is_odd_in_a_plain_directory(made):
     assert diagnostics(made) == {}
 
 
+def test_steps_and_times_disagree(made):
+    for name, age in [("ckpt-100", 4000), ("ckpt-75", 3700), ("ckpt-25", 3900), ("ckpt-500", 3800)]:
+        made.tensorflow(name, age=age, listed=False)
+    found = diagnostics(made)
+    order = found["order-by-step"]
+    assert order.severity == "warning"
+    assert "ckpt-75 was written after ckpt-500 and has a smaller step" in order.message
+    assert f"`tfckpt-tui pin {made.root} ckpt-75`" in order.message
+    missing = found["state-file-missing"].message
+    assert 'model_checkpoint_path: "ckpt-500"' in missing
+    assert "ckpt-75 was written later" in missing
+
+
+def test_steps_and_times_agree_or_tie(made):
+    for step in (1, 2, 10):
+        made.tensorflow(f"ckpt-{step}", age=LONG_AGO, listed=False)
+    assert diagnostics(made).keys() == {"state-file-missing"}
+
+
 def test_nothing_is_odd_in_ours_with_branches(made):
     made.ours(100)
     made.ours(200)

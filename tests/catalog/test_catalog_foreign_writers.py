@@ -9,15 +9,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.rundir import filesystems
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.filesystems import file_system_type, is_network_file_system
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    Derivation,
+    SourceFacts,
+)
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 SCRIPT = Path(__file__).parent / "scripts" / "holder.py"
@@ -56,6 +63,28 @@ def test_nobody(made):
     found = evidence(made)
     assert (found.processes, found.fresh_seconds, found.open_checkpoints) == ((), None, frozenset())
     assert not found.is_likely
+
+
+def test_a_checkpoint_that_a_command_made_is_no_sign_of_a_trainer(made):
+    made.tensorflow("ckpt-1")
+    record = CheckpointRecord(
+        name="average-1",
+        step=1,
+        branch=0,
+        sequence=0,
+        saved_at=0.0,
+        trigger="average",
+        derived=Derivation(operation="average", sources=[SourceFacts(name="ckpt-1")]),
+    )
+    values = np.ones(3, np.float32)
+    add_derived_checkpoint(
+        made.run, record, lambda writer, touch: writer.add("w", "float32", (3,), [values])
+    )
+    now = time.time()
+    assert not foreign_writers(made.run, now).is_likely
+    assert foreign_writers(made.run, now).in_use == frozenset()
+    os.utime(made.root / "average-1.index", (now + 10, now + 10))
+    assert foreign_writers(made.run, now + 11).fresh_checkpoints == {"average-1"}
 
 
 def test_a_save_under_way(made, hold):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 
-from checkpoint_directory import NOW, CheckpointDirectory
+from checkpoint_directory import NOW, CheckpointDirectory, latest_name, listed_stamps
 
+from tfckpt_trainer.catalog.commit import point_state_file_at
+from tfckpt_trainer.catalog.lineage import lineage_at
 from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, unpin
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -30,10 +32,40 @@ class TestOrder:
             made.tensorflow(name, age=age)
         assert list(made.scan()) == ["ckpt-1", "ckpt-6", "ckpt-5"]
 
-    def test_by_time_where_nothing_lists_them(self, made):
-        for name, age in [("ckpt-5", 300), ("ckpt-6", 100), ("ckpt-1", 200)]:
+    def test_by_step_where_nothing_lists_them(self, made):
+        """A plain `cp` scrambles times, and an archive rounds them."""
+        for name, age in [("ckpt-100", 300), ("ckpt-75", 100), ("ckpt-25", 200), ("ckpt-500", 300)]:
             made.tensorflow(name, age=age, listed=False)
-        assert list(made.scan()) == ["ckpt-6", "ckpt-1", "ckpt-5"]
+        assert list(made.scan()) == ["ckpt-500", "ckpt-100", "ckpt-75", "ckpt-25"]
+        assert heads(made) == ["ckpt-500"]
+
+    def test_by_time_where_the_state_file_contradicts_the_steps(self, made):
+        """Training began anew, and `tf.train.Checkpoint.save` lists the newest one only."""
+        for name, age in [("ckpt-4", 300), ("ckpt-5", 250)]:
+            made.tensorflow(name, age=age, listed=False)
+        made.tensorflow("ckpt-1", age=200)
+        assert list(made.scan()) == ["ckpt-1", "ckpt-5", "ckpt-4"]
+
+    def test_by_step_where_a_restore_chose_an_earlier_one(self, made):
+        for name, age in [("ckpt-1", 300), ("ckpt-2", 100), ("ckpt-5", 200)]:
+            made.tensorflow(name, age=age, listed=False)
+        made.run.state_file.write_text('model_checkpoint_path: "ckpt-1"\n')
+        made.restored("ckpt-1", 1, 1)
+        assert list(made.scan()) == ["ckpt-5", "ckpt-2", "ckpt-1"]
+        assert heads(made) == ["ckpt-1"]
+
+    def test_unlisted_ones_stand_between_listed_ones_by_step(self, made):
+        made.tensorflow("ckpt-75", age=10, listed=False)
+        made.tensorflow("ckpt-150", age=500, listed=False)
+        made.tensorflow("ckpt-100", age=50)
+        made.tensorflow("ckpt-200", age=40)
+        made.tensorflow("ckpt-50", age=50, listed=False)
+        assert list(made.scan()) == ["ckpt-200", "ckpt-150", "ckpt-100", "ckpt-75", "ckpt-50"]
+
+    def test_prefixes_are_merged_by_time(self, made):
+        for name, age in [("a-1", 400), ("b-9", 300), ("a-2", 200), ("b-10", 100), ("w", 50)]:
+            made.tensorflow(name, age=age, listed=False)
+        assert list(made.scan()) == ["w", "b-10", "a-2", "b-9", "a-1"]
 
     def test_an_unlisted_one_finds_its_place_by_time(self, made):
         made.tensorflow("ckpt-1", age=400)
@@ -55,6 +87,18 @@ class TestOrder:
 
 
 class TestHead:
+    def test_a_checkpoint_chosen_for_the_next_start_keeps_its_place(self, made):
+        for step in (100, 200, 300, 400):
+            made.tensorflow(f"ckpt-{step}")
+        before = listed_stamps(made.root)
+        point_state_file_at(made.run, "ckpt-200")
+        made.restored("ckpt-200", 200, 1)
+        found = tuple(made.scan().values())
+        assert [c.name for c in found] == ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
+        assert heads(made) == ["ckpt-200"]
+        assert lineage_at(found, None).names == ("ckpt-200", "ckpt-100")
+        assert (latest_name(made.root), listed_stamps(made.root)) == ("ckpt-200", before)
+
     def test_the_last_saved(self, made):
         made.ours(500)
         made.ours(300, 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
@@ -45,6 +46,19 @@ def test_a_manager_goes_on_after_a_prune_and_an_undo(tmp_path):
     last = manage(run.root, saves=1, kept=3)
     assert last["known"] == ["ckpt-3", "ckpt-4", "ckpt-5"]
     assert [c.name for c in Catalog(run).scan(time.time())] == ["ckpt-5", "ckpt-4", "ckpt-3"]
+
+
+@pytest.mark.tensorflow
+def test_a_manager_continues_from_a_chosen_checkpoint_and_its_list_keeps_its_order(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    manage(run.root, saves=4, kept=10)
+    point_state_file_at(run, "ckpt-2")
+    assert [c.name for c in Catalog(run).scan(time.time())] == [f"ckpt-{n}" for n in (4, 3, 2, 1)]
+    after = manage(run.root, saves=0, kept=10)
+    assert (after["restored"][-6:], after["step"]) == ("ckpt-2", 2)
+    assert after["known"] == [f"ckpt-{n}" for n in (1, 2, 3, 4)]
+    again = manage(run.root, saves=1, kept=3)
+    assert again["known"] == ["ckpt-2", "ckpt-4", "ckpt-3"]
 
 
 @pytest.mark.tensorflow

@@ -131,6 +131,10 @@ def test_the_reason_begins_with_the_line_of_the_script_that_failed(run: Run) -> 
     assert status.state is SupervisorState.FAILED
     told = f"Worker 0 ended with status 1: {script}:3: KeyError: 'rate'"
     assert status.reason == f"{told}. It failed at once and is not restarted."
+    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    (failed,) = run.journal(JournalKind.FAILED)
+    assert lost.message == status.reason
+    assert failed.message == "The run ended: worker 0 failed."
 
 
 def test_a_script_that_fails_at_once_is_not_restarted(run: Run) -> None:

@@ -12,6 +12,7 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bundle_writing import array, write
 from tfckpt_trainer.catalog.retention.pins import pin
@@ -21,10 +22,15 @@ from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    Derivation,
+    FileFacts,
+    SourceFacts,
+)
 from tfckpt_trainer.rundir.records.command import CommandKind
 
 pytestmark = pytest.mark.tensorflow
@@ -101,6 +107,17 @@ def test_the_other_workers_leave_it_to_the_chief(trained):
     journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=False)
     AutomaticPruner(trained.run, RetentionSettings(LAST, 1.0), journal).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
+
+
+def test_checkpoints_made_from_others_are_neither_counted_nor_moved(trained, janitor):
+    for step in (1, 3):
+        name = f"average-{step}"
+        write(trained.run.root / name, {"step": array([step])})
+        own = load(trained.run.record(f"ckpt-{step}"), CheckpointRecord)
+        made = Derivation(operation="average", sources=[SourceFacts(name=own.name)])
+        store(trained.run.record(name), replace(own, name=name, files=[], derived=made))
+    janitor(Policy(keep_last=2), None).after_save("ckpt-3")
+    assert trained.names == {"ckpt-3", "ckpt-2", "average-3", "average-1"}
 
 
 def test_what_no_rule_keeps_is_moved_by_the_retention(trained, janitor):

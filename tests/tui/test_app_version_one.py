@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rundir_factory import RunFactory
 from bundle_writing import array, write
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 NAME = "model.ckpt-100"
 LINE = f"{NAME}  not supported: TensorFlow's V1 format"
@@ -43,6 +45,11 @@ async def test_they_are_listed_last_as_what_they_are(old, size):
         history = pilot.app.screen.query_one(History)
         assert history.selected is None
         assert history.selected_unsupported is not None
+
+
+async def test_their_size_counts_as_used(old):
+    used = sum(path.stat().st_size for path in old.run.root.iterdir())
+    assert SnapshotReader(old.run).read(time.time()).disk_used == used
 
 
 @pytest.mark.parametrize("key", ["enter", "v", "asterisk", "space", "e", "d", "y", "Y", "M"])

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 
 @pytest.fixture
@@ -203,6 +204,20 @@ def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
     assert (resumed.checkpoint, resumed.branch) == ("ckpt-300", 2)
     said = tool("restore", root, "--step", "300", "--next-start", "--json")
     check("`restore --next-start`", said.json)
+
+
+def test_after_a_start_was_chosen_the_run_is_at_its_checkpoint(
+    tool: Tool, ended: RunFactory
+) -> None:
+    root, now = ended.run.root, time.time()
+    ended.worker(0, activity=Activity.EXITED, step=438, branch=1, updated_at=now - 60)
+    os.utime(ended.run.worker_status(0), (now - 60, now - 60))
+    before = tool("status", root, "--json").json["run"]
+    assert (before["step"], before["branch"]) == (438, 1)
+    assert tool("restore", root, "--name", "ckpt-300", "--next-start").code == 0
+    after = tool("status", root, "--json").json["run"]
+    assert (after["step"], after["branch"], after["checkpoint"]) == (300, 2, "ckpt-300")
+    assert SnapshotReader(ended.run).read(now).step == 300
 
 
 @pytest.mark.parametrize(

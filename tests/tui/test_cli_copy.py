@@ -257,6 +257,32 @@ def test_a_directory_of_another_run_is_refused(tool, run, tmp_path):
     assert "has other files named ckpt-100" in tool("copy", run, "100", other.run.root).words
 
 
+def plain(root: Path, name: str, **tensors: list[float]) -> None:
+    """Writes a checkpoint as a plain TensorFlow manager does."""
+    root.mkdir(exist_ok=True)
+    write(root / name, {key: array(values) for key, values in tensors.items()})
+    (root / "checkpoint").write_text(
+        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+    )
+
+
+def test_a_directory_with_another_model_is_refused(tool, tmp_path):
+    plain(tmp_path / "a", "ckpt-5", kernel=[1.0, 2.0], bias=[1.0])
+    plain(tmp_path / "b", "ckpt-3", kernel=[1.0, 2.0, 3.0], bias=[1.0])
+    said = tool("copy", tmp_path / "a", "ckpt-5", tmp_path / "b")
+    assert said.code == 4
+    assert "has checkpoints of another model: ckpt-3 there does not have kernel" in said.words
+    assert latest_name(tmp_path / "b") == "ckpt-3"
+    assert sorted(path.name for path in (tmp_path / "b").glob("*.index")) == ["ckpt-3.index"]
+
+
+def test_a_directory_with_the_same_model_is_not_refused_for_new_variables(tool, tmp_path):
+    plain(tmp_path / "a", "ckpt-5", kernel=[1.0, 2.0], slot=[1.0])
+    plain(tmp_path / "b", "ckpt-3", kernel=[1.0, 2.0])
+    assert tool("copy", tmp_path / "a", "ckpt-5", tmp_path / "b").code == 0
+    assert latest_name(tmp_path / "b") == "ckpt-5"
+
+
 def test_two_copies_to_one_directory_wait_for_each_other(run, place):
     refused = []
 

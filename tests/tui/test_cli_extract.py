@@ -198,11 +198,13 @@ def test_a_directory_is_made_and_shards_are_cut(tool, tmp_path):
         ("ckpt-8", "missing.npz", 2, "missing.npz is not a file"),
         ("ckpt-8", "text", 1, "text is neither an npz nor a safetensors file. Write its"),
         ("ckpt-8", "w.h5", 1, "w.h5 is neither an npz nor a safetensors file. It is an HDF5"),
+        ("ckpt-8", "none.npz", 1, "none.npz is not an npz file: it has no arrays."),
         ("ckpt-8", "m.keras", 1, "m.keras is not an npz file: it has no arrays."),
     ],
 )
 def test_what_cannot_be_converted_is_said(tool, run, name, file, code, message):
     np.savez("w.npz", a=np.ones(3))
+    np.savez("none.npz")
     Path("text").write_text("no tensors here")
     Path("w.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     with zipfile.ZipFile("m.keras", "x") as archive:

@@ -287,7 +287,7 @@ def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: 
     assert kinds["ckpt-3"] == {"index"}
     assert "shard-not-plain" in kinds["ckpt-4"]
     words = tool("verify", tmp_path, "--again").data
-    assert words.splitlines()[-1] == "4 checkpoints: 0 sound, 1 corrupt, 3 incomplete."
+    assert words.splitlines()[-1] == "4 checkpoints: 0 sound, 3 incomplete, 1 corrupt."
     listed = tool("ls", tmp_path, "--json").json["checkpoints"]
     assert {one["name"]: one["state"] for one in listed} == {
         "ckpt-1": "incomplete",
@@ -295,6 +295,26 @@ def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: 
         "ckpt-3": "corrupt",
         "ckpt-4": "incomplete",
     }
+
+
+def test_tensors_in_a_data_file_that_may_not_be_read_are_not_called_damaged(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None]
+) -> None:
+    for step in (1, 2, 3):
+        save(open_place, step)
+    (open_place / "ckpt-1.data-00000-of-00001").chmod(0)
+    # Modules can be imported only before.
+    tool("inspect", open_place, "2", "--stats")
+    tool("prune", open_place, "--keep-last", "1", "--dry-run")
+    become_nobody()
+    said = tool("inspect", open_place, "1", "--stats")
+    assert said.code == 1
+    assert "(not read)" in said.data
+    assert "(damaged)" not in said.data
+    assert "ckpt-1.data-00000-of-00001 cannot be read: Permission denied." in said.data
+    planned = tool("prune", open_place, "--keep-last", "1", "--dry-run", "--json").json["plan"]
+    reasons = {one["name"]: one["reason"] for one in planned["decisions"]}
+    assert reasons["ckpt-1"] == "it cannot be read: delete it by name"
 
 
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
@@ -311,9 +331,8 @@ def test_what_could_not_be_read_is_not_held_against_a_checkpoint(
     assert f"    error: {closed.name} cannot be read: Permission denied\n" in said.data
     assert said.data.splitlines()[-1] == "2 checkpoints: 1 sound, 1 unreadable."
     assert "Errno" not in said.data
-    state = "unreadable" if part == "index" else "complete"
     assert [one["state"] for one in tool("ls", open_place, "--json").json["checkpoints"]] == [
-        state, "verified",
+        "unreadable", "verified",
     ]  # fmt: skip
     said = tool("bisect", open_place, "--finite", "--to", "2", "--json")
     assert said.json["checks"][0]["outcome"] == "skipped"
@@ -686,6 +705,23 @@ def row_of(root: Path, bad_from: int, *, steps: int = 9) -> None:
     for step in range(1, steps + 1):
         value = NOTHING if step >= bad_from else 1.0
         save(root, step, **in_kernel(value))
+
+
+def test_the_reason_of_a_skipped_check_ends_without_a_full_stop(tool: Tool, tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path / f"ckpt-{step}", {"w": array([1.0])})
+    os.truncate(tmp_path / "ckpt-3.data-00000-of-00001", 1)
+    said = tool("bisect", tmp_path, "--to", "3", "--", "test", "-e")
+    assert "incomplete" in said.data
+    assert ".;" not in said.data
+    assert ".)" not in said.data
+
+
+def test_a_shown_name_is_accepted_if_it_is_the_only_one(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path / "a\nb-20", {"w": array([1.0])})
+    assert tool("inspect", tmp_path, "a␊b-20").code == 0
+    write(tmp_path / "a␊b-20", {"other": array([1.0])})
+    assert "other" in tool("inspect", tmp_path, "a␊b-20").data
 
 
 def test_bisect_finds_the_first_that_is_not_finite(tool: Tool, tmp_path: Path) -> None:

@@ -70,6 +70,26 @@ def test_the_target_of_a_link_in_a_subdirectory_is_in_use(
     assert not (linked / "ckpt-2.index").exists()
 
 
+def test_commands_that_need_its_target_name_it(tool: Tool, linked: Path) -> None:
+    (linked / "loop.index").symlink_to("loop.index")
+    said = tool("pin", linked, "best")
+    assert said.code == 2
+    assert "best is a symbolic link to ckpt-1 and cannot be pinned." in said.words
+    assert f"`tfckpt-tui pin {linked} ckpt-1`" in said.words
+    assert "Prunes never move links." in tool("pin", linked, "loop").words
+    said = tool("edit", linked, "best", "--cast", "v", "float16")
+    assert "It is a symbolic link to ckpt-1. Name ckpt-1 instead." in said.words
+
+
+def test_a_link_to_itself_is_incomplete_for_every_command(tool: Tool, linked: Path) -> None:
+    (linked / "loop.index").symlink_to("loop.index")
+    listed = {one["name"]: one for one in tool("ls", linked, "--json").json["checkpoints"]}
+    assert listed["loop"]["state"] == "incomplete"
+    said = tool("verify", linked, "loop")
+    assert said.data.startswith("loop  incomplete")
+    assert "loop.index is a symbolic link that leads to no file" in said.data
+
+
 def test_no_command_moves_it_or_what_it_leads_to(tool: Tool, linked: Path) -> None:
     before = {path.name: path.read_bytes() for path in linked.glob("*.*")}
     for name, reason in [

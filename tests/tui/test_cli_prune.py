@@ -70,6 +70,20 @@ def test_the_variables_of_a_saved_model_stay(tool: Tool, tmp_path: Path) -> None
     assert [one["current"] for one in listed] == [False]
 
 
+def test_a_prune_by_rule_says_first_that_steps_and_times_disagree(
+    tool: Tool, tmp_path: Path
+) -> None:
+    for step, age in ((75, 600), (100, 800), (500, 700)):
+        for path in write(tmp_path / f"ckpt-{step}", {"w": array([1.0])}):
+            os.utime(path, (time.time() - age,) * 2)
+    said = tool("prune", tmp_path, "--keep-last", "1", "--dry-run")
+    assert "ckpt-75 was written after ckpt-500 and has a smaller step" in said.words
+    assert f"run `tfckpt-tui pin {tmp_path} ckpt-75` first" in said.words
+    assert tool("prune", tmp_path, "--keep-last", "1", "--yes").code == 0
+    assert steps(RunDirectory(tmp_path)) == ["ckpt-500"]
+    assert "ckpt-75" not in tool("prune", tmp_path, "--keep-last", "1", "--dry-run").words
+
+
 def test_prune_and_undo(tool: Tool, ended: RunFactory) -> None:
     before = steps(ended.run)
     pruned = tool("prune", ended.run.root, *RULES, "--yes", "--json").json

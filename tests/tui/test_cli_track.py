@@ -132,6 +132,9 @@ def test_a_checkpoint_that_cannot_be_restored_is_not_passed_over(tool, run):
 def test_a_link_to_a_checkpoint_is_not_tracked_twice(tool, run):
     for ending in ("index", "data-00000-of-00001"):
         (run / f"best.{ending}").symlink_to(f"ckpt-1.{ending}")
+        (run / f"out.{ending}").symlink_to(f"../elsewhere/ckpt-1.{ending}")
+        (run / f"loop.{ending}").symlink_to(f"loop.{ending}")
+    (run / "dead.index").symlink_to("nowhere.index")
     found = tool("track", run, "m/w", "--json").json["checkpoints"]
     assert [one["name"] for one in found] == ["ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"]
     assert found[0]["compared_with"] is None

@@ -47,6 +47,20 @@ def test_it_is_refused_by_name(tool, old, command, name):
     assert f"`tfckpt-tui ls {old}` says how to convert it." in said.words
 
 
+@pytest.mark.parametrize("command", ["inspect", "prune"])
+def test_it_is_refused_by_step(tool, old, command):
+    said = tool(command, old, "100")
+    assert said.code == 4
+    assert "100 is in TensorFlow's V1 format, which is not supported." in said.words
+
+
+def test_verify_says_what_it_did_not_read(tool, old):
+    said = tool("verify", old)
+    assert "model.ckpt-100 was skipped (It is in TensorFlow's V1 format" in said.words
+    skipped = tool("verify", old, "--json").json["skipped"]
+    assert [one["name"] for one in skipped] == ["model.ckpt-100"]
+
+
 def test_a_prune_never_takes_its_files(tool, old):
     before = sorted(path.name for path in old.iterdir())
     assert tool("prune", old, "model.ckpt-100", "--yes").code == 4

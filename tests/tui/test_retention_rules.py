@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from app_driving import shown, until_shown
+from app_driving import opened, shown, until_shown
 from rundir_factory import RunFactory
 from textual.widgets import Input
 
+from bundle_writing import array, write
 from command_running import Tool
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.plan import plan
@@ -211,3 +214,16 @@ def test_a_policy_is_written_as_it_is_read() -> None:
     assert {key: policy.values[key] for key in values} == values
     assert Policy(**policy.values) == policy
     assert "keep_last=5" in repr(policy)
+
+
+async def test_the_dialog_says_that_steps_and_times_disagree(tmp_path: Path) -> None:
+    now = time.time()
+    for step, age in ((75, 600), (100, 800), (500, 700)):
+        for path in write(tmp_path / f"ckpt-{step}", {"w": array([1.0])}):
+            os.utime(path, (now - age, now - age))
+    async with opened(RunDirectory(tmp_path)) as pilot:
+        await until_shown(pilot, "ckpt-75")
+        await pilot.press("p")
+        await until_shown(pilot, "keep last")
+        await pilot.press("1")
+        await until_shown(pilot, "ckpt-75 was written after ckpt-500 and has a smaller step.")

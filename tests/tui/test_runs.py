@@ -12,6 +12,7 @@ from json_reference import check
 from rundir_factory import RunFactory, two_branches
 from textual.widgets import Input
 
+from bundle_writing import array, write
 from command_running import Tool
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.records.worker import SaveStatus
@@ -60,6 +61,29 @@ def test_runs_are_found_below_a_directory_and_not_in_each_other(runs: Path) -> N
     assert runs_below(runs) == [runs / "foreign", runs / "deep" / "digits"]
     assert runs_below(runs / "foreign") == [runs / "foreign"]
     assert runs_below(runs / "nowhere") == []
+
+
+def test_a_directory_without_a_state_file_is_found_by_its_checkpoints(runs: Path) -> None:
+    write(runs / "notes" / "ckpt-5", {"w": array([1.0])})
+    place = runs / "model" / "variables"
+    place.mkdir(parents=True)
+    (place.parent / "saved_model.pb").touch()
+    write(place / "variables", {"w": array([1.0])})
+    (runs / "book").mkdir()
+    (runs / "book" / "words.index").touch()
+    found = {path.name for path in runs_below(runs)}
+    assert found == {"foreign", "digits", "notes"}
+
+
+async def test_the_list_below_a_directory_is_that_of_the_command(
+    runs: Path, tmp_path: Path
+) -> None:
+    two_branches(tmp_path / "elsewhere")
+    remember_run(tmp_path / "elsewhere")
+    app = RunsApp(runs, Config())
+    async with app.run_test(size=(100, 20)) as pilot:
+        listed = app.query_one(RunList)
+        await until(pilot, lambda: listed.row_count() == 2, "the runs below it alone")
 
 
 def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: Path) -> None:

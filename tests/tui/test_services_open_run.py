@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory
 
+from bundle_writing import array, write
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.open_run import open_run
@@ -19,12 +20,28 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "ckpt-5.index"
+    file = tmp_path / "train.py"
     file.touch()
     with pytest.raises(
         UsageError, match="is not a directory; name the directory of the checkpoints"
     ):
         open_run(file)
+
+
+@pytest.mark.parametrize("typed", ["ckpt-5", "ckpt-5.index", "ckpt-5.data-00000-of-00001"])
+def test_the_path_of_a_checkpoint(tmp_path: Path, typed: str) -> None:
+    write(tmp_path / "ckpt-5", {"w": array([1.0])})
+    with pytest.raises(UsageError) as caught:
+        open_run(tmp_path / typed)
+    assert f"`tfckpt-tui inspect {tmp_path} ckpt-5`" in str(caught.value)
+    assert "launch" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["final.weights.h5", "model.keras"])
+def test_files_of_keras_are_named_as_what_is_not_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=rf"{name} stores weights as HDF5, which .* not read"):
+        open_run(tmp_path)
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:

@@ -97,6 +97,15 @@ def open_inside(path: Path) -> BinaryIO:
     return open_plain(path.with_name(link.file))
 
 
+def leads_to_no_file(path: Path) -> bool:
+    """Whether a path is a symbolic link that stays in its directory and ends at no file."""
+    try:
+        link, _ = follow_link(os.fspath(path.parent), path.name)
+    except OSError:
+        return False
+    return link.end not in {LinkEnd.FILE, LinkEnd.OUTSIDE}
+
+
 def stat_inside(path: Path) -> os.stat_result:
     """Returns the `stat` result of the file that `open_inside` would open.
 

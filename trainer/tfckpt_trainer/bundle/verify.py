@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.analysis.contents import read_variables
 from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
-from tfckpt_trainer.bundle.links import stat_inside
+from tfckpt_trainer.bundle.links import leads_to_no_file, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
@@ -91,6 +91,9 @@ def verify(
     except OSError as error:
         return Verification((_error(UNREADABLE, path, _cannot_be_read(path, error)),))
     except BundleError as error:
+        if leads_to_no_file(path):
+            message = f"{path.name} is a symbolic link that leads to no file"
+            return Verification((_error("index-missing", path, message),))
         kind = "index-empty" if _is_empty(path) else "index"
         return Verification((_error(kind, path, str(error)),))
 

@@ -151,7 +151,10 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
 
 
 def point_state_file_at(run: RunDirectory, name: str) -> None:
-    """Makes `name` the latest checkpoint in TensorFlow's state file; keeps all others listed."""
+    """Makes `name` the latest checkpoint in TensorFlow's state file.
+
+    The order of the list stays: without records, it tells in which order checkpoints were saved.
+    """
     try:
         state = read_state_file(run.state_file)
     except DamagedFileError:
@@ -160,8 +163,7 @@ def point_state_file_at(run: RunDirectory, name: str) -> None:
     listed = state.all_paths if state else ()
     stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
     times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
-    times.pop(name, None)
-    times[name] = time.time()
+    times.setdefault(name, time.time())
     write_state_file(
         run.state_file,
         StateFile(

@@ -291,7 +291,10 @@ class Supervisor:
     def _end(self, decision: Decision, *, told: bool = False) -> Decision:
         """Reports the end; in the event log only if the workers have not done so."""
         if decision.next is Next.FAIL or not told:
-            self._report.note(_KINDS[decision.next], decision.reason)
+            # The reason is in the entry of the lost worker.
+            lost = decision.lost if decision.next is Next.FAIL else None
+            words = decision.reason if lost is None else f"The run ended: worker {lost} failed."
+            self._report.note(_KINDS[decision.next], words)
         self._report.enter(_STATES[decision.next], decision.reason)
         return decision
 

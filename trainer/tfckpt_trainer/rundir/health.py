@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
@@ -26,6 +27,9 @@ STALLED_AFTER_SECONDS = 10.0
 
 SUPERVISOR_LOST_SECONDS = 300.0
 """Longest time in which workers notice that their supervisor is gone, save and end."""
+
+_RESTORE_SECONDS = 10.0
+"""After a restore, a trainer writes a heartbeat sooner than this."""
 
 
 class WorkerState(StrEnum):
@@ -270,7 +274,27 @@ def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process
     }
 
 
-def knows_step(chief: WorkerStatus, *, has_checkpoint: bool) -> bool:
+def start_was_chosen(run: RunDirectory, chief: WorkerStatus, now: float) -> bool:
+    """Whether a checkpoint for the next start was chosen after the run had ended.
+
+    The last restore is then newer than the last heartbeat of the chief.
+
+    Args:
+        run: The run directory.
+        chief: The heartbeat of the chief.
+        now: Seconds since the epoch.
+    """
+    is_silent = heartbeat_age(chief.updated_at, now) > _RESTORE_SECONDS
+    if chief.activity is not Activity.EXITED and not is_silent:
+        return False
+    try:
+        heard_at = os.stat(run.worker_status(chief.index)).st_mtime_ns
+        return os.stat(run.head_file).st_mtime_ns > heard_at
+    except OSError:
+        return False
+
+
+def knows_step(chief: WorkerStatus, *, has_checkpoint: bool, start_is_chosen: bool = False) -> bool:
     """Whether the step of the chief is that of the run.
 
     After a restart it is 0 until the chief has restored a checkpoint.
@@ -278,6 +302,9 @@ def knows_step(chief: WorkerStatus, *, has_checkpoint: bool) -> bool:
     Args:
         chief: The heartbeat of the chief.
         has_checkpoint: Whether the run has a checkpoint to restore.
+        start_is_chosen: See `start_was_chosen`.
     """
+    if start_is_chosen and has_checkpoint:
+        return False
     is_early = chief.activity in {Activity.STARTING, Activity.RESTORING}
     return bool(chief.step) or not (is_early and has_checkpoint)

@@ -69,7 +69,8 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Makes the app.
 
         Args:
-            below: A directory to search for runs, in addition to those opened recently.
+            below: A directory to search for runs; None lists those opened recently, and those of
+                all batch jobs of the user.
             config: The configuration of the user.
             jobs: Adds the batch jobs of the user.
         """
@@ -160,11 +161,10 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             self._stopped.wait(_POLL_SECONDS)
 
     def _read_once(self, *, ask: bool) -> None:
-        below = self._search.find(_ANSWER_TIMEOUT_SECONDS) if self._search is not None else []
-        roots = [*remembered_runs(), *below]
-        found = self._jobs.summarize(
-            roots, with_others=True, ask=ask, seconds=_ANSWER_TIMEOUT_SECONDS
-        )
+        seconds, search = _ANSWER_TIMEOUT_SECONDS, self._search
+        roots = search.find(seconds) if search is not None else remembered_runs()
+        others = search is None
+        found = self._jobs.summarize(roots, with_others=others, ask=ask, seconds=seconds)
         self.post_message(RunsRead(found, time.time()))
 
 

@@ -78,6 +78,7 @@ class RunSnapshot:
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
         disk_used: Bytes of all checkpoints.
+        start_is_chosen: Whether a checkpoint for the next start was chosen after the run had ended.
         alerts: Problems of the training, the most urgent first.
         problems: Files that could not be read, and why; safe to show.
     """
@@ -105,6 +106,7 @@ class RunSnapshot:
     disk_total: int | None = None
     disk_free: int | None = None
     disk_used: int = 0
+    start_is_chosen: bool = False
     forecast: Forecast = Forecast()
     alerts: tuple[Alert, ...] = ()
     problems: tuple[str, ...] = ()
@@ -136,10 +138,12 @@ class RunSnapshot:
 
     @property
     def _is_starting_again(self) -> bool:
-        """Whether the chief has not restored the current checkpoint yet: its step is still 0."""
+        """Whether the chief has not restored the current checkpoint: in a restart, or never."""
         chief = self.chief
         return chief is not None and not knows_step(
-            chief.status, has_checkpoint=self.head is not None
+            chief.status,
+            has_checkpoint=self.head is not None,
+            start_is_chosen=self.start_is_chosen,
         )
 
     @property

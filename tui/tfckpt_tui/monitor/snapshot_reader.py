@@ -25,12 +25,14 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
+    WorkerState,
     has_reported_end,
     heartbeat_age,
     last_sign_at,
     living,
     process_lives,
     run_state,
+    start_was_chosen,
     trainer_answers,
     worker_state,
 )
@@ -149,6 +151,9 @@ class SnapshotReader:
         pending = self._try(queue.pending, none)
         working = self._try(queue.working, none)
         total, free = self._disk()
+        diagnostics = self._newest_diagnostics(now)
+        # Found with the diagnostics.
+        unsupported = tuple(self._catalog.version_one)
         return RunSnapshot(
             at=now,
             path=path,
@@ -161,9 +166,8 @@ class SnapshotReader:
             supervisor=supervisor,
             checkpoints=checkpoints,
             branch_tips=self._newest_branch_tips(trash),
-            diagnostics=self._newest_diagnostics(now),
-            # Found with the diagnostics.
-            version_one=tuple(self._catalog.version_one),
+            diagnostics=diagnostics,
+            version_one=unsupported,
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
@@ -172,7 +176,8 @@ class SnapshotReader:
             trash=trash,
             disk_total=total,
             disk_free=free,
-            disk_used=sum(checkpoint.size for checkpoint in checkpoints),
+            start_is_chosen=self._start_is_chosen(states, now),
+            disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
             alerts=(
                 *find_job_alerts(run.root, state, job, heard_at, now),
@@ -180,6 +185,12 @@ class SnapshotReader:
             ),
             problems=tuple(self._problems),
         )
+
+    def _start_is_chosen(
+        self, states: Sequence[tuple[WorkerStatus, WorkerState]], now: float
+    ) -> bool:
+        chief = next((status for status, _ in states if status.index == 0), None)
+        return chief is not None and start_was_chosen(self._run, chief, now)
 
     def _job_told_at(self) -> float:
         """Returns the time of the newest event that may have changed the batch job."""

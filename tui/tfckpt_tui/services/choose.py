@@ -8,6 +8,7 @@ from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.catalog.retention.rules import is_number
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.verify import can_be_verified
 
 _MOST_NAMED = 5
@@ -35,7 +36,7 @@ def find_checkpoint(checkpoints: Sequence[Checkpoint], text: str | None) -> Chec
         raise UsageError("There is no checkpoint.")
     if text is None:
         return next((c for c in checkpoints if c.is_head), checkpoints[0])
-    named = next((c for c in checkpoints if c.name == text), None)
+    named = _named(checkpoints, text)
     if named is not None:
         return named
     with_step = _trained_first([c for c in checkpoints if str(c.step) == text])
@@ -53,7 +54,7 @@ def find_by_name(checkpoints: Sequence[Checkpoint], name: str) -> Checkpoint:
     Raises:
         UsageError: There is none.
     """
-    found = next((c for c in checkpoints if c.name == name), None)
+    found = _named(checkpoints, name)
     if found is None:
         raise _not_found(checkpoints, name)
     return found
@@ -111,7 +112,7 @@ def find_typed(
     typed = typed.strip()
     if not typed:
         raise UsageError("Type a step, a checkpoint name, or a metric as in: min loss.")
-    named = next((c for c in checkpoints if c.name == typed), None)
+    named = _named(checkpoints, typed)
     if named is not None:
         return named
     extreme, _, metric = typed.partition(" ")
@@ -178,6 +179,15 @@ def pair_to_compare(
         return "Mark two checkpoints with space first."
     pair.sort(key=lambda checkpoint: -rows[checkpoint.name])
     return pair[0], pair[1]
+
+
+def _named(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint | None:
+    """Returns the checkpoint with this name, or the only one whose name is shown so."""
+    named = next((c for c in checkpoints if c.name == text), None)
+    if named is not None:
+        return named
+    shown = [c for c in checkpoints if clean(c.name) == text]
+    return shown[0] if len(shown) == 1 else None
 
 
 def _trained_first(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

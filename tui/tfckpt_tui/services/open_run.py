@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.version_one import find_version_one
@@ -15,6 +16,8 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
+
+_KERAS_SUFFIXES = (".h5", ".hdf5", ".keras")
 
 _MOST_SEARCHED = 100
 """Subdirectories that are searched for checkpoints."""
@@ -43,11 +46,13 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
             return run
         names = os.listdir(root)
     except FileNotFoundError:
+        _refuse_checkpoint(root)
         raise UsageError(
             f"{root} does not exist; check the path, or start a run there with "
             f"`tfckpt-tui launch {run.shell_word} -- COMMAND`."
         ) from None
     except NotADirectoryError:
+        _refuse_checkpoint(root)
         raise UsageError(
             f"{root} is not a directory; name the directory of the checkpoints. That may be "
             f"{root.parent}."
@@ -70,11 +75,28 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
             f"{root} {what}; its checkpoints are in {inside.name}. "
             f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
         )
+    keras = next((name for name in sorted(names) if name.endswith(_KERAS_SUFFIXES)), "")
+    if keras:
+        raise UsageError(
+            f"{root} has no checkpoints of TensorFlow. {keras} stores weights as HDF5, which this "
+            "program does not read. Name a directory with checkpoints (NAME.index, NAME.data-…)."
+        )
     others = units.count(len(names), "other entry", "other entries")
     raise UsageError(
         f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
         "Name a directory with checkpoints (NAME.index, NAME.data-…)."
     )
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    """Raises an error if a path is that of a checkpoint, or of one of its files."""
+    for name in (path.name, owner_of(path.name)):
+        if name and index_path(path.parent / name).is_file():
+            place = RunDirectory(path.parent).shell_word
+            raise UsageError(
+                f"{path} is a checkpoint, not a run directory. Name both: "
+                f"`tfckpt-tui inspect {place} {shlex.quote(name)}`."
+            )
 
 
 def _has_checkpoint(root: Path) -> bool:

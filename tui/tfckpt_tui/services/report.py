@@ -35,10 +35,11 @@ from tfckpt_trainer.rundir.health import (
     living,
     read_workers,
     run_state,
+    start_was_chosen,
     worker_state,
 )
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
@@ -99,12 +100,19 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
         return [known[text] or find_checkpoint(checkpoints, text) for text in texts]
     except UnknownCheckpointError as error:
         catalog.diagnostics(now)
-        if any(error.text in {one.name, one.path, *one.files} for one in catalog.version_one):
+        if any(_is_named(one, error.text) for one in catalog.version_one):
             raise RefusedError(
                 f"{error.text} is in TensorFlow's V1 format, which is not supported. "
                 f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
             ) from None
         raise
+
+
+def _is_named(unsupported: VersionOne, text: str) -> bool:
+    """Whether a text is a name or the step of a checkpoint in the V1 format."""
+    said = parse_checkpoint_name(unsupported.name)
+    names = {unsupported.name, unsupported.path, *unsupported.files}
+    return text in names or (said is not None and text == str(said.step))
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,11 @@ def status_report(
     catalog = Catalog(run)
     saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
-    if chief is not None and not knows_step(chief, has_checkpoint=head is not None):
+    if chief is not None and not knows_step(
+        chief,
+        has_checkpoint=head is not None,
+        start_is_chosen=start_was_chosen(run, chief, now),
+    ):
         chief = None
     step = chief.step if chief else head.step if head else None
     return {

@@ -6,12 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
@@ -149,7 +151,8 @@ class RunSearch:
 def runs_below(directory: Path, found: list[Path] | None = None) -> list[Path]:
     """Returns the run directories at and below `directory`, by name.
 
-    Directories inside a run and hidden directories are skipped.
+    These have files of this library, TensorFlow's state file, or a checkpoint. Directories inside
+    a run, hidden directories and the variables of a SavedModel are skipped.
 
     Args:
         directory: Where to search.
@@ -162,15 +165,23 @@ def runs_below(directory: Path, found: list[Path] | None = None) -> list[Path]:
         run = RunDirectory(place)
         if run.control.is_dir() or run.state_file.is_file():
             found.append(place)
-        elif depth < _DEPTH:
-            with suppress(OSError), os.scandir(place) as entries:
-                names = sorted(
-                    entry.name
-                    for entry in entries
-                    if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-                )
-                waiting += [(place / name, depth + 1) for name in names]
+            continue
+        with suppress(OSError), os.scandir(place) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            if _has_checkpoint({name for name, is_directory in listed if not is_directory}):
+                if not is_in_saved_model(place):
+                    found.append(place)
+            elif depth < _DEPTH:
+                names = sorted(name for name, is_directory in listed if is_directory)
+                inside = [place / name for name in names if not name.startswith(".")]
+                waiting += [(path, depth + 1) for path in inside]
     return found
+
+
+def _has_checkpoint(files: AbstractSet[str]) -> bool:
+    """Whether files are those of a checkpoint: an index, and data of the same name."""
+    indexed = {name.removesuffix(".index") for name in files if name.endswith(".index")}
+    return any(name.rpartition(".data-")[0] in indexed for name in files if ".data-" in name)
 
 
 def summarize_run(root: Path, now: float) -> RunSummary:

@@ -6,13 +6,15 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.links import follow_link
 from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.history import list_directory
-from tfckpt_trainer.errors import UnknownCheckpointError, describe_error
+from tfckpt_trainer.errors import UnknownCheckpointError, UsageError, describe_error
 from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.reserve import retry_with_reserve
@@ -120,6 +122,15 @@ def _has_index(run: RunDirectory, name: str) -> bool:
         return False
 
 
+def _link_error(run: RunDirectory, name: str) -> UsageError:
+    link, _ = follow_link(os.fspath(run.root), index_path(Path(name)).name)
+    target = owner_of(link.file)
+    what = f"{name} is a symbolic link{f' to {target}' if target else ''} and cannot be pinned."
+    if not target:
+        return UsageError(f"{what} Prunes never move links.")
+    return UsageError(f"{what} Pin its target.", only_command("Run ", "pin", run.root, target))
+
+
 def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
     names = [name for name in names if not _has_index(run, name)]
     if not names:
@@ -132,6 +143,8 @@ def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
                 if entry.name.endswith(".index"):
                     with_index.add(owner_of(entry.name))
     for name in names:
+        if is_plain_name(name) and index_path(run.root / name).is_symlink():
+            raise _link_error(run, name)
         # Without its index file, a prune may be moving it at this moment.
         if not name or name not in seen or (name not in with_index and find_trashed(run, name)):
             raise in_trash_error(run, name) or UnknownCheckpointError(

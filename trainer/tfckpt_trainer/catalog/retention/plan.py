@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 
 
@@ -51,23 +51,31 @@ def plan(
     Raises:
         UsageError: A rule is invalid, or names a metric that no checkpoint has.
     """
-    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    counted = counted_by_rules(checkpoints)
     policy.check()
     kept: dict[str, str] = {}
     for rule in policy.rules:
-        unmet = rule.unmet(restorable)
+        unmet = rule.unmet(counted)
         if unmet:
             raise UsageError(unmet)
-        for checkpoint, reason in rule.kept(restorable):
+        for checkpoint, reason in rule.kept(counted):
             kept.setdefault(checkpoint.name, reason)
     kept |= protections(checkpoints, in_use)
     if policy.is_empty:
         default = "no rule was given"
-    elif not restorable:
+    elif not any(checkpoint.restorable for checkpoint in checkpoints):
         default = "no checkpoint can be restored: delete by name"
     else:
         default = ""
     return Plan(tuple(_decide(c, kept.get(c.name, default)) for c in checkpoints))
+
+
+def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints to which rules apply: those that training saved, and are restorable.
+
+    A user made the others, and no rule keeps or deletes them.
+    """
+    return [c for c in checkpoints if c.restorable and not is_derived(c)]
 
 
 def plan_of_names(
@@ -101,6 +109,9 @@ def plan_of_names(
 def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     if reason:
         return Decision(checkpoint, True, reason)
+    made = checkpoint.record.derived if checkpoint.record is not None else None
+    if made is not None:
+        return Decision(checkpoint, True, f"made by `{made.operation}`: delete it by name")
     if checkpoint.state is CheckpointState.CORRUPT:
         return Decision(checkpoint, True, "corrupt: delete it by name")
     if checkpoint.state is CheckpointState.UNREADABLE:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, newest_finite
+from tfckpt_trainer.catalog.scan.checkpoints import (
+    Checkpoint,
+    CheckpointState,
+    is_derived,
+    newest_finite,
+)
 from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
@@ -31,6 +36,9 @@ def protections(
             reasons[checkpoint.name] = reason
     for name, reason in link_reasons(checkpoints):
         reasons.setdefault(name, reason)
+    trained = [c for c in checkpoints if not is_derived(c)]
+    if any(checkpoint.restorable for checkpoint in trained):
+        checkpoints = trained
     newest = next((c for c in checkpoints if c.restorable), None)
     if newest is not None:
         reasons.setdefault(newest.name, "the newest that can be restored")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.catalog.scan.history import read_state_list
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import ListEntry, TrashedCheckpoint
@@ -104,7 +104,7 @@ def _place_by_time(entry: ListEntry, stamps: Sequence[float]) -> int:
 
 def _newest(remaining: Sequence[Checkpoint]) -> Checkpoint | None:
     head = next((checkpoint for checkpoint in remaining if checkpoint.is_head), None)
-    return head or next((checkpoint for checkpoint in remaining if checkpoint.restorable), None)
+    return head or next((c for c in trained_first(remaining) if c.restorable), None)
 
 
 def _stamps(state: StateFile) -> tuple[float, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
+from tfckpt_trainer.catalog.order import in_order
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.annotations import Annotations
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.history import (
@@ -91,9 +92,10 @@ class Catalog:
         """Returns all checkpoints, newest first.
 
         Checkpoints with a record are in the order in which they were saved, listed ones in the
-        order of the state file; these and all others are merged by time. Step numbers do not
-        count: after going back, a run saves small numbers late. Checkpoints that are being
-        written come first.
+        order of the state file; these and all others are merged by time. In a directory with
+        records, step numbers do not count: after going back, a run saves small numbers late.
+        Without records, unlisted checkpoints of one prefix are ordered by step; see
+        `catalog.order`. Checkpoints that are being written come first.
 
         A first scan with many large indexes compares the sizes of data files only for the newest
         checkpoints. Later scans check the others.
@@ -207,18 +209,21 @@ class Catalog:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
-        ordered = _in_order([known.checkpoint for known in self._known.values()], listed)
-        head = self._head(ordered)
+        found = [known.checkpoint for known in self._known.values()]
+        ordered = in_order(found, listed, self._newest_saved())
+        head = self._head(ordered.checkpoints)
         checkpoints = []
-        for own in ordered:
+        for own in ordered.checkpoints:
             checkpoint, name = self._describe_links(own), own.name
             pinned, is_head, is_listed = name in pins, name == head, name in listed
             dropped_by_manager = managed and not is_listed and checkpoint.record is None
-            if (pinned, is_head, is_listed, dropped_by_manager) != (
+            by_step = name in ordered.by_step
+            if (pinned, is_head, is_listed, dropped_by_manager, by_step) != (
                 checkpoint.pinned,
                 checkpoint.is_head,
                 checkpoint.listed,
                 checkpoint.dropped_by_manager,
+                checkpoint.is_placed_by_step,
             ):
                 known = self._known[name]
                 own = replace(
@@ -227,11 +232,18 @@ class Catalog:
                     is_head=is_head,
                     listed=is_listed,
                     dropped_by_manager=dropped_by_manager,
+                    is_placed_by_step=by_step,
                 )
                 checkpoint = self._describe_links(own)
                 self._known[name] = _Known(known.evidence, known.verdict, own)
             checkpoints.append(checkpoint)
         return tuple(checkpoints)
+
+    def _newest_saved(self) -> str:
+        """Returns the newest checkpoint in the state file, unless a restore put it there."""
+        state, head = self._annotations.state, self._annotations.head
+        latest = (state.latest_name or "") if state is not None else ""
+        return "" if head is not None and head.checkpoint == latest else latest
 
     def _describe_links(self, checkpoint: Checkpoint) -> Checkpoint:
         """Returns a checkpoint of links with the state of its target."""
@@ -253,6 +265,7 @@ class Catalog:
             state=self._annotations.state,
             damaged=self._damaged,
             head_is_damaged=self._annotations.head_is_damaged,
+            has_others=any(c.record is None and self._is_committed(c.name) for c in ordered),
         )
         committed = {name for name in history.names if self._is_committed(name)}
         self.resumed = resume_point_from(history, committed)
@@ -362,33 +375,6 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         not_finite_tensors=verdict.not_finite_tensors,
         links=files.links,
     )
-
-
-def _in_order(checkpoints: Iterable[Checkpoint], listed: Mapping[str, int]) -> Sequence[Checkpoint]:
-    """Sorts newest first; a recorded order is never reversed by clock errors."""
-    by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
-    times = {name: checkpoint.saved_at for name, checkpoint in by_name.items()}
-    recorded = [
-        (c.sequence, is_derived(c), c.name) for c in by_name.values() if c.sequence is not None
-    ]
-    recorded.sort()
-    only_listed = [n for n in listed if n in by_name and by_name[n].sequence is None]
-    for known_order in ([name for *_, name in recorded], only_listed):
-        latest = float("-inf")
-        for name in known_order:
-            if latest > float("-inf") and is_derived(by_name[name]):
-                # It belongs beside its newest source, whenever it was made.
-                times[name] = latest
-            else:
-                latest = times[name] = max(latest, times[name])
-    keys = []
-    for name, checkpoint in by_name.items():
-        sequence = -1 if checkpoint.sequence is None else checkpoint.sequence
-        writing = checkpoint.state is CheckpointState.WRITING
-        trained = not is_derived(checkpoint)
-        keys.append((writing, times[name], sequence, trained, listed.get(name, -1), name))
-    keys.sort(reverse=True)
-    return [by_name[key[-1]] for key in keys]
 
 
 def _modified_at(evidence: Evidence) -> float:

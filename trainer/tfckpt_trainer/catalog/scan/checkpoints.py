@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -46,6 +46,8 @@ class Checkpoint:
         listed: Whether TensorFlow's state file lists it.
         dropped_by_manager: Whether a `tf.train.CheckpointManager` writes the state file and does
             not list it. No manager will delete it.
+        is_placed_by_step: Whether its place among the others follows from its step, because
+            nothing records the order.
         problem: Why it cannot be restored; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
@@ -68,6 +70,7 @@ class Checkpoint:
     is_head: bool = False
     listed: bool = False
     dropped_by_manager: bool = False
+    is_placed_by_step: bool = False
     problem: str = ""
     verified_at: float | None = None
     record: CheckpointRecord | None = None
@@ -93,6 +96,11 @@ class Checkpoint:
 def is_derived(checkpoint: Checkpoint) -> bool:
     """Whether it was made from other checkpoints, without training."""
     return checkpoint.record is not None and checkpoint.record.derived is not None
+
+
+def trained_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Returns checkpoints in their order, those that were made from others last."""
+    return sorted(checkpoints, key=is_derived)
 
 
 def _known_value(recorded: str | None) -> str:

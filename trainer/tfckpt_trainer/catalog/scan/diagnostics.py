@@ -12,9 +12,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Literal
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.bundle.links import Link, LinkEnd
+from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.saved_model import VARIABLES
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
@@ -51,6 +53,7 @@ def diagnostics(
         *_links(observed),
         *_two_prefixes(observed),
         *_same_step(observed),
+        *_order(observed),
         *_data_newer_than_index(observed),
         *_version_one(observed),
         *_unlisted(observed, before),
@@ -139,6 +142,19 @@ def _same_step(observed: Observation) -> Iterator[Diagnostic]:
             ("To see whether they differ, mark them and use ", compare, "."),
         )
         yield Diagnostic("same-step", "note", names[0], message, advice=advice)
+
+
+def _order(observed: Observation) -> Iterator[Diagnostic]:
+    doubt = find_order_doubt(observed.checkpoints)
+    if doubt is not None:
+        pin = command_or_key("pin", "pin", observed.directory, doubt.later.name)
+        advice = Advice(
+            (f"{doubt.reservation}, keep it from prunes with ", pin, "."),
+            (f"{doubt.reservation}, keep it from prunes with ", pin, "."),
+        )
+        is_known = observed.condition is StateFileCondition.GOOD
+        severity: Literal["warning", "note"] = "note" if is_known else "warning"
+        yield Diagnostic("order-by-step", severity, doubt.later.name, doubt.words, advice=advice)
 
 
 def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:

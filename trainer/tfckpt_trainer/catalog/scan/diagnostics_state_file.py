@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.state_file import state_line
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.order import find_order_doubt
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
@@ -169,7 +170,7 @@ class StateFileDiagnostics:
 
     @property
     def _newest(self) -> Checkpoint | None:
-        return next(iter(self.observed.restorable), None)
+        return self.observed.newest
 
     @property
     def _version_one(self) -> frozenset[str]:
@@ -204,13 +205,22 @@ class StateFileDiagnostics:
                 f"shows nothing newer than {name}, and no trainer runs: "
                 f"{self._name_command(name)}."
             )
-        return f"If no trainer runs, name {name} as the newest: {self._name_command(name)}."
+        named = f"name {name} as the newest: {self._name_command(name)}."
+        doubt = find_order_doubt(observed.checkpoints)
+        if doubt is not None and doubt.higher.name == name:
+            return (
+                f"{name} has the highest step, but {doubt.later.name} was written later. If "
+                f"training did not go back to save {doubt.later.name}, and no trainer runs, {named}"
+            )
+        return f"If no trainer runs, {named}"
 
     def _newer_than(self, name: str) -> Checkpoint | None:
         """Returns a newer checkpoint that may still turn out to be restorable."""
         for checkpoint in self.observed.checkpoints:
             if checkpoint.name == name:
                 return None
+            if is_derived(checkpoint):
+                continue
             if not checkpoint.state.restorable and checkpoint.state not in _LOST:
                 return checkpoint
         return None

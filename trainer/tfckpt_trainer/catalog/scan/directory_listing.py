@@ -29,12 +29,17 @@ Identity = tuple[int, int, int]
 
 
 class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
-    """One file: its name, its size, and what changes when it is modified or replaced."""
+    """One file: its name, its size, and what changes when it is modified or replaced.
+
+    Attributes:
+        is_doubtful: Whether its mode alone does not say that this process may read it.
+    """
 
     name: str
     size: int
     modified_ns: int
     inode: int
+    is_doubtful: bool = False
 
     @property
     def modified_at(self) -> float:
@@ -227,4 +232,13 @@ class Listing:
 
 
 def _fact(name: str, seen: os.stat_result) -> FileFact:
-    return FileFact(name, seen.st_size, seen.st_mtime_ns, seen.st_ino)
+    doubtful = _is_doubtful(seen)
+    return FileFact(name, seen.st_size, seen.st_mtime_ns, seen.st_ino, doubtful)
+
+
+def _is_doubtful(seen: os.stat_result) -> bool:
+    user = os.geteuid()
+    if user == seen.st_uid:
+        return user != 0 and not seen.st_mode & stat.S_IRUSR
+    everyone = stat.S_IRGRP | stat.S_IROTH
+    return user != 0 and seen.st_mode & everyone != everyone

@@ -19,13 +19,14 @@ from typing import NamedTuple
 import psutil
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner, owner_of
-from tfckpt_trainer.catalog.scan.states import QUIET_SECONDS, quiet_seconds_of
-from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
+from tfckpt_trainer.errors import DamagedFileError, TfckptError
+from tfckpt_trainer.rundir.documents import load, load_if_exists
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
@@ -118,7 +119,11 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
-    fresh = {name: age for name, found in files.items() if (age := _age(found, now)) <= quiet}
+    fresh = {
+        name: age
+        for name, found in files.items()
+        if (age := _age(found, now)) <= quiet and not _was_made_here(run, found)
+    }
     return ForeignWriters(
         processes=tuple(_describe(opened) for opened in writers.values()),
         fresh_seconds=min(fresh.values(), default=None),
@@ -235,6 +240,18 @@ def _perhaps_fresh(root: Path, now: float, quiet: float) -> set[str]:
 def _checkpoint_of(file: str) -> str:
     first, _, rest = file.partition("/")
     return first.removesuffix(_TEMPORARY) if rest else owner_of(first)
+
+
+def _was_made_here(run: RunDirectory, files: CheckpointFiles) -> bool:
+    """Whether a command of this library made it from others, and nothing changed it since."""
+    try:
+        record = load_if_exists(run.record(files.name), CheckpointRecord)
+    except (TfckptError, OSError):
+        return False
+    if record is None or record.derived is None or files.temporary_at is not None:
+        return False
+    latest = record.saved_at + CLOCK_SLACK_SECONDS
+    return all(fact.modified_at <= latest for fact in files.facts)
 
 
 def _age(files: CheckpointFiles, now: float) -> float:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.catalog.scan.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists
@@ -20,6 +20,8 @@ from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
+
+_INDEX = ".index"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class History:
         state: TensorFlow's state file.
         damaged: Checkpoints whose record and its copy cannot be read.
         head_is_damaged: Whether `head.json` and its copy cannot be read.
+        has_others: Whether the directory has checkpoints without a record. Known if neither
+            records of saves nor the state file name a checkpoint to start from.
     """
 
     records: Mapping[str, CheckpointRecord]
@@ -53,6 +57,7 @@ class History:
     state: StateFile | None
     damaged: AbstractSet[str] = frozenset()
     head_is_damaged: bool = False
+    has_others: bool = False
 
     @property
     def latest(self) -> str:
@@ -114,7 +119,21 @@ def read_history(run: RunDirectory) -> History:
     records = Records(run)
     records.refresh()
     head, head_is_damaged = load_head(run)
-    return History(records.found, head, read_state_list(run), records.damaged, head_is_damaged)
+    state = read_state_list(run)
+    return History(
+        records.found,
+        head,
+        state,
+        records.damaged,
+        head_is_damaged,
+        has_others=state is None and _has_unrecorded(run, records.found),
+    )
+
+
+def _has_unrecorded(run: RunDirectory, recorded: Container[str]) -> bool:
+    names = [entry.name for entry in list_directory(run.root)]
+    indexed = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
+    return any(name not in recorded for name in indexed)
 
 
 def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
@@ -141,7 +160,8 @@ def resume_point_from(history: History, committed: Container[str]) -> ResumePoin
         parsed = parse_checkpoint_name(history.latest)
         branch = parsed.branch if parsed else 0
         return ResumePoint(history.latest, branch, _highest_sequence(history))
-    return _newest_derived(history, committed)
+    # Training saved the others, so one that was made from them is not where it ended.
+    return None if history.has_others else _newest_derived(history, committed)
 
 
 def _used_last(history: History, committed: Container[str]) -> ResumePoint | None:
@@ -175,24 +195,26 @@ def _highest_sequence(history: History) -> int:
 def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> list[Checkpoint]:
     """Returns checkpoints in the order in which a start tries them.
 
-    The newest comes first. But the one that was restored last comes before all checkpoints that
-    were saved before that restore, because the restore abandoned them.
+    The newest comes first, and those that were made from others come last. But the one that was
+    restored last comes before all checkpoints that were saved before that restore, because the
+    restore abandoned them.
 
     Args:
         checkpoints: Newest first.
         head: The last restore.
     """
+    checkpoints = trained_first(checkpoints)
     if head is None:
-        return list(checkpoints)
+        return checkpoints
     restored = [c for c in checkpoints if c.name == head.checkpoint]
     if not restored or (restored[0].sequence or 0) > head.sequence:
         # It was saved again since.
-        return list(checkpoints)
+        return checkpoints
     others = [c for c in checkpoints if c.name != head.checkpoint]
     for place, checkpoint in enumerate(others):
         if checkpoint.sequence is not None and checkpoint.sequence < head.sequence:
             return [*others[:place], *restored, *others[place:]]
-    return list(checkpoints)
+    return checkpoints
 
 
 def read_head(run: RunDirectory) -> Head | None:

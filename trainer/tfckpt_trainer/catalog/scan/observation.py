@@ -27,7 +27,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import (
     owner_of,
     size_of_directory,
 )
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.catalog.scan.symbolic_links import file_names
 from tfckpt_trainer.catalog.scan.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
@@ -136,6 +136,11 @@ class Observation:
         """Checkpoints that can be restored, newest first."""
         return [checkpoint for checkpoint in self.checkpoints if checkpoint.restorable]
 
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that can be restored; one made from others if there is no other."""
+        return next(iter(trained_first(self.restorable)), None)
+
     def is_settled(self, now: float, quiet_seconds: float) -> bool:
         """Whether no save or copy can be under way."""
         is_old = self.changed_at <= now - quiet_seconds
@@ -195,7 +200,7 @@ class Observer:
             {**unowned, **dict(_graphs(files))},
             [*state.names, state.latest_name or ""] if state is not None else [],
         )
-        newest = next((c.name for c in checkpoints if c.restorable), "")
+        newest = next((c.name for c in trained_first(checkpoints) if c.restorable), "")
         return Observation(
             directory=os.path.realpath(root),
             checkpoints=checkpoints,

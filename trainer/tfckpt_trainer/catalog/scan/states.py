@@ -15,8 +15,8 @@ The first rule that applies decides:
 4. *incomplete*: no index, or an empty one.
 5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
    incomplete if a file is missing or too short. It overrides the record: damage may come later.
-6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk).
-   Each scan tries again.
+6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk), or
+   permissions forbid to read a data file that I counts. Each scan tries again.
 7. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
    newer than the index: a save under the same name was killed, and index and data do not match.
 8. *incomplete*: a data file that I counts is missing or too short, or a worker's own state that
@@ -47,6 +47,7 @@ step, and that of `tfckpt_trainer.training.checkpoint.saver`.
 from __future__ import annotations
 
 import errno
+import os
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
@@ -251,6 +252,10 @@ def _with_index(
             state, problem = link_problem(files, name) or missing
             return Verdict(state, count, problem, deferred=deferred)
         present.append(fact)
+    denied = next((fact for fact in present if _is_denied(root, fact)), None)
+    if denied is not None:
+        problem = f"{denied.name} cannot be read: {os.strerror(errno.EACCES)}."
+        return _passing(evidence, CheckpointState.UNREADABLE, problem)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
@@ -276,6 +281,14 @@ def _with_index(
             problem = f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
     return Verdict(CheckpointState.COMPLETE, count)
+
+
+def _is_denied(root: Path, fact: FileFact) -> bool:
+    """Whether this process may not read a file."""
+    if not fact.is_doubtful:
+        return False
+    effective = os.access in os.supports_effective_ids
+    return not os.access(root / fact.name, os.R_OK, effective_ids=effective)
 
 
 def _is_mixed(files: CheckpointFiles, index: FileFact, present: list[FileFact]) -> bool:

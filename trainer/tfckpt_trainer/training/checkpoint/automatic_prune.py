@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
-from tfckpt_trainer.catalog.retention.plan import Plan, plan
+from tfckpt_trainer.catalog.retention.plan import Plan, counted_by_rules, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.rules import Rule
@@ -136,8 +136,8 @@ class AutomaticPruner:
 
     def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
         """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
-        restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
-        waiting = {rule: why for rule in policy.rules if (why := rule.unmet(restorable))}
+        counted = counted_by_rules(checkpoints)
+        waiting = {rule: why for rule in policy.rules if (why := rule.unmet(counted))}
         for rule in waiting.keys() - self._waiting:
             self._journal.note(
                 JournalKind.REFUSED,

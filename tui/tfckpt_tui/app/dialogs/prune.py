@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
@@ -186,6 +187,9 @@ class PruneDialog(PlanDialog):
             yield ((f"The trainer's rules are not used: {clean(self._first.source)}.", "warn"),)
         elif not self._first.policy.is_empty and self._texts == self._first_texts:
             yield ((f"By {clean(self._first.source)}.", "muted"),)
+        doubt = find_order_doubt(self.snapshot.checkpoints)
+        if doubt is not None and self._plan is not None and self._plan.deleted:
+            yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
         yield from super().text()
 
     def make_plan(self) -> Plan:

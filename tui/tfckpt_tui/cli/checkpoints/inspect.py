@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
@@ -83,13 +84,14 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     """
     found = look_into(run, look_up(run, name))
     variables = in_families(matching(found.variables, wanted))
-    figures, unread = _measured(run, found, variables) if stats else ({}, {})
-    problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
-    found = replace(found, damage={**found.damage, **unread})
+    figures, unread = _measured(run, found, variables) if stats else ({}, _Unread())
+    problem = found.checkpoint.problem or found.problem or next(iter(unread.all.values()), "")
+    not_read = unread.refused.keys() - found.damage.keys()
+    found = replace(found, damage={**found.damage, **unread.all})
     if as_json:
         print_json(_inspection_data(found, variables, figures if stats else None, problem))
     else:
-        _print_inspection(found, variables, figures, problem, wanted)
+        _print_inspection(found, variables, figures, problem, wanted, not_read)
     return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
 
 
@@ -167,12 +169,29 @@ def _metered(
         meter.close()
 
 
+@dataclass(frozen=True)
+class _Unread:
+    """Tensors without statistics, each with the reason.
+
+    Attributes:
+        damage: Those that are damaged.
+        refused: Those that the operating system refused to read; they may be sound.
+    """
+
+    damage: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, str]:
+        return {**self.damage, **self.refused}
+
+
 def _measured(
     run: RunDirectory, found: Inspection, variables: Sequence[Variable]
-) -> tuple[Figures, dict[str, str]]:
+) -> tuple[Figures, _Unread]:
     """Returns the statistics of readable tensors, and why the others cannot be read."""
     figures: Figures = {}
-    unread: dict[str, str] = {}
+    unread = _Unread()
     numeric = [variable for variable in variables if is_numeric(variable.entry)]
     meter = ReadProgress("reading")
     show = meter.sum_to(sum(variable.size for variable in numeric))
@@ -180,8 +199,10 @@ def _measured(
         for variable in variables:
             try:
                 figures[variable.entry.name] = statistics_of(run, found, variable, show)
-            except (BundleError, OSError) as error:
-                unread[variable.entry.name] = describe_error(error)
+            except (BundleError, FileNotFoundError) as error:
+                unread.damage[variable.entry.name] = describe_error(error)
+            except OSError as error:
+                unread.refused[variable.entry.name] = describe_error(error)
     finally:
         meter.close()
     return figures, unread
@@ -193,6 +214,7 @@ def _print_inspection(
     figures: Figures,
     problem: str,
     wanted: str,
+    not_read: AbstractSet[str],
 ) -> None:
     checkpoint = found.checkpoint
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
@@ -215,7 +237,7 @@ def _print_inspection(
         print_line("Its index cannot be read, so its content is unknown.")
     else:
         if variables or not wanted:
-            _print_variables(found, variables, figures)
+            _print_variables(found, variables, figures, not_read)
         else:
             print_line(f"No variable has {wanted!r} in its path.")
         print_line()
@@ -264,7 +286,12 @@ def _values(values: Mapping[str, object]) -> str:
     )
 
 
-def _print_variables(found: Inspection, variables: Sequence[Variable], figures: Figures) -> None:
+def _print_variables(
+    found: Inspection,
+    variables: Sequence[Variable],
+    figures: Figures,
+    not_read: AbstractSet[str],
+) -> None:
     header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
     header += ["MIN", "MAX", "MEAN", "NORM", "NOT FINITE"] if figures else []
     paths = {variable.path for variable in variables}
@@ -275,12 +302,18 @@ def _print_variables(found: Inspection, variables: Sequence[Variable], figures: 
             format_shape(variable.entry.shape),
             units.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
-            _what(variable) + (" (damaged)" if variable.entry.name in found.damage else ""),
+            _what(variable) + _damage_words(found, variable, not_read),
             *(_figures(figures.get(variable.entry.name)) if figures else ()),
         ]
         for variable in variables
     ]
     print_table(header, rows, right={2, 3, 4, 6, 7, 8, 9, 10})
+
+
+def _damage_words(found: Inspection, variable: Variable, not_read: AbstractSet[str]) -> str:
+    if variable.entry.name in not_read:
+        return " (not read)"
+    return " (damaged)" if variable.entry.name in found.damage else ""
 
 
 def _what(variable: Variable) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.documents import load_if_exists
@@ -60,12 +63,14 @@ class _Intent:
         refusal: Why it moves nothing: a named checkpoint is protected.
         before: What was pruned before this time is deleted for good; None deletes nothing.
         overdue: The prunes that are deleted for good.
+        doubt: Why the order of the checkpoints, which rules depend on, may be wrong.
     """
 
     plan: Plan
     refusal: str = ""
     before: float | None = None
     overdue: tuple[TrashManifest, ...] = ()
+    doubt: str = ""
 
     @property
     def is_nothing(self) -> bool:
@@ -147,6 +152,8 @@ def prune(
     )
     if not as_json:
         _print_plan(intent)
+    if intent.doubt:
+        print_message(intent.doubt)
     if dry_run or intent.is_nothing:
         if as_json:
             print_json(_outcome_data(intent))
@@ -198,17 +205,30 @@ def _by_rules(
     run: RunDirectory, policy: Policy, config: Path | None, in_use: Mapping[str, str]
 ) -> _Intent:
     if not policy.is_empty:
-        return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))
+        return _rules_intent(run, list_checkpoints(run), policy, in_use)
     info = load_if_exists(run.run_file, RunInfo) if config is None else None
     found = default_rules(info, read_config(DEFAULT_KEYS, config), config)
     if found.policy.is_empty:
         raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
     print_message(f"By {found.source}: {found.policy}.")
-    made = plan(list_checkpoints(run), found.policy, in_use=in_use)
+    intent = _rules_intent(run, list_checkpoints(run), found.policy, in_use)
     if found.trash_hours is None:
-        return _Intent(made)
+        return intent
     before = time.time() - found.trash_hours * 3600
-    return _Intent(made, before=before, overdue=trashed_before(run, before))
+    return replace(intent, before=before, overdue=trashed_before(run, before))
+
+
+def _rules_intent(
+    run: RunDirectory,
+    checkpoints: Sequence[Checkpoint],
+    policy: Policy,
+    in_use: Mapping[str, str],
+) -> _Intent:
+    made, doubt = plan(checkpoints, policy, in_use=in_use), find_order_doubt(checkpoints)
+    if doubt is None or not made.deleted:
+        return _Intent(made)
+    pin = f"`tfckpt-tui pin {run.shell_word} {shlex.quote(doubt.later.name)}`"
+    return _Intent(made, doubt=f"{doubt.words} {doubt.reservation}, run {pin} first.")
 
 
 def _confirm(intent: _Intent, foreign: ForeignWriters | None, *, delete: bool) -> None:

@@ -31,8 +31,15 @@ from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import checkpoints_to_bisect
-from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
+from tfckpt_tui.services.report import (
+    Json,
+    list_checkpoints,
+    list_with_diagnostics,
+    look_up_all,
+)
 from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
+
+_UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
 
 _SHOWN = 20
 """How many findings of one checkpoint are printed; JSON has all."""
@@ -62,7 +69,9 @@ def verify(
     CKPT is a name or a step. Without CKPT, the record of the last restore is checked too. Exits 1
     if a checkpoint is damaged, or if a CKPT cannot be read yet.
     """
-    chosen = look_up_all(run, names) if names else list(list_checkpoints(run))
+    contents = None if names else list_with_diagnostics(run)
+    chosen = list(contents.checkpoints) if contents is not None else look_up_all(run, names)
+    unsupported = contents.version_one if contents is not None else ()
     passed_over = [one for one in chosen if not can_be_verified(one)]
     only = frozenset(checkpoint.name for checkpoint in chosen) if names else None
     memory = None if finite or again else CachedResults(run, only)
@@ -81,6 +90,7 @@ def verify(
     of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
     if as_json:
         skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
+        skipped += [{"name": one.name, "reason": _UNSUPPORTED} for one in unsupported]
         print_json(
             {
                 "checkpoints": [_verified_data(one) for one in results],
@@ -92,6 +102,8 @@ def verify(
         for finding in of_run:
             print_line(f"{finding.severity}: {finding.message}")
         _print_summary(results, passed_over)
+        for one in unsupported:
+            print_message(f"{one.name} was skipped ({_UNSUPPORTED})")
     unanswered = bool(names and passed_over)
     done = all(one.ok for one in results) and not unanswered
     return int(ExitCode.DONE if done else ExitCode.PROBLEM)
@@ -316,7 +328,7 @@ def _ended_words(status: int) -> str:
 
 def _print_probe(probe: Probe, left: int) -> None:
     rest = f"; {units.count(left, 'checkpoint')} left between" if left > 0 else ""
-    print_line(f"  {probe.name}  {probe.outcome.value}  ({probe.detail}{rest})")
+    print_line(f"  {probe.name}  {probe.outcome.value}  ({probe.detail.rstrip('.')}{rest})")
 
 
 def _print_bisection(found: Bisection) -> None:

@@ -20,7 +20,11 @@ from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_ru
 @DirectoryArgument
 @JsonOption
 def runs(directory: Path | None, as_json: bool) -> None:
-    """List the runs below DIRECTORY, or else the recent runs, with their states."""
+    """List the runs below DIRECTORY, or else the recent runs, with their states.
+
+    A run is a directory with files of this library, TensorFlow's state file, or a checkpoint.
+    `browse` lists the same ones.
+    """
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     search = RunSearch(directory) if directory is not None else None

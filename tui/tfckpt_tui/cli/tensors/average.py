@@ -117,8 +117,8 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
             f"Batch normalization needs a pass over training data, which recomputes {names}."
         )
     print_message(
-        "To keep it from being pruned, run "
-        f"`tfckpt-tui pin {run.shell_word} {shlex.quote(record.name)}`."
+        "No retention rule deletes it. To delete it, run "
+        f"`tfckpt-tui prune {run.shell_word} {shlex.quote(record.name)}`."
     )
     print_warnings([warning] if warning else [])
 

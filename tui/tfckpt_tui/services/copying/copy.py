@@ -26,7 +26,9 @@ from tfckpt_tui.services.copying.copied_state import list_copied
 from tfckpt_tui.services.copying.copy_plan import SMALL_BYTES, Part, Phase, plan_copy
 from tfckpt_tui.services.copying.destination import Destination, OnSent
 from tfckpt_tui.services.copying.local_destination import LocalDestination
+from tfckpt_tui.services.copying.other_model import refuse_other_model
 from tfckpt_tui.services.copying.source import (
+    SourceCheckpoint,
     SourceFile,
     open_checkpoint,
     raise_open_file_limit,
@@ -125,7 +127,7 @@ def copy_checkpoints(
         destination = open_destination(place, seconds)
         opened.callback(destination.close)
         destination.open(dry_run=dry_run)
-        _refuse_other_run(run, destination)
+        _refuse_other_run(run, sources, destination)
         parts, free = plan_copy(run, destination, sources, phase)
         latest = "" if dry_run else _copy(run, destination, parts, phase)
         warning = "" if dry_run else _note(run, destination, parts, through)
@@ -176,10 +178,14 @@ def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return list({checkpoint.name: checkpoint for checkpoint in checkpoints}.values())
 
 
-def _refuse_other_run(run: RunDirectory, destination: Destination) -> None:
+def _refuse_other_run(
+    run: RunDirectory, sources: Sequence[SourceCheckpoint], destination: Destination
+) -> None:
     there = destination.run_id()
     info = load_if_exists(run.run_file, RunInfo)
-    if there and there != (info.id if info is not None else ""):
+    if not there:
+        refuse_other_model(run, sources[-1].name, destination)
+    elif there != (info.id if info is not None else ""):
         raise RefusedError(
             f"{destination.label} belongs to another run, which would resume from the copy. Copy "
             "to another directory."

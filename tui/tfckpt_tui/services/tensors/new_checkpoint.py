@@ -68,6 +68,8 @@ def choose_name(run: RunDirectory, word: str, newest: Checkpoint, name: str | No
         RefusedError: It is taken.
     """
     branch = f"-b{newest.branch}" if newest.branch else ""
+    if newest.step is None and newest.links:
+        raise UsageError(f"The step of {newest.name} is unknown. {newest.problem}")
     if name is not None:
         require_free_name(run, name)
         said = parse_checkpoint_name(name)

@@ -120,11 +120,10 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 def _trained(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Returns the checkpoints that training passed, each under one name."""
-    indexes = {f"{checkpoint.name}.index" for checkpoint in checkpoints}
     return [
         c
         for c in checkpoints
-        if not is_derived(c) and not any(link.file in indexes for link in c.links)
+        if not is_derived(c) and not any(link.name == f"{c.name}.index" for link in c.links)
     ]
 
 
@@ -134,7 +133,7 @@ def track(
     """Reads a tensor from each checkpoint, oldest first.
 
     Checkpoints made from others, such as averages, are left out: training did not pass them. So
-    are those that are being written, and links to other checkpoints.
+    are those that are being written, and symbolic links.
 
     Args:
         run: The run directory.

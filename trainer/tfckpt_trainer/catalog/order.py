@@ -1,0 +1,208 @@
+"""The order of the checkpoints of a directory, newest first.
+
+Records of this library give the order of saves. Without any, the list in TensorFlow's state file
+does. Other checkpoints of the same prefix are ordered by step: a copy without times scrambles file
+times, and no copy changes steps. Only if the state file contradicts the steps do times decide.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+
+_Line = tuple[str, int]
+"""Prefix and branch: the checkpoints of one line have steps that grow."""
+
+
+class Ordered(NamedTuple):
+    """Checkpoints, newest first.
+
+    Attributes:
+        by_step: Those whose place follows from their step, because no record or list gives it.
+    """
+
+    checkpoints: Sequence[Checkpoint]
+    by_step: AbstractSet[str]
+
+
+def in_order(
+    checkpoints: Iterable[Checkpoint], listed: Mapping[str, int], latest: str = ""
+) -> Ordered:
+    """Sorts checkpoints newest first; a recorded order is never reversed by clock errors.
+
+    Args:
+        checkpoints: All checkpoints of a directory.
+        listed: The place of each checkpoint in TensorFlow's state file.
+        latest: The newest one according to that file; empty if there is none, or if a restore
+            named it.
+    """
+    places = _Places({c.name: c for c in checkpoints}, listed)
+    places.follow_records_and_list()
+    by_step = places.follow_steps(latest)
+    places.follow_sources()
+    return Ordered(sorted(places.checkpoints.values(), key=places.key, reverse=True), by_step)
+
+
+@dataclass
+class _Places:
+    """What the order of checkpoints follows from.
+
+    Attributes:
+        checkpoints: The checkpoints by name.
+        listed: The place of each in the state file. Unlisted ones get the place of the listed one
+            that they follow.
+        times: Time of the save, corrected where something else gives the order.
+    """
+
+    checkpoints: Mapping[str, Checkpoint]
+    listed: Mapping[str, int]
+    times: dict[str, float] = field(init=False)
+    places: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = {name: c.saved_at for name, c in self.checkpoints.items()}
+        self.places = {name: self.listed.get(name, -1) for name in self.checkpoints}
+        self.has_records = any(
+            c.sequence is not None and not is_derived(c) for c in self.checkpoints.values()
+        )
+
+    def key(self, checkpoint: Checkpoint) -> tuple[bool, float, int, int, int, bool, str]:
+        """Returns the sort key; the newest has the largest."""
+        name = checkpoint.name
+        return (
+            checkpoint.state is CheckpointState.WRITING,
+            self.times[name],
+            self._sequence(checkpoint),
+            self.places[name],
+            -1 if checkpoint.step is None else checkpoint.step,
+            not is_derived(checkpoint),
+            name,
+        )
+
+    def follow_records_and_list(self) -> None:
+        """Corrects the times of checkpoints whose order is recorded or listed."""
+        recorded = [
+            (c.sequence, is_derived(c), c.name)
+            for c in self.checkpoints.values()
+            if c.sequence is not None
+        ]
+        recorded.sort()
+        listed = [
+            name
+            for name in self.listed
+            if name in self.checkpoints and self.checkpoints[name].sequence is None
+        ]
+        for known_order in ([name for *_, name in recorded], listed):
+            latest = float("-inf")
+            for name in known_order:
+                if not is_derived(self.checkpoints[name]):
+                    latest = max(latest, self.times[name])
+                if latest > float("-inf"):
+                    self.times[name] = latest
+
+    def follow_steps(self, latest: str) -> AbstractSet[str]:
+        """Corrects the times of checkpoints that are ordered by step; returns their names."""
+        if self.has_records:
+            return frozenset()
+        followed: set[str] = set()
+        for line in self._lines().values():
+            if self._agrees(line, latest):
+                self._follow_line(line)
+                followed.update(name for name in line if name not in self.listed)
+        return followed
+
+    def follow_sources(self) -> None:
+        """Puts each checkpoint that was made from others beside the newest of these."""
+        derived = [c for c in self.checkpoints.values() if is_derived(c)]
+        for checkpoint in sorted(derived, key=lambda c: c.saved_at):
+            made = checkpoint.record.derived if checkpoint.record is not None else None
+            names = [s.name for s in made.sources if s.name in self.times] if made else []
+            sources = [name for name in names if name != checkpoint.name]
+            if sources:
+                newest = max(sources, key=lambda name: self.key(self.checkpoints[name]))
+                self.times[checkpoint.name] = self.times[newest]
+                self.places[checkpoint.name] = self.places[newest]
+
+    def _sequence(self, checkpoint: Checkpoint) -> int:
+        if checkpoint.sequence is None or not self.has_records:
+            return -1
+        return checkpoint.sequence
+
+    def _lines(self) -> dict[_Line, list[str]]:
+        """Returns the names of each line, by growing step."""
+        lines: dict[_Line, list[tuple[int, str]]] = defaultdict(list)
+        for name, checkpoint in self.checkpoints.items():
+            said = parse_checkpoint_name(name)
+            if said is not None and checkpoint.record is None and not checkpoint.links:
+                lines[said.prefix, said.branch].append((said.step, name))
+        return {line: [name for _, name in sorted(found)] for line, found in lines.items()}
+
+    def _agrees(self, line: Sequence[str], latest: str) -> bool:
+        """Whether the state file does not contradict the steps of a line."""
+        places = [self.listed[name] for name in line if name in self.listed]
+        return places == sorted(places) and (latest not in line or latest == line[-1])
+
+    def _follow_line(self, line: Sequence[str]) -> None:
+        """Moves unlisted checkpoints between the others of their line; listed ones stay."""
+        later = float("inf")
+        for name in reversed(line):
+            if name not in self.listed:
+                self.times[name] = min(self.times[name], later)
+            later = self.times[name]
+        earlier, place = float("-inf"), -1
+        for name in line:
+            if name not in self.listed:
+                self.times[name] = max(self.times[name], earlier)
+                self.places[name] = place
+            earlier, place = self.times[name], self.places[name]
+
+
+class OrderDoubt(NamedTuple):
+    """Two checkpoints whose steps and file times disagree.
+
+    Attributes:
+        higher: Has the higher step, and counts as newer.
+        later: Was written later, according to its file time.
+    """
+
+    higher: Checkpoint
+    later: Checkpoint
+
+    @property
+    def words(self) -> str:
+        """What was found, and how the checkpoints are ordered, as sentences."""
+        return (
+            f"{self.later.name} was written after {self.higher.name} and has a smaller step. "
+            "Nothing but steps and file times tells their order, and the steps count. A copy "
+            "often gives files new times."
+        )
+
+    @property
+    def reservation(self) -> str:
+        """When the order by step is wrong, as the beginning of a sentence."""
+        return f"If training went back and then saved {self.later.name}"
+
+
+def find_order_doubt(checkpoints: Sequence[Checkpoint]) -> OrderDoubt | None:
+    """Returns the newest two checkpoints whose steps and file times disagree, if there are any.
+
+    Args:
+        checkpoints: Newest first, as `Catalog.scan` returns them.
+    """
+    lines: dict[_Line, list[Checkpoint]] = defaultdict(list)
+    for checkpoint in checkpoints:
+        said = parse_checkpoint_name(checkpoint.name)
+        if checkpoint.is_placed_by_step and checkpoint.restorable and said is not None:
+            lines[said.prefix, said.branch].append(checkpoint)
+    for line in lines.values():
+        for place, higher in enumerate(line[:-1]):
+            later = max(line[place + 1 :], key=lambda c: c.saved_at)
+            if later.saved_at > higher.saved_at:
+                return OrderDoubt(higher, later)
+    return None

@@ -1,0 +1,84 @@
+"""Whether a destination has checkpoints of another model.
+
+TensorFlow's state file names one newest checkpoint for a directory. A copy of another model there
+would be the one from which the trainer of that directory resumes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tfckpt_trainer.bundle.index import Index, index_path, read_index
+from tfckpt_trainer.bundle.state_file import parse_state_file
+from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_tui.services.copying.copied_state import NAME
+from tfckpt_tui.services.copying.destination import Destination
+
+_Tensors = set[tuple[str, str, tuple[int, ...]]]
+"""Name, type and shape of each tensor."""
+
+_SHAPELESS = {"string", "variant", "resource"}
+"""Types whose tensors come and go between saves of one model, such as the states of iterators."""
+
+
+def refuse_other_model(run: RunDirectory, name: str, destination: Destination) -> None:
+    """Refuses a destination whose newest checkpoint belongs to another model.
+
+    The models are the same if all tensors of one checkpoint are in the other, with the same type
+    and shape: optimizers create slot variables late, and scripts add variables.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint to copy.
+        destination: The destination.
+
+    Raises:
+        RefusedError: They are different models.
+    """
+    newest = _newest_name(destination)
+    if newest in {"", name}:
+        return
+    try:
+        here = _tensors(read_index(run.root / name))
+        there = _read_tensors(destination, newest)
+    except (BundleError, DamagedFileError, OSError):
+        # Verification reports damage. The newest one there tells nothing about its model.
+        return
+    if there is not None and not (here <= there or there <= here):
+        only = min(here - there)[0]
+        raise RefusedError(
+            f"{destination.label} has checkpoints of another model: {newest} there does not have "
+            f"{only} as it is in {name}. A trainer there would resume from the copy. Copy to "
+            "another directory."
+        )
+
+
+def _newest_name(destination: Destination) -> str:
+    data = destination.read(NAME)
+    try:
+        state = parse_state_file(data, Path(destination.label) / NAME) if data else None
+    except DamagedFileError:
+        return ""
+    latest = (state.latest or "") if state is not None else ""
+    return latest if is_plain_name(latest) else ""
+
+
+def _read_tensors(destination: Destination, name: str) -> _Tensors | None:
+    """Returns the tensors of a checkpoint at the destination; None if it has no index."""
+    data = destination.read(index_path(Path(name)).name)
+    if data is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="tfckpt-") as directory:
+        prefix = Path(directory) / "newest"
+        index_path(prefix).write_bytes(data)
+        return _tensors(read_index(prefix))
+
+
+def _tensors(index: Index) -> _Tensors:
+    return {
+        (entry.name, entry.dtype, entry.shape)
+        for entry in index.entries.values()
+        if entry.dtype not in _SHAPELESS
+    }
