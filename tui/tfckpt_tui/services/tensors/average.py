@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.counterparts import (
+    Contents,
+    find_counterparts,
+    read_contents,
+    renamed_index,
+)
 from tfckpt_trainer.bundle.deriving.average import (
     AverageSource,
     find_differences,
     is_averaged,
     write_average,
 )
-from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import errors_by_path, variables_of
+from tfckpt_tui.services.inspect import errors_by_path
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
@@ -135,11 +141,9 @@ def plan_average(
         chosen = dict(zip(names, normalized_weights(weights), strict=True))
     else:
         chosen = dict.fromkeys(names, 1 / len(names))
-    sources = tuple(
-        AverageSource(run.root / c.name, read_index(run.root / c.name), chosen[c.name])
-        for c in ordered
-    )
-    variables = variables_of(sources[-1].prefix, sources[-1].index)
+    newest = read_contents(*_opened(run, ordered[-1]))
+    sources = tuple(_source(run, one, newest, chosen[one.name]) for one in ordered)
+    variables = newest.variables
     _refuse_differences(sources)
     averaged = tuple(one for one in variables if is_averaged(one.entry))
     return AveragePlan(
@@ -190,10 +194,28 @@ def average(
     return record, note(run, record, f"Averaged {names} into {record.name}.", through)
 
 
+def _opened(run: RunDirectory, checkpoint: Checkpoint) -> tuple[Path, Index]:
+    prefix = run.root / checkpoint.name
+    return prefix, read_index(prefix)
+
+
+def _source(
+    run: RunDirectory, checkpoint: Checkpoint, newest: Contents, weight: float
+) -> AverageSource:
+    """Returns a checkpoint with the names that the newest has for the same tensors."""
+    own = read_contents(*_opened(run, checkpoint))
+    index = renamed_index(own.index, find_counterparts(own, newest))
+    return AverageSource(own.prefix, index, weight)
+
+
 def _refuse_differences(sources: Sequence[AverageSource]) -> None:
     if not find_differences(sources):
         return
-    paths = {v.entry.name: v.path for one in sources for v in variables_of(one.prefix, one.index)}
+    paths: dict[str, str] = {}
+    for one in sources:
+        own = read_contents(one.prefix, read_index(one.prefix))
+        new = dict(zip(own.index.entries, one.index.entries, strict=True))
+        paths |= {new[variable.entry.name]: variable.path for variable in own.variables}
     differences = find_differences(sources, paths)
     more = len(differences) - _MOST_NAMED
     lines = [*differences[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
