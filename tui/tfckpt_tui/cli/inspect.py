@@ -207,6 +207,9 @@ def _print_inspection(
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     files = units.count(checkpoint.shards, "data file")
+    if checkpoint.record is not None and checkpoint.record.worker_bytes:
+        workers = units.size(checkpoint.record.worker_bytes)
+        files += f", {workers} of it the workers' own state"
     print_line(f"size        {units.size(checkpoint.size)} in {files}")
     if found.has_graph is False:
         print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
