@@ -14,6 +14,7 @@ from tfckpt_trainer.bundle.analysis.counterparts import (
     read_contents,
     renamed_index,
 )
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.deriving.average import (
     AverageSource,
     find_differences,
@@ -163,11 +164,12 @@ def average(
     through: FrontEnd,
     on_read: Callable[[int], None] = lambda size: None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[CheckpointRecord, str]:
+) -> tuple[CheckpointRecord, tuple[str, ...]]:
     """Writes a planned average, verifies it, and adds it to the run.
 
     Returns:
-        The record of the new checkpoint, and a sentence about the event log; empty if all is well.
+        The record of the new checkpoint, and warnings: values that are not finite, and about the
+        event log.
 
     Raises:
         RefusedError: The name was taken in the meantime.
@@ -181,6 +183,7 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
+    broken: list[NotFinite] = []
     with errors_by_path([*plan.averaged, *plan.from_newest]):
         record = add_new_checkpoint(
             run,
@@ -189,9 +192,21 @@ def average(
             needed=plan.newest.size,
             on_read=on_read,
             on_verified=on_verified,
+            on_not_finite=broken.extend,
         )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
-    return record, note(run, record, f"Averaged {names} into {record.name}.", through)
+    told = note(run, record, f"Averaged {names} into {record.name}.", through)
+    return record, tuple(filter(None, [_not_finite_words(run, record.name, broken), told]))
+
+
+def _not_finite_words(run: RunDirectory, name: str, found: Sequence[NotFinite]) -> str:
+    if not found:
+        return ""
+    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return (
+        f"{name} has NaN or infinite values in {found[0].path}{more}. See which checkpoints have "
+        f"them with `tfckpt-tui verify {run.shell_word} --finite`."
+    )
 
 
 def _opened(run: RunDirectory, checkpoint: Checkpoint) -> tuple[Path, Index]:
