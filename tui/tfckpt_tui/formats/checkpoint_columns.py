@@ -486,7 +486,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="duration",
         value=_duration,
         text=lambda row: units.step_time(_duration(row.checkpoint)),
-        history=HistoryCell("took", 6, rank=10, style="muted"),
+        history=HistoryCell("took", 7, rank=10, style="muted"),
         sort=Sort(9),
     ),
     CheckpointColumn(

@@ -7,6 +7,7 @@ A tensor that only an optimizer refers to belongs to the optimizer.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.errors import BundleError, describe_error
 
 _SUFFIX = "/.ATTRIBUTES/"
+_NUMBER = re.compile(r"([0-9]{1,18})")
 _OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
 _LISTS_OF_ALL = {"_trainable_variables", "_variables"}
 _RANDOM_CHILDREN = {"_state_var", "seed_generator_state"}
@@ -147,7 +149,12 @@ def _is_root_scalar(variable: Variable) -> bool:
 
 def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     places = {"model": 0, "optimizer": 1, "rest": 2}
-    return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
+    return tuple(sorted(variables, key=lambda v: (places[v.group], _natural(v.path))))
+
+
+def _natural(path: str) -> list[str | int]:
+    """Returns a sort key by which `layers/2` comes before `layers/10`."""
+    return [int(part) if part.isdecimal() else part for part in _NUMBER.split(path)]
 
 
 def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
