@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
-from tfckpt_tui.services.batch.job_reader import read_job_record
+from tfckpt_tui.services.batch.job_reader import why_no_logs
 
 FOLLOW_SECONDS = 0.2
 
@@ -77,19 +77,7 @@ def _chosen(run: RunDirectory, worker: int | None, supervisor: bool) -> list[Pat
     known = ", ".join(path.stem for path in _worker_logs(run))
     raise UsageError(
         f"There is no log {missing} in {run.logs_directory}; "
-        + (f"there are: {known}." if known else _why_there_are_none(run))
-    )
-
-
-def _why_there_are_none(run: RunDirectory) -> str:
-    job = read_job_record(run)
-    if job is None:
-        return "only `tfckpt-tui launch` keeps logs."
-    if run.job_log.exists():
-        return f"the output of batch job {job.id} is in {run.job_log}."
-    return (
-        f"batch job {job.id} has left no output either. It has not started, or its nodes do not "
-        f"see this directory. See `tfckpt-tui status {run.shell_word}`."
+        + (f"there are: {known}." if known else why_no_logs(run))
     )
 
 
