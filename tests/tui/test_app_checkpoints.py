@@ -179,6 +179,18 @@ async def test_names_take_the_room_that_no_other_column_needs(tmp_path: Path) ->
         assert "66.0 ms" in top(pilot.app)
 
 
+async def test_the_variables_of_a_saved_model_are_kept_for_the_same_reason(tmp_path: Path) -> None:
+    place = tmp_path / "model" / "variables"
+    place.mkdir(parents=True)
+    (place.parent / "saved_model.pb").write_bytes(b"x")
+    factory = RunFactory(place)
+    factory.checkpoint(0, name="variables", recorded=False, listed=False)
+    async with TfckptApp(factory.run).run_test(size=SIZE) as pilot:
+        await until_shown(pilot, "1 diagnostic")
+        await pilot.press("p")
+        await until_shown(pilot, "a SavedModel needs it")
+
+
 async def test_without_marks_compare_uses_the_previous_checkpoint(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
