@@ -263,7 +263,7 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
             (f"  {clean(name)} {metric_text(checkpoint, name)}", "bad")
             for name in checkpoint.not_finite
         ),
-        (f"  {not_finite_words(checkpoint)}" if checkpoint.not_finite_tensors else "", "bad"),
+        *(((f"  {not_finite_words(checkpoint)}", "bad"),) if checkpoint.not_finite_tensors else ()),
     )
 
 
