@@ -110,6 +110,7 @@ ALLOWED = (
     "Closes the app. `tfckpt-tui attach RUN`",
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",
+    "only `tfckpt-tui launch` keeps logs.",
     "no runs yet: press n to launch one, or try `tfckpt-tui demo`",
 )
 """Words of other programs, and commands for what the app cannot do."""

@@ -134,5 +134,5 @@ def why_no_logs(run: RunDirectory) -> str:
         return f"the output of batch job {job.id} is in {run.job_log}."
     return (
         f"batch job {job.id} has left no output either. It has not started, or its nodes do not "
-        f"see this directory. See `tfckpt-tui status {run.shell_word}`."
+        "see this directory."
     )
