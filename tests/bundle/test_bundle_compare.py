@@ -153,11 +153,15 @@ def test_what_is_not_finite_on_a_side_is_left_out(tmp_path: Path) -> None:
     assert (found.norm_before, found.distance, found.not_finite) == (5.0, 1.0, 3)
 
 
-def test_numbers_too_large_to_be_squared_warn_nobody(tmp_path: Path) -> None:
-    found = changed(tmp_path, array(np.array([1e300])), array(np.array([-1e300])))
+@pytest.mark.filterwarnings("error")
+def test_numbers_too_large_to_be_squared_are_compared(tmp_path: Path) -> None:
+    found = changed(tmp_path, array(np.array([1e300, 1.0])), array(np.array([-1e300, 2.0])))
+    assert found is not None
+    assert (found.norm_before, found.norm_after) == (1e300, 1e300)
+    assert (found.distance, found.relative) == (2e300, 2.0)
+    found = changed(tmp_path, array(np.array([1.7e308])), array(np.array([-1.7e308])))
     assert found is not None
     assert math.isinf(found.distance)
-    assert math.isnan(found.relative)
 
 
 def test_large_tensors_are_compared_piece_by_piece(tmp_path: Path) -> None:

@@ -264,6 +264,13 @@ def test_a_graph_of_another_save_is_described_in_no_time(tmp_path):
     assert {one.role for one in found} == {Role.OTHER}
 
 
+def test_numbers_in_paths_are_in_their_order(tmp_path):
+    names = [f"layers/{number}/w" for number in (10, 2, 1)] + ["layers/x/w", "layers/2b/w"]
+    write(tmp_path / "a", {name: array(np.ones(2)) for name in names})
+    shown = [one.path for one in describe_tensors(read_index(tmp_path / "a"), None)]
+    assert shown == [f"layers/{part}/w" for part in ("1", "2", "2b", "10", "x")]
+
+
 def test_names_of_tensorflow_1_tell_most(tmp_path):
     names = ["model/kernel", "model/kernel/Adam", "step"]
     write(tmp_path / "c", {**dict.fromkeys(names[:2], ONE), "step": array(np.int64(4))})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 
 import ml_dtypes
@@ -122,6 +124,44 @@ def test_those_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
 def test_what_is_no_number_has_no_figures(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="a is string; expected a numeric type"):
         figures_of(strings([b"one"]), tmp_path / "ckpt-1")
+
+
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(DOUBLES, max_size=4), min_size=1, max_size=3))
+def test_norm_and_deviation_are_those_of_exact_numbers(chunks: list[list[float]]) -> None:
+    """Whatever their squares are: too large for a double, or too small."""
+    moments = statistics_module._Moments()
+    for chunk in chunks:
+        moments.add(np.array(chunk))
+    found, exact = moments.result(None), [Fraction(one) for chunk in chunks for one in chunk]
+    largest = max((abs(one) for one in exact), default=Fraction())
+    assert found.norm == pytest.approx(_root(sum(one**2 for one in exact)), rel=1e-9, abs=0)
+    if not exact:
+        return
+    mean = sum(exact) / len(exact)
+    deviation = _root(sum((one - mean) ** 2 for one in exact) / len(exact))
+    rounding = float(largest) * 1e-12
+    assert found.mean == pytest.approx(float(mean), rel=1e-9, abs=rounding)
+    assert found.deviation == pytest.approx(deviation, rel=1e-6, abs=float(largest) * 1e-7)
+
+
+def _root(square: Fraction | int) -> float:
+    """The root of an exact number, as a double; infinite if it is too large for one."""
+    if not square:
+        return 0.0
+    with localcontext() as context:
+        context.prec = 40
+        number = Fraction(square)
+        root = (Decimal(number.numerator) / Decimal(number.denominator)).sqrt()
+    return float(root)
+
+
+def test_a_large_double_is_no_obstacle(tmp_path: Path) -> None:
+    found = figures_of(array(np.array([1e300, 2.0])), tmp_path / "ckpt-1")
+    assert (found.norm, found.deviation, found.infinite) == (1e300, 5e299, 0)
 
 
 @pytest.mark.filterwarnings("error")

@@ -105,6 +105,7 @@ class RunFactory:
         listed: bool = True,
         metrics: dict[str, float | None] | None = None,
         not_finite: dict[str, str] | None = None,
+        duration: float = 0.21,
     ) -> str:
         """Writes a whole checkpoint, with its record; returns its name."""
         name = checkpoint_name(step, branch) if name is None else name
@@ -125,7 +126,7 @@ class RunFactory:
                 parent=parent,
                 metrics={"loss": loss_at(step)} if metrics is None else metrics,
                 not_finite=not_finite or {},
-                duration_seconds=0.21,
+                duration_seconds=duration,
                 files=facts,
             )
             store(self.run.record(name), record)

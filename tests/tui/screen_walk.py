@@ -108,7 +108,8 @@ SCRIPT = Path("/data/runs/language-model/.tfckpt/job.sbatch")
 def track_screen(run: RunSnapshot) -> TrackScreen:
     """The chart of a variable of the newest checkpoint."""
     directory = RunDirectory(Path(run.path))
-    return TrackScreen(directory, run, inspect(directory, run.checkpoints[0]).variables[0])
+    newest = run.checkpoints[0]
+    return TrackScreen(directory, run, newest, inspect(directory, newest).variables[0])
 
 
 STOPS = (

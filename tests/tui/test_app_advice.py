@@ -114,6 +114,7 @@ ALLOWED = (
     "Closes the app. `tfckpt-tui attach RUN`",
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",
+    "only `tfckpt-tui launch` keeps logs.",
 )
 """Words of other programs, and commands for what the app cannot do."""
 

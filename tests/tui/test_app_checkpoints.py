@@ -151,6 +151,46 @@ async def test_two_marked_checkpoints_are_compared(made: RunFactory) -> None:
         await until(pilot, lambda: "2 marked" not in top(app), "the marks are gone")
 
 
+async def test_the_help_fits_a_small_terminal(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=(60, 20)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await until_shown(pilot, "1 changed")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Keys of the comparison")
+        raw = top(app).splitlines()
+        keys = next(place for place, line in enumerate(raw) if "Keys of" in line)
+        # The rest of an explanation stands below its beginning, not below the key.
+        column = raw[keys + 1].index("Reads")
+        assert raw[keys + 2][column - 2 : column].isspace()
+        assert not raw[keys + 2][column].isspace()
+
+
+async def test_names_take_the_room_that_no_other_column_needs(tmp_path: Path) -> None:
+    factory = RunFactory(tmp_path)
+    name = "a-name-of-sixty-cells-" + "x" * 35 + "-10"
+    factory.checkpoint(10, name=name, recorded=False)
+    factory.run.records_directory.mkdir(parents=True)
+    factory.checkpoint(20, duration=0.066)
+    async with TfckptApp(factory.run).run_test(size=(200, 40)) as pilot:
+        await until_shown(pilot, "ckpt-20")
+        assert name in top(pilot.app)
+        assert "66.0 ms" in top(pilot.app)
+
+
+async def test_the_variables_of_a_saved_model_are_kept_for_the_same_reason(tmp_path: Path) -> None:
+    place = tmp_path / "model" / "variables"
+    place.mkdir(parents=True)
+    (place.parent / "saved_model.pb").write_bytes(b"x")
+    factory = RunFactory(place)
+    factory.checkpoint(0, name="variables", recorded=False, listed=False)
+    async with TfckptApp(factory.run).run_test(size=SIZE) as pilot:
+        await until_shown(pilot, "1 diagnostic")
+        await pilot.press("p")
+        await until_shown(pilot, "a SavedModel needs it")
+
+
 async def test_without_marks_compare_uses_the_previous_checkpoint(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)

@@ -429,6 +429,13 @@ async def test_the_palette_finds_actions(live: RunFactory) -> None:
         assert (await asked(pilot, live.run)).kind is CommandKind.SAVE
 
 
+async def test_the_palette_says_why_an_action_is_unavailable(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("ctrl+p", *"save")
+        await until_shown(pilot, "save: Save a checkpoint now")
+        await until_shown(pilot, "Not now: ")
+
+
 @pytest.mark.parametrize("size", [(10, 3), (1, 1), (59, 24), (80, 15)])
 async def test_too_small_a_terminal_says_so(live: RunFactory, size: tuple[int, int]) -> None:
     async with opened(live.run, size=size) as pilot:

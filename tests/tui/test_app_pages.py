@@ -113,6 +113,17 @@ async def test_a_run_without_a_metric_named_loss_shows_another_one(tmp_path: Pat
         await until_shown(pilot, "lowest")
 
 
+async def test_a_directory_without_logs_says_who_keeps_them(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run")
+    made.run.root.mkdir()
+    made.checkpoint(10, recorded=False)
+    async with opened(made.run, size=(120, 40)) as pilot:
+        await until_shown(pilot, "ckpt-10")
+        await pilot.press("l")
+        await until_shown(pilot, "no logs: only `tfckpt-tui launch` keeps logs.")
+        assert "following" not in shown(pilot.app)
+
+
 async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
     now = time.time()
     moments = iter(now - 300 + 10 * n for n in range(9))

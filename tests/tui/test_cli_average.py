@@ -76,6 +76,21 @@ def test_an_average_is_a_verified_checkpoint_of_the_run(tool, made):
     assert "average-500" not in tool("ls", run.root).words
 
 
+def test_values_that_are_not_finite_are_said(tool, tmp_path):
+    for step, scale in ((1, 1.0), (2, np.nan)):
+        with_model(tmp_path, step, scale)
+    said = tool("average", tmp_path, "1", "2")
+    assert said.code == 0
+    words = (
+        "average-2 has NaN or infinite values in model/w and 1 more. See which "
+        f"checkpoints have them with `tfckpt-tui verify {tmp_path} --finite`."
+    )
+    assert f"Done, but: {words}\n" in said.words
+    assert tool("average", tmp_path, "ckpt-1", "ckpt-2", "--json").json["warning"] == (
+        words.replace("average-", "average2-")
+    )
+
+
 def test_provenance_is_shown_and_kept(tool, made):
     tool("average", made.run.root, "100", "200", "--weights", "1,3")
     record = load(made.run.record("average-200"), CheckpointRecord)

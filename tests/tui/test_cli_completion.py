@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -181,6 +183,35 @@ def test_bash_inserts_names_with_spaces_as_one_word(run: Path) -> None:
     words = ["tfckpt-tui", "inspect", str(run), "my"]
     offered = complete_in_bash(words, 'eval "set -- ${COMPREPLY[0]}"; echo $#')
     assert offered == [r"my\ model\ 3", "1"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_the_tensor_of_another_checkpoint(model: Path) -> None:
+    """In an interactive bash, which splits words at colons unless it is told not to."""
+    environment = {**os.environ, "PATH": f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"}
+    main, end = pty.openpty()
+    bash = subprocess.Popen(
+        ["bash", "--norc", "-i"], stdin=end, stdout=end, stderr=end, env=environment
+    )
+    os.close(end)
+    try:
+        os.write(main, b'eval "$(tfckpt-tui completion bash)"; echo rea""dy\n')
+        _read_until(main, "ready")
+        os.write(main, f"tfckpt-tui edit {model} 10 --copy 9:layer/k\t".encode())
+        _read_until(main, "9:layer/kernel ")
+    finally:
+        bash.kill()
+        bash.wait()
+        os.close(main)
+
+
+def _read_until(terminal: int, text: str) -> None:
+    """Reads what a terminal shows; fails if the text does not come."""
+    shown = ""
+    while text not in shown:
+        ready, _, _ = select.select([terminal], [], [], LIMIT_SECONDS)
+        assert ready, shown
+        shown += os.read(terminal, 65536).decode()
 
 
 def test_a_broken_line_is_answered_without_words(run: Path) -> None:

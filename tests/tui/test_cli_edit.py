@@ -167,6 +167,25 @@ def test_values_that_do_not_fit_are_said(tool, tmp_path):
     assert value(tmp_path / "edited2-1", "n").tolist() == [1, 300]
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([200], np.uint8), "int8"),
+        (np.array([2**64 - 1, 5], np.uint64), "int64"),
+        (np.array([-1, -128]), "uint64"),
+    ],
+)
+def test_a_sign_is_not_lost_in_a_cast(tool, tmp_path, values, dtype):
+    nodes = [Object({"n": 1}), Object(attributes=[attribute("n")])]
+    write(tmp_path / "ckpt-1", {key_of("n"): array(values), GRAPH_KEY: graph(nodes)})
+    said = tool("edit", tmp_path, "1", "--cast", "n", dtype, "--yes")
+    assert (said.code, said.words) == (
+        4,
+        f"tfckpt-tui: n has values that do not fit into {dtype}.\n",
+    )
+    assert not list(tmp_path.glob("edited*"))
+
+
 def test_a_tensor_is_taken_from_another_checkpoint(tool, run):
     arguments = ["--copy", "9:model/dense/kernel", "model/dense/kernel", "--name", "mixed"]
     arguments += ["--copy", "ckpt-9:step", "model/count"]

@@ -313,6 +313,7 @@ def test_names_of_tensorflow_are_known_too_and_types_go_back(tool, run):
         ({"model/kernel": KERNEL > 0}, 4, "model/kernel is bool 2×3, expected float32 2×3."),
         ({"text": np.ones(1)}, 4, "text is float64 1, expected string 1."),
         ({"step": np.int64(1), key_of("step"): np.int64(1)}, 4, "are the same tensor."),
+        ({"step": np.uint64(2**63)}, 4, "step has values that do not fit into int64."),
     ],
 )
 def test_a_file_that_does_not_match_is_refused(tool, run, tensors, code, message):

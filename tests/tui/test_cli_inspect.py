@@ -205,6 +205,10 @@ def test_values_that_are_not_finite_are_remembered_and_protect_an_older_checkpoi
     assert tool("verify", tmp_path, "--finite").code == 1
     assert tool("verify", tmp_path, "--again").code == 0
     rows = tool("ls", tmp_path, "--json").json["checkpoints"]
+    marks = ["✗ 1 tensor not finite" in row for row in tool("ls", tmp_path).data.splitlines()]
+    assert marks == [False, True, True, False]
+    assert "values      ✗ 1 tensor not finite\n" in tool("inspect", tmp_path, "2").data
+    assert "✗" not in tool("inspect", tmp_path, "1").data
     assert [row["not_finite_tensors"] for row in rows] == [1, 1, 0]
     assert goes(tool(*plan)) == {"ckpt-2"}
     said = tool(*plan[:-1])

@@ -18,6 +18,7 @@ from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.checkpoints.trash import parse_age
@@ -412,3 +413,26 @@ def test_numbers_agree(tool: Tool, ended: RunFactory) -> None:
     root = ended.run.root
     assert "brings it back" in tool("prune", root, "ckpt-100", "--yes").data
     assert "brings them back" in tool("prune", root, "ckpt-200", "ckpt-300", "--yes").data
+
+
+def test_every_size_covers_the_state_of_the_workers(tool: Tool, ended: RunFactory) -> None:
+    run = ended.run
+    own = run.worker_state_directory("ckpt-100")
+    own.mkdir(parents=True)
+    (own / "worker-0.data-00000-of-00001").write_bytes(bytes(1_000_000))
+    record = load(run.record("ckpt-100"), CheckpointRecord)
+    facts = FileFacts(
+        name=".tfckpt/workers/ckpt-100/worker-0.data-00000-of-00001", size=1_000_000, crc32c=0
+    )
+    before = record.size
+    store(run.record("ckpt-100"), replace(record, files=[*record.files, facts]))
+    size = before + 1_000_000
+    listed = {one["name"]: one for one in tool("ls", run.root, "--json").json["checkpoints"]}
+    assert listed["ckpt-100"]["bytes"] == size
+    assert "1.00 MB in 1 data file, 1.00 MB of it the workers' own state\n" in (
+        tool("inspect", run.root, "ckpt-100").data
+    )
+    said = tool("prune", run.root, "ckpt-100", "--delete", "--yes", "--json")
+    assert said.json["plan"]["freed_bytes"] == size
+    # The documents about the checkpoint are deleted too.
+    assert size <= said.json["emptied"]["freed_bytes"] < size + 10_000

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
@@ -70,6 +71,7 @@ def add_derived_checkpoint(
     *,
     workers_of: str | None = None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
+    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
 ) -> CheckpointRecord:
     """Writes a new checkpoint, verifies it, and adds it with its record.
 
@@ -79,6 +81,7 @@ def add_derived_checkpoint(
         write: Writes the tensors.
         workers_of: The checkpoint whose workers' own state is copied; None for none.
         on_verified: Called with bytes verified and in total.
+        on_not_finite: Called with the tensors that have NaN or infinite values.
 
     Returns:
         The record as it was stored.
@@ -106,9 +109,10 @@ def add_derived_checkpoint(
             touch()
             on_verified(done, total)
 
-        found = verify(place / name, digests=True, on_progress=show)
+        found = verify(place / name, digests=True, finite=True, on_progress=show)
         if not found.ok:
             raise DamagedFileError(f"{name} was not written: {found.findings[0].message}.")
+        on_not_finite(found.not_finite)
         files = [_facts(path.name, path, found.file_checksums[path.name]) for path in paths]
         own = _copy_worker_state(run, name, workers_of, place, touch)
         stored = replace(record, files=[*files, *own], saved_at=time.time())

@@ -15,6 +15,9 @@ SAVED_MODEL_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt"})
 VARIABLES = "variables"
 """Name of the bundle with its variables, and of the directory that it is in."""
 
+NEEDED = "a SavedModel needs it"
+"""Why its variables are not pruned."""
+
 
 def is_in_saved_model(directory: Path) -> bool:
     """Whether a directory is the one for the variables of a SavedModel."""

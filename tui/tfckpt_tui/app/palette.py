@@ -18,12 +18,12 @@ _MAX_CHECKPOINTS = 20
 
 
 class ActionsProvider(Provider):
-    """Offers all actions of the dashboard; an unavailable one says why when it is chosen."""
+    """Offers all actions of the dashboard; an unavailable one says why it is."""
 
     async def discover(self) -> Hits:
         """Yields all actions."""
         for action in run_app_of(self.screen).actions:
-            yield DiscoveryHit(self._line(action), self._perform(action), help=action.help)
+            yield DiscoveryHit(self._line(action), self._perform(action), help=self._help(action))
 
     async def search(self, query: str) -> Hits:
         """Yields the actions whose name or title matches."""
@@ -32,12 +32,19 @@ class ActionsProvider(Provider):
             text = _text(action)
             score = matcher.match(text)
             if score > 0:
-                yield Hit(score, matcher.highlight(text), self._perform(action), help=action.help)
+                yield Hit(
+                    score, matcher.highlight(text), self._perform(action), help=self._help(action)
+                )
 
     def _line(self, action: Action) -> Content:
         key = action.key_in(run_app_of(self.screen).config)
         shown = f"  {format_key(key)}" if key else ""
         return Content.assemble(_text(action), (shown, "$primary bold"))
+
+    def _help(self, action: Action) -> str:
+        screen = self.screen
+        reason = screen.why_unavailable(action.name) if isinstance(screen, PerformsActions) else ""
+        return f"Not now: {reason}" if reason else action.help
 
     def _perform(self, action: Action) -> Callable[[], None]:
         screen = self.screen

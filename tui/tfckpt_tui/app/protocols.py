@@ -51,6 +51,9 @@ class PerformsActions(Protocol):
     def action_perform(self, name: str) -> None:
         """Performs the action called `name`, or shows why it is unavailable."""
 
+    def why_unavailable(self, name: str) -> str:
+        """Returns why the action called `name` is unavailable now; empty if it is available."""
+
     def go_to(self, place: str | int) -> None:
         """Selects the checkpoint with this name, or the one nearest to this step."""
 

@@ -142,7 +142,8 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
         bindings = [one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip]
         keys = self.screen.active_bindings.keys()
-        self.push_screen(HelpScreen(help_of_keys("the list of runs", bindings, keys)))
+        lines = help_of_keys("the list of runs", bindings, keys, self.size.width)
+        self.push_screen(HelpScreen(lines))
 
     def action_leave_search(self) -> None:
         """Ends the search, or closes the app."""

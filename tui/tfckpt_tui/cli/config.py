@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.cli.completion.shells import VARIABLE
+from tfckpt_tui.cli.completion.shells import VARIABLE, register
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.settings.config import Config, config_path, read_config
@@ -57,6 +57,7 @@ def completion(shell: str) -> None:
     """
     from tfckpt_tui.cli.main import cli
 
+    register()
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")

@@ -277,6 +277,13 @@ def metric_text(checkpoint: Checkpoint, name: str) -> str:
     return f"{NOT_FINITE} {units.metric(float(broken))}"
 
 
+def not_finite_words(checkpoint: Checkpoint) -> str:
+    """Returns how many of its tensors have NaN or infinite values; empty if none is known."""
+    if not checkpoint.not_finite_tensors:
+        return ""
+    return f"{NOT_FINITE} {units.count(checkpoint.not_finite_tensors, 'tensor')} not finite"
+
+
 def derivation_words(made: Derivation) -> str:
     """Returns how a checkpoint was made from others: `average of ckpt-1 (0.5), ckpt-2 (0.5)`."""
     sources = (
@@ -300,7 +307,8 @@ def _loss(row: Row) -> str:
 
 def _all_metrics(row: Row) -> str:
     checkpoint = row.checkpoint
-    return " ".join(f"{name}={metric_text(checkpoint, name)}" for name in checkpoint.metrics)
+    shown = [f"{name}={metric_text(checkpoint, name)}" for name in checkpoint.metrics]
+    return " ".join(filter(None, [*shown, not_finite_words(checkpoint)]))
 
 
 def _other_metrics(row: Row) -> str:
@@ -478,7 +486,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="duration",
         value=_duration,
         text=lambda row: units.step_time(_duration(row.checkpoint)),
-        history=HistoryCell("took", 6, rank=10, style="muted"),
+        history=HistoryCell("took", 7, rank=10, style="muted"),
         sort=Sort(9),
     ),
     CheckpointColumn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfckpt_trainer.bundle.analysis.compare import (
     Difference,
@@ -13,6 +13,11 @@ from tfckpt_trainer.bundle.analysis.compare import (
     measure_change,
 )
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.counterparts import (
+    find_counterparts,
+    read_contents,
+    renamed_index,
+)
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics
 from tfckpt_trainer.bundle.analysis.tensor_names import (
     find_tensors,
@@ -24,7 +29,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.inspect import describe_damage, errors_by_path, variables_of
+from tfckpt_tui.services.inspect import describe_damage, errors_by_path
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,9 @@ class Comparison:
     """Two checkpoints and the difference of each tensor.
 
     Attributes:
-        variables: The tensors with their paths, by tensor name; those of the second, if it has
-            them.
+        tensors: The tensors by their names in the second, or in the first if it alone has them.
+        indexes: Their indexes, with these names.
+        variables: The tensors with their paths, by name; those of the second, if it has them.
         damage: The known damage of tensors on either side, by name.
     """
 
@@ -96,24 +102,39 @@ class MeasuredDifference:
     problem: str = ""
 
 
-def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint) -> Comparison:
+def compare_checkpoints(
+    run: RunDirectory, before: Checkpoint, after: Checkpoint, *, as_restored: bool = False
+) -> Comparison:
     """Compares two checkpoints; reads only their indexes and object graphs.
+
+    Args:
+        run: The run directory.
+        before: The first checkpoint.
+        after: The second checkpoint.
+        as_restored: Whether a variable counts as the same only if TensorFlow restores it.
 
     Raises:
         BundleError: An index is damaged.
         TfckptError: An index is missing.
         OSError: It cannot be read.
     """
-    indexes = _index(run, before), _index(run, after)
+    sides = [read_contents(run.root / one.name, _index(run, one)) for one in (before, after)]
+    names = find_counterparts(sides[0], sides[1], as_restored=as_restored)
+    indexes = renamed_index(sides[0].index, names), sides[1].index
+    # Renaming keeps the order.
+    new = dict(zip(sides[0].index.entries, indexes[0].entries, strict=True))
     variables: dict[str, Variable] = {}
     damage: dict[str, str] = {}
-    for checkpoint, index in zip((before, after), indexes, strict=True):
-        own = variables_of(run.root / checkpoint.name, index)
-        for variable in own:
+    for checkpoint, side in zip((before, after), sides, strict=True):
+        is_first = side is sides[0]
+        for variable in side.variables:
+            name = new[variable.entry.name] if is_first else variable.entry.name
             # If one object graph cannot be read, the other one still has the paths.
-            if variable.role is not Role.UNKNOWN or variable.entry.name not in variables:
-                variables[variable.entry.name] = variable
-        damage |= describe_damage(run, checkpoint.name, index, own)
+            if variable.role is not Role.UNKNOWN or name not in variables:
+                entry = indexes[0].entries[name] if is_first else variable.entry
+                variables[name] = replace(variable, entry=entry)
+        for name, what in describe_damage(run, checkpoint.name, side.index, side.variables).items():
+            damage[new.get(name, name) if is_first else name] = what
     return Comparison(before, after, compare(*indexes), indexes, variables, damage)
 
 

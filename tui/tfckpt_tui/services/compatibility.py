@@ -38,7 +38,7 @@ def check_compatibility(
         TfckptError: There is no index.
         OSError: An index cannot be read.
     """
-    found = compare_checkpoints(run, reference, target)
+    found = compare_checkpoints(run, reference, target, as_restored=True)
     return Compatibility(
         reference.name,
         tuple(

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
-from tfckpt_trainer.catalog.saved_model import VARIABLES, is_in_saved_model
+from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES, is_in_saved_model
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError, UsageError
@@ -278,7 +278,7 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
     """
     needed = linked_from_below(run.root)
     if is_in_saved_model(run.root):
-        needed[VARIABLES] = "a SavedModel needs it"
+        needed[VARIABLES] = NEEDED
     if trainer_answers(run, time.time()) or (on_full_disk and _answers_with_room(run)):
         return TrainerPresence(
             answers=True, foreign=None, may_update_state_file=False, needed=needed

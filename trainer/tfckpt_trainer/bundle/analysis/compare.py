@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.bundle.analysis.norms import Norm
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.slices import WHOLE
 from tfckpt_trainer.bundle.tensors import is_numeric, numeric_chunks
@@ -127,10 +128,10 @@ def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
 
 
 class _Sums:
-    """Sums of squares of two tensors and of their difference."""
+    """The norms of two tensors and of their difference."""
 
     def __init__(self) -> None:
-        self._before = self._after = self._apart = 0.0
+        self._before, self._after, self._apart = Norm(), Norm(), Norm()
         self._not_finite = 0
 
     def add(self, left: Numbers, right: Numbers) -> None:
@@ -141,15 +142,15 @@ class _Sums:
         if count < len(finite):
             self._not_finite += len(finite) - count
             left, right = left[finite], right[finite]
+        self._before.add(left)
+        self._after.add(right)
         with np.errstate(over="ignore", invalid="ignore"):
-            self._before += float(np.square(np.abs(left)).sum())
-            self._after += float(np.square(np.abs(right)).sum())
-            self._apart += float(np.square(np.abs(right - left)).sum())
+            self._apart.add(right - left)
 
     def result(self, name: str) -> TensorChange:
-        before, apart = math.sqrt(self._before), math.sqrt(self._apart)
+        before, apart = self._before.value, self._apart.value
         relative = apart / before if before else (math.inf if apart else 0.0)
-        return TensorChange(name, before, math.sqrt(self._after), apart, relative, self._not_finite)
+        return TensorChange(name, before, self._after.value, apart, relative, self._not_finite)
 
 
 def _is_rows(entry: TensorEntry) -> bool:

@@ -7,6 +7,7 @@ A tensor that only an optimizer refers to belongs to the optimizer.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.errors import BundleError, describe_error
 
 _SUFFIX = "/.ATTRIBUTES/"
+_NUMBER = re.compile(r"([0-9]{1,18})")
 _OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
 _LISTS_OF_ALL = {"_trainable_variables", "_variables"}
 _RANDOM_CHILDREN = {"_state_var", "seed_generator_state"}
@@ -101,7 +103,7 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
     """
     if nodes is None:
         return _in_order(_with_root_scalars(list(_named(index))))
-    known = _Graph(nodes).variables(index)
+    known = SavedObjects(nodes).variables(index)
     rest = [
         Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
         for name, entry in index.entries.items()
@@ -147,7 +149,12 @@ def _is_root_scalar(variable: Variable) -> bool:
 
 def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     places = {"model": 0, "optimizer": 1, "rest": 2}
-    return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
+    return tuple(sorted(variables, key=lambda v: (places[v.group], _natural(v.path))))
+
+
+def _natural(path: str) -> list[str | int]:
+    """Returns a sort key by which `layers/2` comes before `layers/10`."""
+    return [int(part) if part.isdecimal() else part for part in _NUMBER.split(path)]
 
 
 def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
@@ -173,16 +180,21 @@ def read_variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], st
         return describe_tensors_without_graph(index), describe_error(error)
 
 
-class _Graph:
-    """Finds the paths of objects, and which objects only an optimizer refers to."""
+class SavedObjects:
+    """Finds the paths of objects, and which objects only an optimizer refers to.
+
+    Attributes:
+        nodes: The object graph.
+        optimizers: The numbers of the nodes that are optimizers.
+    """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._optimizers = {number for number, node in enumerate(nodes) if _is_optimizer(node)}
+        self.nodes = nodes
+        self.optimizers = {number for number, node in enumerate(nodes) if _is_optimizer(node)}
         self._paths: dict[int, tuple[str, ...]] = {}
-        self._walk([(0, ())], enter=lambda number: number not in self._optimizers)
-        self._outside = set(self._paths) - self._optimizers
-        starts = [(n, self._paths[n]) for n in sorted(self._optimizers) if n in self._paths]
+        self._walk([(0, ())], enter=lambda number: number not in self.optimizers)
+        self._outside = set(self._paths) - self.optimizers
+        starts = [(n, self._paths[n]) for n in sorted(self.optimizers) if n in self._paths]
         self._walk(starts, enter=lambda number: True)
         self._place_slots()
 
@@ -191,7 +203,7 @@ class _Graph:
         readable, names = self._readable_paths(), sorted(index.entries)
         found = {}
         for number, path in self._paths.items():
-            for attribute in self._nodes[number].attributes:
+            for attribute in self.nodes[number].attributes:
                 key = attribute.checkpoint_key
                 own = [key] if key in index.entries else component_keys(key, names)
                 for name in own:
@@ -215,17 +227,17 @@ class _Graph:
             known = self._paths.setdefault(number, path)
             if known != path or not enter(number):
                 continue
-            for name, child in self._nodes[number].children.items():
+            for name, child in self.nodes[number].children.items():
                 if child not in self._paths:
                     self._paths[child] = (*path, name)
                     waiting.append((child, (*path, name)))
 
     def _place_slots(self) -> None:
         """Gives paths to slot variables that no object refers to, as in TensorFlow 1."""
-        for number in sorted(self._optimizers & self._paths.keys()):
-            for slot in self._nodes[number].slot_variables:
+        for number in sorted(self.optimizers & self._paths.keys()):
+            for slot in self.nodes[number].slot_variables:
                 owner = self._paths.get(slot.variable_node)
-                if owner is not None and 0 <= slot.slot_node < len(self._nodes):
+                if owner is not None and 0 <= slot.slot_node < len(self.nodes):
                     path = (*self._paths[number], slot.slot_name, *owner)
                     self._paths.setdefault(slot.slot_node, path)
 
@@ -233,7 +245,7 @@ class _Graph:
         """Returns paths made of full names, for root children whose variables all have one."""
         by_child: dict[str, dict[int, str]] = {}
         for number, path in self._paths.items():
-            value = _value_of(self._nodes[number])
+            value = _value_of(self.nodes[number])
             if value is not None and number in self._outside and len(path) > 1:
                 by_child.setdefault(path[0], {})[number] = value
         readable = {}
@@ -257,8 +269,8 @@ class _Graph:
         self, found: dict[str, Variable], readable: dict[int, str]
     ) -> dict[str, Variable]:
         """Marks slot variables and sets their owners."""
-        for optimizer, slot, variable, slot_name in self._slots():
-            value = self._nodes[slot].checkpoint_key
+        for optimizer, slot, variable, slot_name in self.slots():
+            value = self.nodes[slot].checkpoint_key
             known = found.get(value) if value is not None else None
             if known is not None and value is not None and variable in self._paths:
                 owner = readable.get(variable, "/".join(self._paths[variable]))
@@ -268,16 +280,16 @@ class _Graph:
                 )
         return found
 
-    def _slots(self) -> Iterator[tuple[int, int, int, str]]:
-        """Yields the nodes of optimizer, slot and variable, and the slot's name.
+    def slots(self) -> Iterator[tuple[int, int, int, str]]:
+        """Yields the nodes of each optimizer, slot variable and variable, and the slot's name.
 
         TensorFlow optimizers list their slots. Keras 3 optimizers hold one list per slot, in the
         order of their trainable variables (`keras/src/optimizers/base_optimizer.py`).
         """
-        for number in sorted(self._optimizers & self._paths.keys()):
-            node = self._nodes[number]
+        for number in sorted(self.optimizers & self._paths.keys()):
+            node = self.nodes[number]
             for slot in node.slot_variables:
-                if 0 <= slot.slot_node < len(self._nodes):
+                if 0 <= slot.slot_node < len(self.nodes):
                     yield number, slot.slot_node, slot.variable_node, slot.slot_name
             trained = self._list(node.children.get("_trainable_variables"))
             for name, child in node.children.items():
@@ -285,12 +297,12 @@ class _Graph:
                 if name in _LISTS_OF_ALL or not trained or len(slots) != len(trained):
                     continue
                 for one, variable in zip(slots, trained, strict=True):
-                    if one != variable and _value_of(self._nodes[one]) is not None:
+                    if one != variable and _value_of(self.nodes[one]) is not None:
                         yield number, one, variable, name.strip("_")
 
     def _list(self, number: int | None) -> list[int]:
         """Returns the elements of a tracked list; empty for other objects."""
-        children = self._nodes[number].children if number is not None else {}
+        children = self.nodes[number].children if number is not None else {}
         places = [children.get(str(place)) for place in range(len(children))]
         return [place for place in places if place is not None] if None not in places else []
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.bundle.analysis.norms import Norm, scale_of
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.whole_tensors import in_step, row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
@@ -206,7 +207,9 @@ class _Moments:
     def __init__(self) -> None:
         self.elements = self.zeros = self.nan = self.infinite = self.count = 0
         self.low, self.high = math.inf, -math.inf
-        self._mean = self._squared_distance = self._squares = 0.0
+        self._norm = Norm()
+        # The mean and the squared distance from it, in units of the scale.
+        self._scale = self._mean = self._squared_distance = 0.0
 
     def add(self, values: NDArray[np.float64]) -> None:
         import numpy as np
@@ -221,16 +224,28 @@ class _Moments:
             return
         self.low = min(self.low, float(finite.min()))
         self.high = max(self.high, float(finite.max()))
-        # Squares of very large doubles overflow; the norm is infinite then.
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(finite.mean())
-            distance = float(np.square(finite - mean).sum())
-            self._squares += float(np.square(finite).sum())
+        self._norm.add(finite)
+        self._rescale(scale_of(max(-self.low, self.high)))
+        if self._scale != 1:
+            finite = finite / self._scale
+        mean = float(finite.mean())
+        distance = float(np.square(finite - mean).sum())
         total = self.count + len(finite)
         apart = mean - self._mean
         self._squared_distance += distance + apart * apart * self.count * len(finite) / total
         self._mean += apart * len(finite) / total
         self.count = total
+
+    @property
+    def _deviation(self) -> float:
+        return math.sqrt(self._squared_distance / self.count) * self._scale
+
+    def _rescale(self, scale: float) -> None:
+        if scale > self._scale:
+            ratio = self._scale / scale
+            self._mean *= ratio
+            self._squared_distance *= ratio**2
+            self._scale = scale
 
     def result(self, histogram: Histogram | None) -> Statistics:
         known = self.count > 0
@@ -241,9 +256,9 @@ class _Moments:
             infinite=self.infinite,
             minimum=self.low if known else None,
             maximum=self.high if known else None,
-            mean=self._mean if known else None,
-            deviation=math.sqrt(self._squared_distance / self.count) if known else None,
-            norm=math.sqrt(self._squares),
+            mean=self._mean * self._scale if known else None,
+            deviation=self._deviation if known else None,
+            norm=self._norm.value,
             histogram=histogram,
         )
 

@@ -9,6 +9,7 @@ from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Chunks = Iterator[NDArray[Any]]
@@ -44,17 +45,30 @@ def cast_chunks(
 
     target = numpy_dtype(dtype)
     for chunk in chunks:
-        with np.errstate(all="ignore"):
-            values = chunk.astype(target, copy=False)
-            if chunk.dtype == target:
-                pass
-            elif _is_real(dtype):
+        if chunk.dtype == target:
+            values = chunk
+        elif _is_real(dtype):
+            with np.errstate(all="ignore"):
+                values = chunk.astype(target)
                 was_finite = np.isfinite(chunk.astype(np.float64))
                 on_overflow(int((was_finite & ~np.isfinite(values.astype(np.float64))).sum()))
-            elif not np.array_equal(values.astype(chunk.dtype), chunk):
-                raise RefusedError(f"{name} has values that do not fit into {dtype}.")
+        else:
+            values = _cast_integers(name, chunk, target)
         yield values
         on_read(chunk.nbytes)
+
+
+def _cast_integers(name: str, chunk: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
+    import ml_dtypes
+    import numpy as np
+
+    # Types smaller than a byte cannot be cast to each other directly.
+    wide = chunk.astype(np.uint64 if chunk.dtype.name.startswith("u") else np.int64, copy=False)
+    limits = ml_dtypes.iinfo(target)
+    # NumPy wraps signs, and wraps them back: compare the values, exactly.
+    if wide.size and not limits.min <= int(wide.min()) <= int(wide.max()) <= limits.max:
+        raise RefusedError(f"{name} has values that do not fit into {target.name}.")
+    return wide.astype(target)
 
 
 def _is_real(dtype: str) -> bool:

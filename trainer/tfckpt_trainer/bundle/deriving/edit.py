@@ -51,6 +51,12 @@ class EditedTensor:
     entry: TensorEntry
     dtype: str
 
+    @property
+    def path(self) -> str:
+        """Its path there, as `inspect` shows it."""
+        paths = (one.path for one in self.source.variables if one.entry.name == self.entry.name)
+        return next(paths, self.entry.name)
+
 
 class Edit:
     """A planned edit. All names are those before the edit.
@@ -324,7 +330,7 @@ def write_edit(
             writer.copy(prefix, index, one.entry, name=name, on_chunk=on_read)
         else:
             stored = row_major_chunks(prefix, index, one.entry)
-            chunks = cast_chunks(one.entry.name, stored, one.dtype, on_read, note)
+            chunks = cast_chunks(one.path, stored, one.dtype, on_read, note)
             writer.add(name, one.dtype, one.entry.shape, chunks)
     if edit.nodes is not None:
         writer.add_object_graph(edit.nodes)

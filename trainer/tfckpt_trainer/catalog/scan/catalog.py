@@ -348,7 +348,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             step=record.step,
             branch=record.branch,
             state=verdict.state,
-            size=size,
+            size=size + record.worker_bytes,
             shards=verdict.shards,
             saved_at=record.saved_at,
             parent=record.parent,

@@ -38,7 +38,7 @@ class Checkpoint:
         step: From its record or its name; None if neither has it.
         parent: The checkpoint that training continued from.
         sequence: Position in the order of all saves and restores; None without a record.
-        size: Bytes of all its files.
+        size: Bytes of all its files, with the workers' own state.
         shards: Number of data files.
         saved_at: Seconds since the epoch, from the record or else from the index file.
         pinned: Whether the user protected it from prunes.

@@ -150,6 +150,11 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         """Total size of its files in bytes."""
         return sum(facts.size for facts in self.files)
 
+    @property
+    def worker_bytes(self) -> int:
+        """Size of the workers' own state, which is not in the run directory itself."""
+        return sum(facts.size for facts in self.files if "/" in facts.name)
+
     def has_file(self, prefix: str) -> bool:
         """Whether files of the workers with this prefix were written."""
         return any(facts.name.endswith(f"/{prefix}.index") for facts in self.files)

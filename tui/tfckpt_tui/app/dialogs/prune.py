@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
+from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.protocols import key_of
@@ -135,7 +136,9 @@ class PruneMarkedDialog(PlanDialog):
     def make_plan(self) -> Plan:
         """Returns the plan for the marked checkpoints that still exist."""
         there = {checkpoint.name for checkpoint in self.snapshot.checkpoints}
-        return plan_of_names(self.snapshot.checkpoints, self._marked & there)
+        return plan_of_names(
+            self.snapshot.checkpoints, self._marked & there, in_use=_in_use(self.snapshot)
+        )
 
     def shown_decisions(self) -> tuple[Decision, ...]:
         """Returns the decisions on the marked checkpoints."""
@@ -197,7 +200,7 @@ class PruneDialog(PlanDialog):
         # Unchanged fields mean the first policy itself, whatever the fields can show of it.
         changed = self._texts != self._first_texts
         policy = parse_policy(self._texts) if changed else self._policy
-        return plan(self.snapshot.checkpoints, policy)
+        return plan(self.snapshot.checkpoints, policy, in_use=_in_use(self.snapshot))
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""
@@ -211,6 +214,12 @@ class PruneDialog(PlanDialog):
         if texts != self._texts:
             self._texts = texts
             self.update_plan()
+
+
+def _in_use(snapshot: RunSnapshot) -> dict[str, str]:
+    """Returns the checkpoint that a SavedModel needs, with the reason."""
+    is_saved_model = any(one.kind == "saved-model" for one in snapshot.diagnostics)
+    return {VARIABLES: NEEDED} if is_saved_model else {}
 
 
 def _field_id(rule: RuleFields) -> str:

@@ -22,7 +22,7 @@ from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import metric_text
+from tfckpt_tui.formats.checkpoint_columns import metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.choose import find_typed
@@ -263,6 +263,7 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
             (f"  {clean(name)} {metric_text(checkpoint, name)}", "bad")
             for name in checkpoint.not_finite
         ),
+        *(((f"  {not_finite_words(checkpoint)}", "bad"),) if checkpoint.not_finite_tensors else ()),
     )
 
 

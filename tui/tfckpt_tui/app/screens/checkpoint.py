@@ -217,7 +217,8 @@ class CheckpointScreen(Page):
             path, dtype = clean(variable.path), variable.entry.dtype
             problem = f"{path} is {dtype}. Only numeric tensors have a chart."
         else:
-            self.app.push_screen(TrackScreen(self._run, self._snapshot, variable))
+            of = self._checkpoint
+            self.app.push_screen(TrackScreen(self._run, self._snapshot, of, variable))
             return
         self.notify(problem, severity="warning", markup=False)
 

@@ -184,11 +184,11 @@ def _distance(found: Comparison, measured: Sequence[TensorChange]) -> Span:
     """Returns the total distance; without counters such as the step, which would dominate."""
     inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
     measured = [one for one in measured if one.name in inexact]
-    squares = sum(one.distance**2 for one in measured if math.isfinite(one.distance))
-    before = sum(one.norm_before**2 for one in measured if math.isfinite(one.norm_before))
-    part = f"{100 * math.sqrt(squares / before):.3g} %" if before else "from zero"
+    apart = math.hypot(*(one.distance for one in measured if math.isfinite(one.distance)))
+    before = math.hypot(*(one.norm_before for one in measured if math.isfinite(one.norm_before)))
+    part = f"{100 * (apart / before):.3g} %" if before else "from zero"
     return (
-        f"all tensors together changed by {part} of their norm {units.metric(math.sqrt(before))}",
+        f"all tensors together changed by {part} of their norm {units.metric(before)}",
         "muted",
     )
 

@@ -206,15 +206,19 @@ class DashboardScreen(Screen[None]):
 
     def action_perform(self, name: str) -> None:
         """Performs the action called `name`, or shows why it is unavailable."""
-        action = self._action(name)
-        selection = self.selection
-        reason = action.why_unavailable(self.snapshot, selection, read_only=self.read_only)
+        action, reason = self._action(name), self.why_unavailable(name)
         if reason:
-            title = f"Not now: {action.label_for(self.snapshot, selection)}"
-            words = reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
-            self.notify(words, title=title, severity="warning", markup=False)
+            title = f"Not now: {action.label_for(self.snapshot, self.selection)}"
+            self.notify(reason, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
+
+    def why_unavailable(self, name: str) -> str:
+        """Returns why the action called `name` is unavailable now; empty if it is available."""
+        reason = self._action(name).why_unavailable(
+            self.snapshot, self.selection, read_only=self.read_only
+        )
+        return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
 
     def perform_on(self, name: str, checkpoint: Checkpoint) -> None:
         """Performs an action on one checkpoint, whatever is selected and marked."""

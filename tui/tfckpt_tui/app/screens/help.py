@@ -28,6 +28,9 @@ _Lines = list[tuple[Span, ...]]
 _SIGN_WIDTH = 10
 _LABEL_WIDTH = 12
 _HELP_WIDTH = 45
+_LEAST_WIDTH = 10
+_FRAME_WIDTH = 8
+"""Border, padding and scroll bar of the page, and its distance from the edges."""
 
 _MOVING = (
     ("up", "↑ ↓", "move"),
@@ -87,17 +90,20 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help").focus()
 
 
-def help_of_keys(caption: str, bindings: Sequence[Binding], keys: Collection[str]) -> _Lines:
+def help_of_keys(
+    caption: str, bindings: Sequence[Binding], keys: Collection[str], width: int
+) -> _Lines:
     """Returns the help of one screen.
 
     Args:
         caption: The subject of the screen.
         bindings: Its keys.
         keys: All keys that do something there now, as Textual names them.
+        width: Of the terminal in cells.
     """
     lines: _Lines = [((f"Keys of {caption}", "title"),)]
     for binding in sorted(bindings, key=lambda one: one.action in LAST_KEYS):
-        lines += _explained(key_of(binding), binding.description, binding.tooltip)
+        lines += _explained(key_of(binding), binding.description, binding.tooltip, width)
     named = {key for binding in bindings for key in binding.key.split(",")}
     lines += [
         _row(shown, "key", text) for key, shown, text in _MOVING if key in keys and key not in named
@@ -132,10 +138,12 @@ def help_of_actions(config: Config, actions: Sequence[Action]) -> _Lines:
     return lines
 
 
-def _explained(key: str, label: str, meaning: str) -> _Lines:
+def _explained(key: str, label: str, meaning: str, width: int) -> _Lines:
     """Returns a key with what it does; the lines after the first one are indented."""
-    first, *rest = textwrap.wrap(meaning, _HELP_WIDTH) or [""]
-    indent = " " * (_SIGN_WIDTH + _LABEL_WIDTH + 4)
+    before = _SIGN_WIDTH + _LABEL_WIDTH + 4
+    room = max(_LEAST_WIDTH, min(_HELP_WIDTH, width - before - _FRAME_WIDTH))
+    first, *rest = textwrap.wrap(meaning, room) or [""]
+    indent = " " * before
     return [
         (
             ("  ", ""),

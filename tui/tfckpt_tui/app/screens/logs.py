@@ -18,6 +18,7 @@ from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogLine, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.batch.job_reader import why_no_logs
 
 _POLL_SECONDS = 0.5
 _NOTHING: tuple[tuple[str, ...], str, Level] = (), "", Level.ANY
@@ -230,17 +231,19 @@ class LogsScreen(Page):
                 self._tails[name] = LogTail(log_path(self._run, name))
         tails = dict(self._tails)
 
-        def read() -> dict[str, list[LogLine] | None]:
-            return {log: tail.read_new() for log, tail in tails.items()}
+        def read() -> tuple[dict[str, list[LogLine] | None], str]:
+            logs = {log: tail.read_new() for log, tail in tails.items()}
+            is_any = any(lines is not None for lines in logs.values())
+            return logs, "" if is_any else why_no_logs(self._run)
 
         self.run_app.start_job("read logs", read, self._show_lines, self._fail)
 
-    def _show_lines(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
+    def _show_lines(self, read: tuple[Mapping[str, Sequence[LogLine] | None], str]) -> None:
         self._is_reading = False
         if not is_open(self):
             return
         view = self.query_one(LogView)
-        view.add(logs)
+        view.add(*read)
         if self._at is not None:
             at, self._at = self._at, None
             if not view.go_to_time(at):

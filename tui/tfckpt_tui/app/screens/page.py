@@ -98,7 +98,7 @@ class Page(Screen[None]):
             for key, active in self.active_bindings.items()
             if active.node is not self or _method_of(active.binding) not in explained
         }
-        lines = help_of_keys(self.caption, shown, keys)
+        lines = help_of_keys(self.caption, shown, keys, self.app.size.width)
         self.app.push_screen(HelpScreen(lines))
 
     def action_back(self) -> None:
@@ -142,5 +142,5 @@ def _method_of(binding: Binding) -> str:
 
 
 def key_of(binding: Binding) -> str:
-    """Returns the name of the key on the keyboard."""
-    return binding.key_display or format_key(binding.key)
+    """Returns the name of the key on the keyboard; the first of several."""
+    return binding.key_display or format_key(binding.key.partition(",")[0])

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.dtypes import format_shape
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_tui.app.screens.chart_page import ChartPage, Measurement
@@ -55,17 +56,21 @@ class TrackScreen(ChartPage):
     ]
     caption = "a tracked tensor"
 
-    def __init__(self, run: RunDirectory, snapshot: RunSnapshot, variable: Variable) -> None:
+    def __init__(
+        self, run: RunDirectory, snapshot: RunSnapshot, source: Checkpoint, variable: Variable
+    ) -> None:
         """Makes the screen.
 
         Args:
             run: The run directory.
             snapshot: Of the run; its checkpoints are read.
+            source: The checkpoint that the variable was selected in.
             variable: A numeric variable.
         """
         super().__init__(_NORM)
         self._run = run
         self._snapshot = snapshot
+        self._source = source
         self._variable = variable
         self._total = len(tracked_checkpoints(snapshot.checkpoints))
         self._read: list[TrackedPoint] = []
@@ -122,7 +127,7 @@ class TrackScreen(ChartPage):
     # -- the job -----------------------------------------------------------------------------
 
     def _read_all(self) -> None:
-        for one in track(self._run, self._snapshot.checkpoints, self._variable):
+        for one in track(self._run, self._snapshot.checkpoints, self._source, self._variable):
             # Safe without a lock: this thread only appends, the other only reads.
             self._read.append(one)
             if self._stopped.is_set():

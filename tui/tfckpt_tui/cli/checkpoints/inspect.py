@@ -33,7 +33,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text
+from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
 from tfckpt_tui.services.compare import (
     Comparison,
     MeasuredDifference,
@@ -228,7 +228,12 @@ def _print_inspection(
         _print_derivation(checkpoint.record.derived)
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
+    if checkpoint.not_finite_tensors:
+        print_line(f"values      {not_finite_words(checkpoint)}")
     files = units.count(checkpoint.shards, "data file")
+    if checkpoint.record is not None and checkpoint.record.worker_bytes:
+        workers = units.size(checkpoint.record.worker_bytes)
+        files += f", {workers} of it the workers' own state"
     print_line(f"size        {units.size(checkpoint.size)} in {files}")
     if found.has_graph is False:
         print_line("kind        saved by name, as TensorFlow 1 does: no object graph")

@@ -22,7 +22,13 @@ def words_of_shell() -> list[str] | None:
 
 
 class QuotingBashComplete(BashComplete):
-    """Quotes names with spaces, as bash wants to have them inserted."""
+    """Quotes names with spaces, as bash wants to have them inserted, and keeps `CKPT:TENSOR` whole.
+
+    Bash splits words at the characters of `COMP_WORDBREAKS`, which it reads before the function
+    of a command runs.
+    """
+
+    source_template = f"{BashComplete.source_template}\nCOMP_WORDBREAKS=${{COMP_WORDBREAKS//:}}\n"
 
     def format_completion(self, item: CompletionItem) -> str:
         """Returns a line of the answer."""

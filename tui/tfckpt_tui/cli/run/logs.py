@@ -11,12 +11,13 @@ from pathlib import Path
 
 import click
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
-from tfckpt_tui.services.batch.job_reader import read_job_record
+from tfckpt_tui.services.batch.job_reader import read_job_record, why_no_logs
 
 FOLLOW_SECONDS = 0.2
 
@@ -75,21 +76,11 @@ def _chosen(run: RunDirectory, worker: int | None, supervisor: bool) -> list[Pat
         return paths
     missing = paths[0].name if paths else "of a worker"
     known = ", ".join(path.stem for path in _worker_logs(run))
+    has_job = not known and read_job_record(run) is not None
     raise UsageError(
         f"There is no log {missing} in {run.logs_directory}; "
-        + (f"there are: {known}." if known else _why_there_are_none(run))
-    )
-
-
-def _why_there_are_none(run: RunDirectory) -> str:
-    job = read_job_record(run)
-    if job is None:
-        return "only `tfckpt-tui launch` keeps logs."
-    if run.job_log.exists():
-        return f"the output of batch job {job.id} is in {run.job_log}."
-    return (
-        f"batch job {job.id} has left no output either. It has not started, or its nodes do not "
-        f"see this directory. See `tfckpt-tui status {run.shell_word}`."
+        + (f"there are: {known}." if known else why_no_logs(run)),
+        only_command("See ", "status", run.root) if has_job and not run.job_log.exists() else None,
     )
 
 

@@ -75,7 +75,7 @@ def average(
     meter, checking = ReadProgress("averaging"), ReadProgress("verifying")
     try:
         with explain_interrupt(index_path(run.root / plan.new.name)):
-            record, warning = write_average(
+            record, warnings = write_average(
                 run,
                 plan,
                 through=FrontEnd.COMMAND_LINE,
@@ -85,9 +85,9 @@ def average(
     finally:
         meter.close()
     if as_json:
-        print_json(_data(plan, record, warning))
+        print_json(_data(plan, record, warnings))
     else:
-        _print(run, plan, record, warning)
+        _print(run, plan, record, warnings)
     return int(ExitCode.DONE)
 
 
@@ -100,7 +100,9 @@ def _numbers(text: str) -> list[float]:
         ) from None
 
 
-def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warning: str) -> None:
+def _print(
+    run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warnings: Sequence[str]
+) -> None:
     count = units.count(len(plan.averaged), "variable")
     print_line(f"{record.name}: {count} averaged, {units.size(record.size)}, verified")
     for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True):
@@ -120,7 +122,7 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
         "No retention rule deletes it. To delete it, run "
         f"`tfckpt-tui prune {run.shell_word} {shlex.quote(record.name)}`."
     )
-    print_warnings([warning] if warning else [])
+    print_warnings(warnings)
 
 
 def _named(variables: Sequence[Variable]) -> str:
@@ -129,7 +131,7 @@ def _named(variables: Sequence[Variable]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
+def _data(plan: AveragePlan, record: CheckpointRecord, warnings: Sequence[str]) -> Json:
     return {
         "checkpoint": record.name,
         "step": record.step,
@@ -146,5 +148,5 @@ def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
         "averaged": [one.entry.name for one in plan.averaged],
         "from_newest": [one.entry.name for one in plan.from_newest],
         "batch_normalization": [one.entry.name for one in plan.batch_statistics],
-        "warning": warning,
+        "warning": " ".join(warnings),
     }

@@ -36,10 +36,10 @@ def track(run: RunDirectory, tensor: str, as_csv: bool, as_json: bool) -> int:
     if as_csv and as_json:
         raise click.UsageError("Give either --csv or --json.")
     checkpoints = list_checkpoints(run)
-    tracked = find_tensor(run, checkpoints, tensor)
+    source, tracked = find_tensor(run, checkpoints, tensor)
     progress, points = StepProgress(), []
     try:
-        for point in follow(run, checkpoints, tracked):
+        for point in follow(run, checkpoints, source, tracked):
             points.append(point)
             progress(f"reading: {point.checkpoint.name}")
     finally:

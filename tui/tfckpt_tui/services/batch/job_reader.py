@@ -123,3 +123,16 @@ class JobReader:
     @staticmethod
     def _topic(record: BatchJob, state: RunState | None, told_at: float) -> tuple[object, ...]:
         return record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at
+
+
+def why_no_logs(run: RunDirectory) -> str:
+    """Returns why a run has no log of a worker, as the end of a sentence."""
+    job = read_job_record(run)
+    if job is None:
+        return "only `tfckpt-tui launch` keeps logs."
+    if run.job_log.exists():
+        return f"the output of batch job {job.id} is in {run.job_log}."
+    return (
+        f"batch job {job.id} has left no output either. It has not started, or its nodes do not "
+        "see this directory."
+    )

@@ -5,22 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.counterparts import (
+    Contents,
+    find_counterparts,
+    read_contents,
+    renamed_index,
+)
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.deriving.average import (
     AverageSource,
     find_differences,
     is_averaged,
     write_average,
 )
-from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import errors_by_path, variables_of
+from tfckpt_tui.services.inspect import errors_by_path
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
@@ -135,11 +142,9 @@ def plan_average(
         chosen = dict(zip(names, normalized_weights(weights), strict=True))
     else:
         chosen = dict.fromkeys(names, 1 / len(names))
-    sources = tuple(
-        AverageSource(run.root / c.name, read_index(run.root / c.name), chosen[c.name])
-        for c in ordered
-    )
-    variables = variables_of(sources[-1].prefix, sources[-1].index)
+    newest = read_contents(*_opened(run, ordered[-1]))
+    sources = tuple(_source(run, one, newest, chosen[one.name]) for one in ordered)
+    variables = newest.variables
     _refuse_differences(sources)
     averaged = tuple(one for one in variables if is_averaged(one.entry))
     return AveragePlan(
@@ -159,11 +164,12 @@ def average(
     through: FrontEnd,
     on_read: Callable[[int], None] = lambda size: None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[CheckpointRecord, str]:
+) -> tuple[CheckpointRecord, tuple[str, ...]]:
     """Writes a planned average, verifies it, and adds it to the run.
 
     Returns:
-        The record of the new checkpoint, and a sentence about the event log; empty if all is well.
+        The record of the new checkpoint, and warnings: values that are not finite, and about the
+        event log.
 
     Raises:
         RefusedError: The name was taken in the meantime.
@@ -177,6 +183,7 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
+    broken: list[NotFinite] = []
     with errors_by_path([*plan.averaged, *plan.from_newest]):
         record = add_new_checkpoint(
             run,
@@ -185,15 +192,45 @@ def average(
             needed=plan.newest.size,
             on_read=on_read,
             on_verified=on_verified,
+            on_not_finite=broken.extend,
         )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
-    return record, note(run, record, f"Averaged {names} into {record.name}.", through)
+    told = note(run, record, f"Averaged {names} into {record.name}.", through)
+    return record, tuple(filter(None, [_not_finite_words(run, record.name, broken), told]))
+
+
+def _not_finite_words(run: RunDirectory, name: str, found: Sequence[NotFinite]) -> str:
+    if not found:
+        return ""
+    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return (
+        f"{name} has NaN or infinite values in {found[0].path}{more}. See which checkpoints have "
+        f"them with `tfckpt-tui verify {run.shell_word} --finite`."
+    )
+
+
+def _opened(run: RunDirectory, checkpoint: Checkpoint) -> tuple[Path, Index]:
+    prefix = run.root / checkpoint.name
+    return prefix, read_index(prefix)
+
+
+def _source(
+    run: RunDirectory, checkpoint: Checkpoint, newest: Contents, weight: float
+) -> AverageSource:
+    """Returns a checkpoint with the names that the newest has for the same tensors."""
+    own = read_contents(*_opened(run, checkpoint))
+    index = renamed_index(own.index, find_counterparts(own, newest))
+    return AverageSource(own.prefix, index, weight)
 
 
 def _refuse_differences(sources: Sequence[AverageSource]) -> None:
     if not find_differences(sources):
         return
-    paths = {v.entry.name: v.path for one in sources for v in variables_of(one.prefix, one.index)}
+    paths: dict[str, str] = {}
+    for one in sources:
+        own = read_contents(one.prefix, read_index(one.prefix))
+        new = dict(zip(own.index.entries, one.index.entries, strict=True))
+        paths |= {new[variable.entry.name]: variable.path for variable in own.variables}
     differences = find_differences(sources, paths)
     more = len(differences) - _MOST_NAMED
     lines = [*differences[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]

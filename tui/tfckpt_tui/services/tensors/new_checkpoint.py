@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -145,6 +146,7 @@ def add_new_checkpoint(
     needed: int,
     on_read: Callable[[int], None],
     on_verified: Callable[[int, int], None],
+    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
 ) -> CheckpointRecord:
     """Writes a checkpoint, verifies it, and adds it with the workers' own state of its parent.
 
@@ -155,6 +157,7 @@ def add_new_checkpoint(
         needed: About how many bytes it takes.
         on_read: Called with bytes read since the last call.
         on_verified: Called with bytes verified and in total.
+        on_not_finite: Called with the tensors that have NaN or infinite values.
 
     Returns:
         The record as it was stored.
@@ -180,7 +183,12 @@ def add_new_checkpoint(
         if_read_only=f"Use copies: `tfckpt-tui copy {place} CKPT DIRECTORY`.",
     ):
         return add_derived_checkpoint(
-            run, record, write_touching, workers_of=record.parent, on_verified=on_verified
+            run,
+            record,
+            write_touching,
+            workers_of=record.parent,
+            on_verified=on_verified,
+            on_not_finite=on_not_finite,
         )
 
 

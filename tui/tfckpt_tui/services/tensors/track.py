@@ -9,6 +9,13 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.counterparts import (
+    Contents,
+    find_counterparts,
+    has_same_graph,
+    read_contents,
+    renamed_index,
+)
 from tfckpt_trainer.bundle.analysis.statistics import (
     Statistics,
     difference_statistics,
@@ -73,8 +80,10 @@ class _Seen:
     norm: float
 
 
-def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str) -> Variable:
-    """Returns the tensor that a text means, in the newest checkpoint that has it.
+def find_tensor(
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str
+) -> tuple[Checkpoint, Variable]:
+    """Returns the tensor that a text means, and the newest checkpoint that has it.
 
     Args:
         run: The run directory.
@@ -98,7 +107,7 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
         if found and not is_numeric(found[0].entry):
             raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
         if found:
-            return found[0]
+            return checkpoint, found[0]
     if newest is None:
         raise UsageError(f"No checkpoint of {run.root} can be read, so {text!r} cannot be found.")
     prefix, variables = newest
@@ -128,7 +137,7 @@ def _trained(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def track(
-    run: RunDirectory, checkpoints: Sequence[Checkpoint], tensor: Variable
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], source: Checkpoint, tensor: Variable
 ) -> Iterator[TrackedPoint]:
     """Reads a tensor from each checkpoint, oldest first.
 
@@ -138,9 +147,15 @@ def track(
     Args:
         run: The run directory.
         checkpoints: All checkpoints, newest first.
-        tensor: The tensor. Other checkpoints have it under the same name.
+        source: The checkpoint that the tensor is from.
+        tensor: The tensor. Others may have the same variable under another name.
+
+    Raises:
+        BundleError: The index of `source` is damaged.
+        OSError: It cannot be read.
     """
-    name = tensor.entry.name
+    prefix = run.root / source.name
+    wanted = read_contents(prefix, read_index(prefix))
     trained = _trained(checkpoints)
     seen: dict[str, _Seen] = {}
     for checkpoint in tracked_checkpoints(checkpoints):
@@ -149,31 +164,48 @@ def track(
             yield TrackedPoint(checkpoint, problem=reason)
             continue
         try:
-            index = read_index(run.root / checkpoint.name)
-            entry = index.entries.get(name)
+            index = _read_index_of(run.root / checkpoint.name, wanted, tensor)
+            entry = index.entries.get(tensor.entry.name)
             if entry is None or not is_numeric(entry):
                 yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
             with errors_by_path([tensor]):
                 found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
                 before = _before(trained, checkpoint, seen, entry)
-                update = None if before is None else _update(run, before, checkpoint, index, name)
+                update = None if before is None else _update(run, before, checkpoint, index, entry)
         except (BundleError, OSError) as error:
             yield TrackedPoint(checkpoint, problem=describe_error(error))
             continue
-        seen[checkpoint.name] = _Seen(checkpoint, _only(index, entry), entry, found.norm)
+        seen[checkpoint.name] = _Seen(checkpoint, index, entry, found.norm)
         if before is None:
             yield TrackedPoint(checkpoint, found)
         else:
             yield TrackedPoint(checkpoint, found, before.checkpoint, update, before.norm)
 
 
+def _read_index_of(prefix: Path, wanted: Contents, tensor: Variable) -> Index:
+    """Returns the index of one tensor under its name in `wanted`; empty if it is missing.
+
+    The indexes of thousands of checkpoints are large.
+    """
+    index, new = read_index(prefix), tensor.entry.name
+    old: str | None = new
+    if not has_same_graph(index, wanted.index):
+        names = find_counterparts(read_contents(prefix, index), wanted)
+        old = next((one for one, name in names.items() if name == new), None)
+    if old is None or old not in index.entries:
+        return replace(index, entries={}, parts={})
+    parts = {key: part for key, part in index.parts.items() if key[0] == old}
+    one = replace(index, entries={old: index.entries[old]}, parts=parts)
+    return renamed_index(one, {old: new})
+
+
 def _update(
-    run: RunDirectory, before: _Seen, checkpoint: Checkpoint, index: Index, name: str
+    run: RunDirectory, before: _Seen, checkpoint: Checkpoint, index: Index, entry: TensorEntry
 ) -> float:
     prefixes = run.root / before.checkpoint.name, run.root / checkpoint.name
     indexes = before.index, index
-    return difference_statistics(prefixes, indexes, name, histogram=False).norm
+    return difference_statistics(prefixes, indexes, entry.name, histogram=False).norm
 
 
 def _before(
@@ -189,12 +221,6 @@ def _before(
     names = lineage_of(checkpoints, checkpoint.name).names[1:]
     known = (seen[name] for name in names if name in seen)
     return next((one for one in known if one.entry.shape == entry.shape), None)
-
-
-def _only(index: Index, entry: TensorEntry) -> Index:
-    """Returns the index of one tensor, because those of thousands of checkpoints are large."""
-    parts = {key: part for key, part in index.parts.items() if key[0] == entry.name}
-    return replace(index, entries={entry.name: entry}, parts=parts)
 
 
 def point_report(point: TrackedPoint) -> Json:

@@ -16,7 +16,7 @@ from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text
+from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
@@ -190,6 +190,8 @@ def _record_line(checkpoint: Checkpoint) -> Line:
     for name in checkpoint.metrics:
         style = "bad" if name in checkpoint.not_finite else "value"
         spans += [(f"{clean(name)} ", "label"), (metric_text(checkpoint, name), style), _GAP]
+    if checkpoint.not_finite_tensors:
+        spans += [(not_finite_words(checkpoint), "bad"), _GAP]
     made = checkpoint.record.derived if checkpoint.record is not None else None
     if made is not None:
         spans += [("made by ", "label"), (clean(derivation_words(made)), "value"), _GAP]

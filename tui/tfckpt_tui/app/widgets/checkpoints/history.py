@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rich.cells import cell_len
@@ -282,19 +282,21 @@ class History(ListPane):
         return self._columns[1]
 
     def _choose_columns(self, width: int) -> Layout:
-        columns = []
+        columns, longest_texts = [], {}
         for column in checkpoint_columns.COLUMNS:
             cell = column.history
             if cell is None:
                 continue
             size = cell.width
+            if cell.widest is not None or cell.stretch:
+                longest_texts[column.key] = self._longest_text(column)
             if cell.widest is not None:
-                longest = self._longest_text(column)
+                longest = longest_texts[column.key]
                 if not longest:
                     continue
                 size = max(size, min(longest, cell.widest(width)))
             columns.append(self._laid_out(column.key, cell, size))
-        return choose(columns, width - self._tree.width - 1)
+        return _with_whole_names(columns, longest_texts, width - self._tree.width - 1)
 
     def _longest_text(self, column: CheckpointColumn) -> int:
         rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
@@ -307,6 +309,28 @@ class History(ListPane):
             title, rank = f"{title} {'▼' if order.descending else '▲'}", 0
             width = max(width, cell_len(title))
         return Column(key, title, width, rank, cell.align, cell.stretch)
+
+
+def _with_whole_names(columns: list[Column], longest: Mapping[str, int], width: int) -> Layout:
+    """Returns the columns that fit; names get room that columns that stretch do not need.
+
+    Args:
+        columns: The columns, with the names first.
+        longest: The widths of the longest texts of names and of columns that stretch.
+        width: The width of the list.
+    """
+    layout, names = choose(columns, width), columns[0]
+    spare = sum(
+        size - max(column.width, longest[column.key])
+        for column, size in layout.columns
+        if column.stretch
+    )
+    more = min(spare, longest[names.key] - names.width)
+    return (
+        choose([replace(names, width=names.width + more), *columns[1:]], width)
+        if more > 0
+        else layout
+    )
 
 
 def _key_of(unsupported: VersionOne) -> str:

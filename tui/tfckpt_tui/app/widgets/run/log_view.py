@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 from textual import events
 from textual.message import Message
@@ -57,6 +58,7 @@ class LogView(ListPane):
         super().__init__(id=id)
         self._book = MergedLogs()
         self._missing: set[str] = set()
+        self._why_none = ""
         self._log = ALL
         self._least = Level.ANY
         self._needle = ""
@@ -79,8 +81,14 @@ class LogView(ListPane):
             super().__init__()
             self.wanted = wanted
 
-    def add(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
-        """Adds new lines of logs; None for a log that does not exist."""
+    def add(self, logs: Mapping[str, Sequence[LogLine] | None], why_none: str = "") -> None:
+        """Adds new lines of logs.
+
+        Args:
+            logs: The lines by log; None for a log that does not exist.
+            why_none: If no log exists, why.
+        """
+        self._why_none = why_none
         self._missing = {log for log, lines in logs.items() if lines is None}
         for log, lines in logs.items():
             self._book.add(log, lines or ())
@@ -226,7 +234,8 @@ class LogView(ListPane):
             words.append("wrapped")
         elif self._shift:
             words.append(f"from column {self._shift + 1}")
-        words.append("following" if self.is_following else "held; f follows")
+        if not self._why_none:
+            words.append("following" if self.is_following else "held; f follows")
         return " · ".join(words)
 
     def row_count(self) -> int:
@@ -239,7 +248,9 @@ class LogView(ListPane):
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns why the view is empty."""
-        del width
+        if self._why_none:
+            words = f"no logs: {clean(self._why_none)}"
+            return tuple(line((part, "muted")) for part in wrap(words, max(1, width)))
         if self._least:
             words = f"no {_LEVELS[self._least]} among the lines that were read"
         elif self._log in self._missing:
