@@ -201,8 +201,6 @@ def test_bash_completes_the_tensor_of_another_checkpoint(model: Path) -> None:
         _read_until(main, "9:layer/kernel ")
         os.write(main, b"layer/b\t")
         _read_until(main, "layer/bias ")
-        os.write(main, f"\x15tfckpt-tui edit {model} 10 --copy 9:\told".encode())
-        _read_until(main, "--copy 9:old")
         # Other commands of the shell still have their words split at colons.
         os.write(main, b'\x15case $COMP_WORDBREAKS in *:*) echo sp""lit;; esac\n')
         _read_until(main, "split")
