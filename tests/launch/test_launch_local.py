@@ -250,7 +250,7 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     actions = ("say=UnknownError: Could not start gRPC server", "exit=1")
-    with pytest.raises(LaunchError, match="Choose other ports"):
+    with pytest.raises(LaunchError, match="Launch again with other ports"):
         launch(run.options(*actions, workers=1, ports=(port,)))
 
 
@@ -263,7 +263,7 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
         ({"command": ("./missing.py",)}, "missing.py"),
         ({"command": ("/",)}, "not a program"),
         ({"working_directory": "/no/such/place"}, "not a directory"),
-        ({"ports": (4242,)}, "1 ports, but there are 2 processes"),
+        ({"ports": (4242,)}, "2 processes need 2 ports, not 1."),
         ({"parameter_servers": -1}, "cannot be negative"),
         (
             {"parameter_servers": 1, "ports": (4242, 4243)},

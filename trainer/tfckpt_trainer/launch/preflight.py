@@ -73,7 +73,7 @@ def check_options(options: LaunchOptions) -> None:
     if options.ports and len(options.ports) != len(members):
         jobs = ", ".join(f"{task.job} {task.index}" for task in members)
         raise UsageError(
-            f"There are {len(options.ports)} ports and {len(members)} processes. "
+            f"{len(members)} processes need {len(members)} ports, not {len(options.ports)}. "
             f"Name one port for each, in this order: {jobs}."
         )
     check_ports(options.ports)

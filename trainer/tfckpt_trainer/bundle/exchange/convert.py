@@ -11,7 +11,7 @@ from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import build_object_graph, tensor_name
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Array, ArrayReader, Chunks
@@ -86,6 +86,8 @@ def write_checkpoint(
         OSError: A file cannot be read or written.
     """
     with open_array_file(source) as reader, BundleWriter(prefix, shard_size=shard_size) as writer:
+        if not reader.arrays:
+            raise UsageError(f"{source} has no arrays, so there is nothing to store.")
         total, done = sum(array.size for array in reader.arrays), 0
 
         def chunks_of(array: Array) -> Chunks:

@@ -116,7 +116,7 @@ class NpzReader:
         try:
             found = self._archive.infolist()
             members = [one for one in found if one.filename.endswith(_SUFFIX)]
-            if not members:
+            if found and not members:
                 # Files of Keras (`.keras`) and PyTorch are archives too.
                 raise DamagedFileError(f"{path} is not an npz file: it has no arrays. {_ADVICE}")
             self.arrays = tuple(self._array(member) for member in members)
