@@ -9,6 +9,9 @@ import pytest
 from app_driving import until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual._keyboard_protocol import FUNCTIONAL_KEYS, MODIFIER_FUNCTIONAL_KEYS
+from textual._xterm_parser import XTermParser
 from textual.color import Color
 from textual.keys import _character_to_key
 
@@ -32,7 +35,8 @@ from tfckpt_tui.settings.config import (
     default_rules,
     read_config,
 )
-from tfckpt_tui.settings.keys import check_keys, key_name
+from tfckpt_tui.settings.key_names import NAMED_KEYS, SAME_AS, is_key, key_name
+from tfckpt_tui.settings.keys import check_keys
 
 OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
 
@@ -132,6 +136,18 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[keys]\nevents = 'g'\n", "it goes to the first row. Give events another key."),
         ("[keys]\nhelp = 'escape'\n", "escape cannot be used"),
         ("[keys]\npin = 'h'\n", "it closes a group of variables on the screen of a checkpoint."),
+        ("[keys]\nsave = 'F2'\n", "[keys]: save is 'F2', which is not a key. Write f2."),
+        ("[keys]\nsave = 'foo'\n", "Use one such as s, S, f2, ctrl+s, space or asterisk."),
+        ("[keys]\nsave = 'esc'\n", "Write escape."),
+        ("[keys]\nsave = 'shift+s'\n", "Write S."),
+        ("[keys]\nsave = 'S s'\n", "Write S,s."),
+        ("[keys]\nsave = 'Ctrl-S'\n", "Write ctrl+s."),
+        ("[keys]\nsave = 'ctrl+alt+s'\n", "Write alt+ctrl+s."),
+        ("[keys]\nsave = 'ctrl+/'\n", "Write ctrl+slash."),
+        ("[keys]\nsave = 'solidus'\n", "Write slash."),
+        ("[keys]\nsave = 'asterix'\n", "Write asterisk."),
+        ("[keys]\nsave = 'ctrl+m'\n", "ctrl+m cannot be used: terminals send enter for it."),
+        ("[keys]\nsave = 'ctrl+i'\n", "ctrl+i cannot be used: terminals send tab for it."),
         ("keep_last = 3", "keep_last"),
         ("[retention", "is not valid TOML"),
         ("\x00", "is not valid TOML"),
@@ -161,6 +177,50 @@ def test_the_keys_of_all_actions_can_be_used() -> None:
 def test_a_character_has_the_name_that_textual_gives_it() -> None:
     characters = [character for character in string.printable if not character.isspace()]
     assert [*map(key_name, characters)] == [*map(_character_to_key, characters)]
+
+
+def test_all_keys_that_a_terminal_sends_can_be_used() -> None:
+    usual = {
+        key.value
+        for keys in ANSI_SEQUENCES_KEYS.values()
+        if isinstance(keys, tuple)
+        for key in keys
+    }
+    modified = [
+        f"\x1b[{code};{modifiers}{end}"
+        for modifiers in (2, 3, 5, 6, 7, 9)
+        for code, end in ((1, "Q"), (1, "A"), (13, "u"), (32, "u"), (47, "u"), (115, "u"))
+    ]
+    events_of = XTermParser()._sequence_to_key_events
+    others = {event.key for sequence in modified for event in events_of(sequence)}
+    assert {"alt+ctrl+s", "shift+enter", "shift+f2", "super+slash"} <= others
+    # Only in a malformed sequence: with shift, a terminal sends the text S.
+    others -= {"shift+s", "shift+slash"}
+    wrong = [key for key in usual | others if not is_key(key)]
+    assert sorted(wrong) == ["<scroll-down>", "<scroll-up>"]
+
+
+def test_the_keys_without_characters_are_those_of_textual() -> None:
+    characters = set(string.digits)
+    functional = set(FUNCTIONAL_KEYS.values()) - MODIFIER_FUNCTIONAL_KEYS
+    assert functional - characters | {"space"} == NAMED_KEYS
+
+
+def test_all_printable_characters_can_be_used() -> None:
+    characters = [chr(code) for code in range(0x3000) if chr(code).isprintable()]
+    assert [one for one in characters if not is_key(_character_to_key(one))] == []
+
+
+def test_keys_for_which_a_terminal_sends_another_cannot_be_used() -> None:
+    letters = {f"ctrl+{letter}": chr(ord(letter) - 96) for letter in string.ascii_lowercase}
+    controls = {**letters, "ctrl+left_square_bracket": "\x1b"}
+    others = {
+        key: sent.value
+        for key, code in controls.items()
+        for sent in ANSI_SEQUENCES_KEYS[code]
+        if sent.value != key
+    }
+    assert others == SAME_AS
 
 
 def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) -> None:
