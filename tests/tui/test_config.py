@@ -27,6 +27,7 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour
 from tfckpt_tui.app.screens.settings import all_settings
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.settings.config import (
     AppSection,
     Config,
@@ -267,6 +268,27 @@ async def test_the_dialog_begins_with_it(tmp_path: Path, monkeypatch: pytest.Mon
         await pilot.press("p")
         await until_shown(pilot, "By /home/ada/.config/tfckpt-tui/config.toml.")
         await until_shown(pilot, "2 checkpoints go to the trash")
+
+
+async def test_an_action_without_a_key_is_in_the_palette_only(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    app = TfckptApp(made.run, config=Config(keys={"pin": "", "detach": ""}))
+    async with app.run_test(size=(160, 40)) as pilot:
+        await until_shown(pilot, "ckpt-400")
+        hints = app.screen.query_one(KeyBar)._hints
+        assert "restore" in {hint.action for hint in hints}
+        assert not {hint.action for hint in hints} & {"pin", "detach"}
+        assert app.key_of("detach") == "ctrl+p"
+        await pilot.press("enter")
+        await until_shown(pilot, "statistics")
+        hints = app.screen.query_one(KeyBar)._hints
+        assert hints
+        assert all(hint.key for hint in hints)
+
+
+def test_config_shows_an_action_without_a_key(tool: Tool, home: Path) -> None:
+    home.write_text("[keys]\nsave = ''\n")
+    assert 'save = ""  # from the file' in tool("config").data
 
 
 def test_config_shows_every_setting_and_where_it_comes_from(tool: Tool, home: Path) -> None:

@@ -75,7 +75,7 @@ def _settings(found: Config) -> list[dict[str, Any]]:
                 settings.append(_setting(section, name, value, value != usual[name]))
     for name, key in DEFAULT_KEYS.items():
         own = found.keys.get(name)
-        settings.append(_setting("keys", name, own or key, own is not None))
+        settings.append(_setting("keys", name, key if own is None else own, own is not None))
     for name, theme in found.themes.items():
         base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
         colours = [_setting(f"themes.{name}.colours", *one, True) for one in theme.colours.items()]

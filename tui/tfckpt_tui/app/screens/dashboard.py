@@ -391,6 +391,6 @@ class DashboardScreen(Screen[None]):
                 is_last=action.at_footer_end,
             )
             for action in (*needed, *others)
-            if action in available
+            if action in available and action.key_in(self.run_app.config)
         ]
         self.panes.keys.show_hints(hints)
