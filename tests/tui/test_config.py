@@ -353,12 +353,15 @@ def test_the_settings_say_whether_the_bell_is_as_usual() -> None:
         assert setting.is_own is differs
 
 
-def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
+def test_a_theme_that_is_not_there_is_told_of(home: Path, tool: Tool, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
     with pytest.raises(
         UsageError, match=r"config.toml: theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
     ):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
+    said = tool("config")
+    assert said.code == 2
+    assert f"{home}: theme 'plaid' does not exist. Choose one of" in said.words
 
 
 @pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
@@ -426,11 +429,15 @@ def test_texts_of_a_theme_of_ones_own_can_be_read(home: Path, base: str, backgro
     ],
 )
 def test_a_theme_without_sense_says_what_would_make_some(
-    home: Path, section: str, words: str
+    home: Path, tool: Tool, section: str, words: str
 ) -> None:
     home.write_text(f"[themes.mine]\n{section}\n")
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as error:
         TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
+    assert f"{home}: theme 'mine'" in str(error.value)
+    said = tool("config")
+    assert said.code == 2
+    assert str(error.value) in said.words
 
 
 def test_actions_named_as_in_version_0_1_keep_their_keys(tmp_path):

@@ -148,7 +148,7 @@ class TfckptApp(BaseApp[int]):
         changed = {**msgspec.to_builtins(self.config.app), name: value}
         app = msgspec.convert(changed, AppSection)
         self.config = msgspec.structs.replace(self.config, app=app)
-        self.theme = self._wanted_theme()
+        self.theme = app.theme
 
     def get_default_screen(self) -> DashboardScreen:
         """Returns the main screen."""
