@@ -343,6 +343,8 @@ class DashboardScreen(Screen[None]):
     def _keep_filter(self, event: Input.Submitted) -> None:
         problem = self._filter_by(event.value)
         if problem:
+            # Otherwise the part that was valid while it was typed stays.
+            self._filter_by("")
             self.notify(problem, title="Filter", severity="warning", markup=False)
         else:
             self._end_filter(event.value)
