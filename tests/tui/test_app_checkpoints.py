@@ -11,6 +11,7 @@ import pytest
 from app_driving import top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
@@ -334,6 +335,17 @@ async def test_an_invalid_filter_stays_open_and_is_explained(made: RunFactory) -
         await until_shown(pilot, "is not a valid")
         await pilot.press("escape")
         await until(pilot, lambda: len(names_shown(app)) == 3, "all are there")
+
+
+async def test_no_part_of_an_invalid_filter_applies(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("slash", *"step>20")
+        await until(pilot, lambda: len(names_shown(app)) < 3, "the valid part applies")
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: len(names_shown(app)) == 3, "all are there")
+        await until_shown(pilot, "3 checkpoints")
+        assert app.screen.query_one("#filter", Input).value == "step>20x"
 
 
 async def test_a_filter_without_matches_says_how_to_clear_it(made: RunFactory) -> None:

@@ -205,6 +205,17 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
     assert path.read_text().startswith("# mine\n[retention]  # rules\nkeep_last = 7\n")
 
 
+async def test_the_settings_say_whether_their_file_exists(ended: RunFactory) -> None:
+    assert not config_path().exists()
+    # Wide enough for the path.
+    async with opened(ended.run, size=(240, 40)) as pilot:
+        await pilot.press("comma")
+        await until_shown(pilot, "; create it")
+        await pilot.press("right")
+        await until_shown(pilot, "; edit it")
+        assert config_path().exists()
+
+
 async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path: Path) -> None:
     for index in range(2):
         ended.run.worker_status(index).unlink()

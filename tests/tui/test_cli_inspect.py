@@ -989,3 +989,10 @@ def test_compare_says_why_a_tensor_could_not_be_read(
     assert "changed (not read)" in said.data
     assert "(damaged)" not in said.data
     assert "ckpt-2.data-00000-of-00001: Permission denied" in said.words
+
+
+def test_a_run_without_a_checkpoint_is_named(tool: Tool, tmp_path: Path) -> None:
+    run = RunFactory(tmp_path / "new").create().run
+    said = tool("inspect", run.root)
+    assert said.code == 2
+    assert f"{run.root} has no checkpoint yet. `tfckpt-tui status" in said.words

@@ -9,6 +9,9 @@ import pytest
 from app_driving import until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual._keyboard_protocol import FUNCTIONAL_KEYS, MODIFIER_FUNCTIONAL_KEYS
+from textual._xterm_parser import XTermParser
 from textual.color import Color
 from textual.keys import _character_to_key
 
@@ -24,6 +27,7 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour
 from tfckpt_tui.app.screens.settings import all_settings
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.settings.config import (
     AppSection,
     Config,
@@ -32,7 +36,8 @@ from tfckpt_tui.settings.config import (
     default_rules,
     read_config,
 )
-from tfckpt_tui.settings.keys import check_keys, key_name
+from tfckpt_tui.settings.key_names import NAMED_KEYS, SAME_AS, is_key, key_name
+from tfckpt_tui.settings.keys import check_keys
 
 OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
 
@@ -132,6 +137,18 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[keys]\nevents = 'g'\n", "it goes to the first row. Give events another key."),
         ("[keys]\nhelp = 'escape'\n", "escape cannot be used"),
         ("[keys]\npin = 'h'\n", "it closes a group of variables on the screen of a checkpoint."),
+        ("[keys]\nsave = 'F2'\n", "[keys]: save is 'F2', which is not a key. Write f2."),
+        ("[keys]\nsave = 'foo'\n", "Use one such as s, S, f2, ctrl+s, space or asterisk."),
+        ("[keys]\nsave = 'esc'\n", "Write escape."),
+        ("[keys]\nsave = 'shift+s'\n", "Write S."),
+        ("[keys]\nsave = 'S s'\n", "Write S,s."),
+        ("[keys]\nsave = 'Ctrl-S'\n", "Write ctrl+s."),
+        ("[keys]\nsave = 'ctrl+alt+s'\n", "Write alt+ctrl+s."),
+        ("[keys]\nsave = 'ctrl+/'\n", "Write ctrl+slash."),
+        ("[keys]\nsave = 'solidus'\n", "Write slash."),
+        ("[keys]\nsave = 'asterix'\n", "Write asterisk."),
+        ("[keys]\nsave = 'ctrl+m'\n", "ctrl+m cannot be used: terminals send enter for it."),
+        ("[keys]\nsave = 'ctrl+i'\n", "ctrl+i cannot be used: terminals send tab for it."),
         ("keep_last = 3", "keep_last"),
         ("[retention", "is not valid TOML"),
         ("\x00", "is not valid TOML"),
@@ -161,6 +178,50 @@ def test_the_keys_of_all_actions_can_be_used() -> None:
 def test_a_character_has_the_name_that_textual_gives_it() -> None:
     characters = [character for character in string.printable if not character.isspace()]
     assert [*map(key_name, characters)] == [*map(_character_to_key, characters)]
+
+
+def test_all_keys_that_a_terminal_sends_can_be_used() -> None:
+    usual = {
+        key.value
+        for keys in ANSI_SEQUENCES_KEYS.values()
+        if isinstance(keys, tuple)
+        for key in keys
+    }
+    modified = [
+        f"\x1b[{code};{modifiers}{end}"
+        for modifiers in (2, 3, 5, 6, 7, 9)
+        for code, end in ((1, "Q"), (1, "A"), (13, "u"), (32, "u"), (47, "u"), (115, "u"))
+    ]
+    events_of = XTermParser()._sequence_to_key_events
+    others = {event.key for sequence in modified for event in events_of(sequence)}
+    assert {"alt+ctrl+s", "shift+enter", "shift+f2", "super+slash"} <= others
+    # Only in a malformed sequence: with shift, a terminal sends the text S.
+    others -= {"shift+s", "shift+slash"}
+    wrong = [key for key in usual | others if not is_key(key)]
+    assert sorted(wrong) == ["<scroll-down>", "<scroll-up>"]
+
+
+def test_the_keys_without_characters_are_those_of_textual() -> None:
+    characters = set(string.digits)
+    functional = set(FUNCTIONAL_KEYS.values()) - MODIFIER_FUNCTIONAL_KEYS
+    assert functional - characters | {"space"} == NAMED_KEYS
+
+
+def test_all_printable_characters_can_be_used() -> None:
+    characters = [chr(code) for code in range(0x3000) if chr(code).isprintable()]
+    assert [one for one in characters if not is_key(_character_to_key(one))] == []
+
+
+def test_keys_for_which_a_terminal_sends_another_cannot_be_used() -> None:
+    letters = {f"ctrl+{letter}": chr(ord(letter) - 96) for letter in string.ascii_lowercase}
+    controls = {**letters, "ctrl+left_square_bracket": "\x1b"}
+    others = {
+        key: sent.value
+        for key, code in controls.items()
+        for sent in ANSI_SEQUENCES_KEYS[code]
+        if sent.value != key
+    }
+    assert others == SAME_AS
 
 
 def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) -> None:
@@ -207,6 +268,27 @@ async def test_the_dialog_begins_with_it(tmp_path: Path, monkeypatch: pytest.Mon
         await pilot.press("p")
         await until_shown(pilot, "By /home/ada/.config/tfckpt-tui/config.toml.")
         await until_shown(pilot, "2 checkpoints go to the trash")
+
+
+async def test_an_action_without_a_key_is_in_the_palette_only(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    app = TfckptApp(made.run, config=Config(keys={"pin": "", "detach": ""}))
+    async with app.run_test(size=(160, 40)) as pilot:
+        await until_shown(pilot, "ckpt-400")
+        hints = app.screen.query_one(KeyBar)._hints
+        assert "restore" in {hint.action for hint in hints}
+        assert not {hint.action for hint in hints} & {"pin", "detach"}
+        assert app.key_of("detach") == "ctrl+p"
+        await pilot.press("enter")
+        await until_shown(pilot, "statistics")
+        hints = app.screen.query_one(KeyBar)._hints
+        assert hints
+        assert all(hint.key for hint in hints)
+
+
+def test_config_shows_an_action_without_a_key(tool: Tool, home: Path) -> None:
+    home.write_text("[keys]\nsave = ''\n")
+    assert 'save = ""  # from the file' in tool("config").data
 
 
 def test_config_shows_every_setting_and_where_it_comes_from(tool: Tool, home: Path) -> None:
@@ -271,12 +353,15 @@ def test_the_settings_say_whether_the_bell_is_as_usual() -> None:
         assert setting.is_own is differs
 
 
-def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
+def test_a_theme_that_is_not_there_is_told_of(home: Path, tool: Tool, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
     with pytest.raises(
         UsageError, match=r"config.toml: theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
     ):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
+    said = tool("config")
+    assert said.code == 2
+    assert f"{home}: theme 'plaid' does not exist. Choose one of" in said.words
 
 
 @pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
@@ -344,11 +429,15 @@ def test_texts_of_a_theme_of_ones_own_can_be_read(home: Path, base: str, backgro
     ],
 )
 def test_a_theme_without_sense_says_what_would_make_some(
-    home: Path, section: str, words: str
+    home: Path, tool: Tool, section: str, words: str
 ) -> None:
     home.write_text(f"[themes.mine]\n{section}\n")
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as error:
         TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
+    assert f"{home}: theme 'mine'" in str(error.value)
+    said = tool("config")
+    assert said.code == 2
+    assert str(error.value) in said.words
 
 
 def test_actions_named_as_in_version_0_1_keep_their_keys(tmp_path):

@@ -136,16 +136,19 @@ class TfckptApp(BaseApp[int]):
         return self.dashboard_type.ACTIONS
 
     def key_of(self, action: str) -> str:
-        """Returns the key of an action of the dashboard, as users see it."""
+        """Returns the key of an action of the dashboard, as users see it.
+
+        For an action without a key, it is that of the palette, which has all actions.
+        """
         found = next(one for one in self.actions if one.name == action)
-        return format_key(found.key_in(self.config))
+        return format_key(found.key_in(self.config) or self.COMMAND_PALETTE_BINDING)
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
         changed = {**msgspec.to_builtins(self.config.app), name: value}
         app = msgspec.convert(changed, AppSection)
         self.config = msgspec.structs.replace(self.config, app=app)
-        self.theme = self._wanted_theme()
+        self.theme = app.theme
 
     def get_default_screen(self) -> DashboardScreen:
         """Returns the main screen."""

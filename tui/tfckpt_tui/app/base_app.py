@@ -20,13 +20,12 @@ from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 
-from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
 from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
-from tfckpt_tui.settings.config import Config, config_path
+from tfckpt_tui.settings.config import Config
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.crash import Crash
@@ -73,7 +72,7 @@ class BaseApp(App[ResultT]):
         """Makes the app.
 
         Raises:
-            UsageError: The theme of the configuration does not exist.
+            UsageError: The chosen theme does not exist, or one of the user is invalid.
         """
         _restore_no_color()
         super().__init__()
@@ -84,9 +83,9 @@ class BaseApp(App[ResultT]):
         self._plain_text_filter = plain_text_filter()
         for name in ANSI_THEMES:
             self.unregister_theme(name)
-        for theme in themes_with(config.themes):
+        for theme in themes_with(config):
             self.register_theme(theme)
-        self.theme = self._wanted_theme()
+        self.theme = config.app.theme
 
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""
@@ -131,20 +130,6 @@ class BaseApp(App[ResultT]):
             # By default the signal kills the process and leaves the terminal in raw mode.
             leave: Callable[[], None] = partial(self.exit, return_code=128 + number)
             loop.add_signal_handler(number, leave)
-
-    def _wanted_theme(self) -> str:
-        """Returns the theme of the configuration.
-
-        Raises:
-            UsageError: The theme does not exist.
-        """
-        wanted = self.config.app.theme
-        if wanted not in self.available_themes:
-            known = ", ".join(sorted(self.available_themes))
-            raise UsageError(
-                f"{config_path()}: theme {wanted!r} does not exist. Choose one of {known}."
-            )
-        return wanted
 
     def _fatal_error(self) -> None:
         # Textual prints a traceback with the values of all variables.

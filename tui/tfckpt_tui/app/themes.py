@@ -11,7 +11,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.app.contrast import parse_colour
-from tfckpt_tui.settings.config import ThemeSection
+from tfckpt_tui.settings.config import Config, ThemeSection, config_path
 
 DARK = Theme(
     name="tfckpt-dark",
@@ -180,15 +180,24 @@ def defaults_for(*, dark: bool) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(ours)}
 
 
-def themes_with(sections: Mapping[str, ThemeSection]) -> list[Theme]:
+def themes_with(config: Config) -> list[Theme]:
     """Returns the themes of the app, followed by those of the user.
 
     Raises:
-        UsageError: A theme of the user is invalid.
+        UsageError: A theme of the user is invalid, or the chosen theme does not exist.
     """
     offered = {name: BUILTIN_THEMES[name] for name in BUILTIN_THEMES.keys() - ANSI_THEMES}
     known = {**offered, **{theme.name: theme for theme in THEMES}}
-    own = [own_theme(name, section, known) for name, section in sections.items()]
+    try:
+        own = [own_theme(name, section, known) for name, section in config.themes.items()]
+    except UsageError as error:
+        raise UsageError(f"{config_path()}: {error}") from error
+    names = {*known, *config.themes}
+    if config.app.theme not in names:
+        raise UsageError(
+            f"{config_path()}: theme {config.app.theme!r} does not exist. "
+            f"Choose one of {', '.join(sorted(names))}."
+        )
     return [*THEMES, *own]
 
 
@@ -202,7 +211,7 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
     if base is None:
         names = ", ".join(sorted(known))
         raise UsageError(
-            f"Theme {name!r} is based on {section.based_on!r}, which does not exist. "
+            f"theme {name!r} is based on {section.based_on!r}, which does not exist. "
             f"Choose one of {names}."
         )
     own: dict[str, Any] = {k: value for k, value in section.colours.items() if k in _COLOURS}
@@ -211,12 +220,12 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
     if unknown:
         names = ", ".join([*_COLOURS, *DARK.variables])
         raise UsageError(
-            f"Theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
+            f"theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
         )
     for key, value in section.colours.items():
         if not _is_colour(value, may_be_transparent=key not in _COLOURS):
             raise UsageError(
-                f"Theme {name!r}: {key} is {value!r}, which is not a colour. "
+                f"theme {name!r}: {key} is {value!r}, which is not a colour. "
                 "Use a value such as '#6cb2ff', or a colour name."
             )
     dark = base.dark if section.dark is None else section.dark

@@ -22,7 +22,13 @@ from tfckpt_tui.settings.config import Config, config_path, read_config
 @JsonOption
 def config(as_json: bool) -> None:
     """Show every setting with its value, and whether the value comes from the file."""
-    path, settings = config_path(), _settings(read_config(DEFAULT_KEYS))
+    found = read_config(DEFAULT_KEYS)
+    if found.themes or found.app.theme != Config().app.theme:
+        # Imported late: the themes need Textual.
+        from tfckpt_tui.app.themes import themes_with
+
+        themes_with(found)
+    path, settings = config_path(), _settings(found)
     exists = path is not None and path.exists()
     if as_json:
         where = str(path) if path is not None else None
@@ -75,7 +81,7 @@ def _settings(found: Config) -> list[dict[str, Any]]:
                 settings.append(_setting(section, name, value, value != usual[name]))
     for name, key in DEFAULT_KEYS.items():
         own = found.keys.get(name)
-        settings.append(_setting("keys", name, own or key, own is not None))
+        settings.append(_setting("keys", name, key if own is None else own, own is not None))
     for name, theme in found.themes.items():
         base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
         colours = [_setting(f"themes.{name}.colours", *one, True) for one in theme.colours.items()]

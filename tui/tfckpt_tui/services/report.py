@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
-from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError
+from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
@@ -96,6 +96,11 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
     known = {text: found.get(text) if text is not None else None for text in texts}
     catalog = Catalog(run)
     checkpoints = () if all(known.values()) else catalog.scan(now)
+    if None in known and not checkpoints:
+        raise UsageError(
+            f"{run.root} has no checkpoint yet. `tfckpt-tui status {run.shell_word}` shows the "
+            "state of the run."
+        )
     try:
         return [known[text] or find_checkpoint(checkpoints, text) for text in texts]
     except UnknownCheckpointError as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.settings.key_names import SAME_AS, is_key, key_name, similar_key
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,7 @@ CHECKPOINT_KEYS = {
 }
 """Other keys of the screen of a checkpoint, which `CHECKPOINT_ACTIONS` cannot have."""
 
-_SHORT_NAMES = {
-    "solidus": "slash",
-    "reverse_solidus": "backslash",
-    "commercial_at": "at",
-    "hyphen_minus": "minus",
-    "plus_sign": "plus",
-    "low_line": "underscore",
-}
-"""Textual's names of characters that differ from their Unicode names."""
+_EXAMPLES = "s, S, f2, ctrl+s, space or asterisk"
 
 
 def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None:
@@ -93,9 +85,7 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
         if wanted and not names:
             raise UsageError(f"{name} is {wanted!r}, which is not a key. Write comma for a comma.")
         for key in names:
-            purpose = _other_purpose(name, key)
-            if purpose:
-                raise UsageError(f"{key} cannot be used: it {purpose}. Give {name} another key.")
+            _check_key(name, key)
             owner = owners.setdefault(key, name)
             if owner != name:
                 raise UsageError(
@@ -103,12 +93,19 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
                 )
 
 
-def key_name(key: str) -> str:
-    """Returns Textual's name of a key, which may be written as a character."""
-    if len(key) != 1 or key.isalnum():
-        return key
-    name = unicodedata.name(key, key).lower().replace("-", "_").replace(" ", "_")
-    return _SHORT_NAMES.get(name, name)
+def _check_key(name: str, key: str) -> None:
+    """Checks that the action `name` can have `key`."""
+    if key in SAME_AS:
+        raise UsageError(
+            f"{key} cannot be used: terminals send {SAME_AS[key]} for it. Give {name} another key."
+        )
+    if not is_key(key):
+        similar = similar_key(key)
+        hint = f"Write {similar}." if similar else f"Use one such as {_EXAMPLES}."
+        raise UsageError(f"{name} is {key!r}, which is not a key. {hint}")
+    purpose = _other_purpose(name, key)
+    if purpose:
+        raise UsageError(f"{key} cannot be used: it {purpose}. Give {name} another key.")
 
 
 def _names_of(keys: str) -> Iterator[str]:

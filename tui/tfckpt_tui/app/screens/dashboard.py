@@ -343,6 +343,8 @@ class DashboardScreen(Screen[None]):
     def _keep_filter(self, event: Input.Submitted) -> None:
         problem = self._filter_by(event.value)
         if problem:
+            # Otherwise the part that was valid while it was typed stays.
+            self._filter_by("")
             self.notify(problem, title="Filter", severity="warning", markup=False)
         else:
             self._end_filter(event.value)
@@ -391,6 +393,6 @@ class DashboardScreen(Screen[None]):
                 is_last=action.at_footer_end,
             )
             for action in (*needed, *others)
-            if action in available
+            if action in available and action.key_in(self.run_app.config)
         ]
         self.panes.keys.show_hints(hints)

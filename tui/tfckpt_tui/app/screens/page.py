@@ -71,8 +71,9 @@ class Page(Screen[None]):
         """Returns the available bindings of this screen, one for each action."""
         by_action: dict[str, Binding] = {}
         for active in self.active_bindings.values():
-            if active.node is self and active.binding.show and active.enabled:
-                by_action.setdefault(active.binding.action, active.binding)
+            binding = active.binding
+            if active.node is self and binding.key and binding.show and active.enabled:
+                by_action.setdefault(binding.action, binding)
         return list(by_action.values())
 
     def key_hints(self) -> list[KeyHint]:

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.action import Action, default_keys
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -61,10 +62,7 @@ class SettingsScreen(Page):
 
     def on_mount(self) -> None:
         """Shows the settings."""
-        words = (("saved in ", "label"), (str(self._place), "value"))
-        self.query_one("#place", TextPane).show_lines(
-            [line(*words, ("; edit it to change keys", "muted"))]
-        )
+        self._show_place()
         self._update()
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -83,12 +81,24 @@ class SettingsScreen(Page):
         self.run_app.change_setting(name, value)
         self._update()
         self._changed[name] = value
-        self.run_app.start_job("save the settings", self._save)
+        self.run_app.start_job("save the settings", self._save, lambda _: self._show_place())
 
     def _save(self) -> None:
         # Each write has all changes so far, so the last one wins.
         with self._writing:
             write_settings("app", dict(self._changed), default_keys(self.run_app.actions))
+
+    def _show_place(self) -> None:
+        """Shows where the settings are saved."""
+        if not self.is_attached:
+            return
+        if self._place is None:
+            shown = line((NO_HOME, "label"))
+        else:
+            verb = "edit" if self._place.exists() else "create"
+            words = (("saved in ", "label"), (str(self._place), "value"))
+            shown = line(*words, (f"; {verb} it to change keys", "muted"))
+        self.query_one("#place", TextPane).show_lines([shown])
 
     def _update(self) -> None:
         self.query_one(SettingList).show_settings(
