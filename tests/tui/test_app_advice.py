@@ -26,6 +26,7 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.preflight import already_alive
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
@@ -35,7 +36,7 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.reserve import disk_full_error
+from tfckpt_trainer.rundir.reserve import advice_to_free_space, disk_full_error
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services import export, prune
@@ -262,3 +263,16 @@ async def test_a_refused_command_is_shown_with_the_key_that_helps(live: RunFacto
             await pilot.press("s")
             await until_shown(pilot, "Shapes differ. To restore only what fits, use the key r.")
             assert "--partial" not in top(pilot.app)
+
+
+def test_pruning_is_offered_only_if_there_are_checkpoints(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    assert "prune" in advice_to_free_space(ended.run).in_app(key_of)
+    empty = RunDirectory(tmp_path / "empty")
+    empty.create()
+    words = advice_to_free_space(empty).in_app(key_of)
+    assert words.endswith(", or free space elsewhere on this disk.")
+    assert "prune" not in words
+    told = advice_to_free_space(empty, has_trash=False)
+    assert str(told) == told.in_app(key_of) == "Free space elsewhere on this disk."
