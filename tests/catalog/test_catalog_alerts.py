@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tfckpt_trainer.catalog.alerts import find_alerts
@@ -239,3 +240,35 @@ def test_workers_that_fall_silent_after_their_first_heartbeat_are_an_alert(secon
     assert [alert.title for alert in found] == (
         ["no heartbeat 120 s after the start of its strategy"] if seconds > 120 else []
     )
+
+
+@pytest.mark.parametrize("state", [WorkerState.TRAINING, WorkerState.PAUSED])
+def test_workers_whose_supervisor_is_gone_are_an_alert(state):
+    supervisor = launched_at(100.0, 160.0)
+    workers = [
+        (a_worker(process_started_at=100.0), state),
+        (a_worker(index=1, process_started_at=100.0), WorkerState.LOST),
+    ]
+    (alert,) = find_alerts(ROOT, workers, [], supervisor, supervisor_lives=False)
+    assert alert.kind == "no-supervisor"
+    assert alert.message == (
+        "The supervisor is gone: the workers run on, but nobody restarts a lost worker."
+    )
+    assert str(alert.advice) == (
+        f"Stop the run with `tfckpt-tui stop {QUOTED}`, then launch it again with "
+        f"`tfckpt-tui launch {QUOTED} -- COMMAND`."
+    )
+
+
+def test_a_supervisor_that_no_worker_misses_is_no_alert():
+    running = launched_at(100.0, 160.0)
+    stopped = msgspec.structs.replace(running, state=SupervisorState.STOPPED)
+    started = [(a_worker(process_started_at=100.0), WorkerState.TRAINING)]
+    later = [(a_worker(process_started_at=200.0), WorkerState.TRAINING)]
+    for state in (WorkerState.LOST, WorkerState.EXITED):
+        gone = [(a_worker(process_started_at=100.0), state)]
+        assert find_alerts(ROOT, gone, [], running, supervisor_lives=False) == ()
+    assert find_alerts(ROOT, started, [], stopped, supervisor_lives=False) == ()
+    assert find_alerts(ROOT, later, [], running, supervisor_lives=False) == ()
+    heard = [(a_worker(process_started_at=100.0, updated_at=160.0), WorkerState.TRAINING)]
+    assert find_alerts(ROOT, heard, [], running) == ()

@@ -25,7 +25,8 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.preflight import already_alive
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
@@ -35,11 +36,12 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.reserve import disk_full_error
+from tfckpt_trainer.rundir.reserve import advice_to_free_space, disk_full_error
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.batch.job_control import submit_again
+from tfckpt_tui.services.failure import find_failure
 from tfckpt_tui.services.request import FrontEnd, ask
 from tfckpt_tui.services.restore import choose_start
 from tfckpt_tui.services.verify import verify_and_store
@@ -220,12 +222,15 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
         workers=[process],
     )
     yield from find_alerts(made.run.root, [], [], supervisor)
+    left = [(WorkerStatus(**{**CHIEF, "index": 0}), WorkerState.TRAINING)]
+    yield from find_alerts(made.run.root, left, [], supervisor, supervisor_lives=False)
+    yield from find_failure(made.run, RunState.FAILED, "The process of worker 0 (1) is gone.")
     yield missing_directory_alert(str(made.run.root))
 
 
 def test_alerts_name_keys(ended: RunFactory) -> None:
     found = list(alerts_of(ended))
-    assert len({alert.kind for alert in found}) == 5
+    assert len({alert.kind for alert in found}) == 7
     for alert in found:
         in_app = alert.advice.in_app(key_of)
         assert not OPTION.search(in_app), in_app
@@ -258,3 +263,16 @@ async def test_a_refused_command_is_shown_with_the_key_that_helps(live: RunFacto
             await pilot.press("s")
             await until_shown(pilot, "Shapes differ. To restore only what fits, use the key r.")
             assert "--partial" not in top(pilot.app)
+
+
+def test_pruning_is_offered_only_if_there_are_checkpoints(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    assert "prune" in advice_to_free_space(ended.run).in_app(key_of)
+    empty = RunDirectory(tmp_path / "empty")
+    empty.create()
+    words = advice_to_free_space(empty).in_app(key_of)
+    assert words.endswith(", or free space elsewhere on this disk.")
+    assert "prune" not in words
+    told = advice_to_free_space(empty, has_trash=False)
+    assert str(told) == told.in_app(key_of) == "Free space elsewhere on this disk."

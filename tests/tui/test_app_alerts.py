@@ -6,6 +6,9 @@ import pytest
 from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
 
 FAILING = SaveStatus(
@@ -91,3 +94,34 @@ async def test_hostile_metrics_are_shown_safely_and_with_what_they_are(live: Run
         assert "loss 2.144" in first
         await until_shown(pilot, "✗ NaN")
         assert not {"\x1b", "\u202e"} & set(top(pilot.app))
+
+
+async def test_a_failed_run_shows_its_reason_and_the_keys_that_help(ended: RunFactory) -> None:
+    for index in (0, 1):
+        ended.worker(index, namespace=process_namespace(), pid=2**22 + 1)
+    async with opened(ended.run, size=(100, 30)) as pilot:
+        await until_shown(pilot, "✗ The process of worker 0 (4194305) is gone.")
+        assert "✗ The process of worker 0 (4194305) is gone" in top(pilot.app).splitlines()[0]
+        await pilot.press("o")
+        await until(
+            pilot,
+            lambda: "key L." in top(pilot.app),
+            "the key that launches",
+        )
+
+
+async def test_a_run_without_its_supervisor_says_so(live: RunFactory) -> None:
+    worker = live.live_worker(0)
+    gone = SupervisorStatus(
+        pid=2**22 + 1,
+        host=worker.host,
+        process_started_at=live.now - 100,
+        updated_at=live.now,
+        interval_seconds=1.0,
+        state=SupervisorState.RUNNING,
+        namespace=process_namespace(),
+    )
+    store(live.run.supervisor_status, gone)
+    async with opened(live.run, size=(100, 30)) as pilot:
+        await until_shown(pilot, "✗ the supervisor is gone")
+        await until_shown(pilot, "✗ The supervisor is gone: the workers run on")

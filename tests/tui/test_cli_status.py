@@ -292,7 +292,7 @@ def test_status_of_a_killed_trainer_says_that_its_process_ended(
     assert not view.straggling or view.straggling == f"its process {trainer.pid} is gone"
 
 
-def test_status_of_a_silent_trainer_on_another_machine_says_for_how_long(
+def test_status_of_a_silent_trainer_on_another_machine_says_since_when(
     tool: Tool, tmp_path: Path
 ) -> None:
     made = two_branches(tmp_path)
@@ -300,7 +300,8 @@ def test_status_of_a_silent_trainer_on_another_machine_says_for_how_long(
     now = time.time()
     made.worker(0, updated_at=now - 600, last_step_at=now - 600, cpu_stall_ratio=0.5)
     reason = tool("status", tmp_path, "--json").json["run"]["reason"]
-    assert re.fullmatch(r"Worker 0 has sent no heartbeat for 60\d s\.", reason)
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - 600))
+    assert reason == f"Worker 0 has sent no heartbeat since {since}."
 
 
 def test_status_without_a_trainer_shows_the_checkpoint_to_resume_from(
@@ -430,3 +431,23 @@ def test_status_of_a_run_that_starts_again_shows_the_checkpoint_to_resume_from(
         made.worker(index, activity=activity, step=0, branch=0)
     run = tool("status", made.run.root, "--json").json["run"]
     assert (run["step"], run["branch"], run["checkpoint"]) == (400, 1, "ckpt-b1-400")
+
+
+def test_a_failed_run_has_an_alert_with_its_reason_and_what_to_do(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path, now=time.time() - 3600)
+    lost = made.worker(0, namespace=process_namespace(), pid=2**22 + 1)
+    said = tool("status", tmp_path, "--json")
+    [alert] = said.json["alerts"]
+    reason = f"The process of worker 0 ({lost.pid}) is gone."
+    assert (said.json["run"]["state"], said.json["run"]["reason"]) == ("failed", reason)
+    assert (alert["kind"], alert["message"]) == ("run-failed", reason)
+    assert alert["advice"] == (
+        f"Read the logs with `tfckpt-tui logs {tmp_path}` and remove the cause. "
+        f"Then launch the run again with `tfckpt-tui launch {tmp_path} -- COMMAND`."
+    )
+    [same] = SnapshotReader(made.run).read(time.time()).alerts
+    assert same.message == reason
+    # It does not change while nothing happens, or the app would draw everything again.
+    assert SnapshotReader(made.run).read(time.time() + 60).alerts == (same,)

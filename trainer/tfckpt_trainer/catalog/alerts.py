@@ -1,4 +1,4 @@
-"""Alerts of a run: problems of its training that need a person, although its processes are well.
+"""Alerts of a run: problems that need a person, although it trains or its processes are well.
 
 `status` and the app show what `find_alerts` returns. To add an alert, add a function to `_FINDERS`.
 """
@@ -29,6 +29,7 @@ SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
 NOT_FINITE = "not-finite"
 NO_HEARTBEAT = "no-heartbeat"
+NO_SUPERVISOR = "no-supervisor"
 NO_DIRECTORY = "no-directory"
 """Kinds of alerts."""
 
@@ -102,6 +103,8 @@ def find_alerts(
     workers: Sequence[tuple[WorkerStatus, WorkerState]],
     checkpoints: Sequence[Checkpoint],
     supervisor: SupervisorStatus | None = None,
+    *,
+    supervisor_lives: bool = True,
 ) -> tuple[Alert, ...]:
     """Returns the alerts of a run, the most urgent first.
 
@@ -109,17 +112,24 @@ def find_alerts(
         root: The run directory, for commands.
         workers: The heartbeats and states of the workers.
         checkpoints: All checkpoints, newest first.
-        supervisor: The heartbeat of the supervisor, if it lives.
+        supervisor: The newest heartbeat of the supervisor.
+        supervisor_lives: Whether the process of the supervisor runs.
     """
-    silent = _silent_workers(root, workers, supervisor) if supervisor is not None else None
-    if silent is not None:
-        return (silent,)
+    lost = None
+    if supervisor is not None and supervisor_lives:
+        silent = _silent_workers(root, workers, supervisor)
+        if silent is not None:
+            return (silent,)
+    elif supervisor is not None:
+        lost = _lost_supervisor(root, workers, supervisor)
+    of_supervisor = () if lost is None else (lost,)
     chief = next((worker for worker in workers if worker[0].index == 0), None)
     if chief is None:
-        return ()
+        return of_supervisor
     others = [status for status, _ in workers if status.index != 0]
     seen = _Seen(root, *chief, others, checkpoints)
-    return tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+    found = tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+    return (*found, *of_supervisor)
 
 
 def missing_directory_alert(path: str) -> Alert:
@@ -179,6 +189,36 @@ def _silent_workers(
                 ". Progress, saves and restores need `TrainingRun` or `fit` of tfckpt_trainer in "
                 "the script. To end its processes, use ",
                 command_or_key("force-stop", "stop", "--force", root),
+                ".",
+            )
+        ),
+    )
+
+
+def _lost_supervisor(
+    root: Path,
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    supervisor: SupervisorStatus,
+) -> Alert | None:
+    """Returns the alert about a supervisor that died while workers that it started run on."""
+    is_left = any(
+        state not in _ENDED
+        # A worker that a user started after the supervisor had died never had one.
+        and status.process_started_at <= supervisor.updated_at
+        for status, state in workers
+    )
+    if supervisor.has_ended or not is_left:
+        return None
+    return Alert(
+        NO_SUPERVISOR,
+        "the supervisor is gone",
+        "The supervisor is gone: the workers run on, but nobody restarts a lost worker.",
+        Advice(
+            (
+                "Stop the run with ",
+                command_or_key("stop", "stop", root),
+                ", then launch it again with ",
+                command_or_key("launch", "launch", root, "--", "COMMAND"),
                 ".",
             )
         ),

@@ -113,11 +113,17 @@ def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
 def advice_to_free_space(run: RunDirectory, *, has_trash: bool = True) -> Advice:
     """Returns advice on how to free disk space in a run directory.
 
+    It offers to prune checkpoints only if there are any.
+
     Args:
         run: The run directory.
         has_trash: Whether there may be something in its trash.
     """
     trash, prune = _empty_trash(run), _delete_checkpoints(run)
+    if not _may_have_checkpoints(run):
+        if not has_trash:
+            return Advice(("Free space elsewhere on this disk.",))
+        return Advice(("Empty the trash with ", trash, ", or free space elsewhere on this disk."))
     if not has_trash:
         return Advice(
             ("Free disk space, or delete checkpoints for good with ", prune, "."),
@@ -133,6 +139,13 @@ def advice_to_free_space(run: RunDirectory, *, has_trash: bool = True) -> Advice
             " before that.",
         ),
     )
+
+
+def _may_have_checkpoints(run: RunDirectory) -> bool:
+    try:
+        return any(name.endswith(".index") for name in os.listdir(run.root))
+    except OSError:
+        return True
 
 
 def _empty_trash(run: RunDirectory) -> CommandOrKey:

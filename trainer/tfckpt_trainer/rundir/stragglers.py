@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import psutil
@@ -68,15 +69,36 @@ def find_straggler(
 
 
 def describe_lost_worker(
-    statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe = process_lives
+    statuses: Sequence[WorkerStatus],
+    now: float,
+    lives: ProcessProbe = process_lives,
+    *,
+    has_ended: bool = False,
 ) -> str:
-    """Returns a sentence about the first lost worker; empty if none is lost."""
+    """Returns a sentence about the first lost worker; empty if none is lost.
+
+    Args:
+        statuses: The heartbeats of the workers.
+        now: Seconds since the epoch.
+        lives: Checks whether a process runs on this machine.
+        has_ended: Whether the run has ended, so that the time of the last heartbeat says more than
+            its age.
+    """
     lost = _first_lost(statuses, now, lives)
     if lost is None:
         return ""
     if _is_gone(lost, lives):
         return f"The process of worker {lost.index} ({lost.pid}) is gone."
+    if has_ended and not is_process_stopped(lost):
+        return f"Worker {lost.index} has sent no heartbeat since {_local_time(lost.updated_at)}."
     return f"Worker {lost.index} {_loss_in_words(lost, now, lives)}."
+
+
+def _local_time(at: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "an unknown time"
 
 
 def is_process_stopped(status: WorkerStatus) -> bool:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
+from tfckpt_trainer.catalog.alerts import Alert, find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -55,6 +55,7 @@ from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
+from tfckpt_tui.services.failure import find_failure, state_reason
 
 JOURNAL_KEPT = 500
 """Maximum number of journal entries in a snapshot."""
@@ -145,11 +146,14 @@ class SnapshotReader:
         job = with_events(known, reversed(self._journal))
         heard_at, reported = last_sign_at(states, supervisor), has_reported_end(states, supervisor)
         state = state_with_job(state, job, heard_at, reported=reported)
+        reason = state_reason(run, state, states, supervisor, job, self._journal, now, self._lives)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
         pending = self._try(queue.pending, none)
         working = self._try(queue.working, none)
+        no_alerts: tuple[Alert, ...] = ()
+        failure = self._try(lambda: find_failure(run, state, reason), no_alerts)
         total, free = self._disk()
         diagnostics = self._newest_diagnostics(now)
         # Found with the diagnostics.
@@ -181,7 +185,14 @@ class SnapshotReader:
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
             alerts=(
                 *find_job_alerts(run.root, state, job, heard_at, now),
-                *find_alerts(run.root, states, checkpoints, living(supervisor, now, self._lives)),
+                *failure,
+                *find_alerts(
+                    run.root,
+                    states,
+                    checkpoints,
+                    supervisor,
+                    supervisor_lives=living(supervisor, now, self._lives) is not None,
+                ),
             ),
             problems=tuple(self._problems),
         )

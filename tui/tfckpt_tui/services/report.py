@@ -19,15 +19,10 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
-from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.launch.slurm.jobs import ENDED
-from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import (
-    HAS_ENDED,
     RunState,
-    WorkerState,
     has_reported_end,
     heartbeat_age,
     knows_step,
@@ -40,24 +35,20 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import (
-    JobView,
     state_with_job,
     with_events,
 )
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
+from tfckpt_tui.services.failure import find_failure, state_reason
 
 Json = dict[str, Any]
-
-_ENDED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
 
 
 def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
@@ -190,10 +181,12 @@ def status_report(
     ]
     state = run_state(workers, supervisor, now)
     job = (jobs or JobReader()).read(read_job_record(run), state)
-    job = with_events(job, reversed(read_entries(run))) if job is not None else None
+    entries = read_entries(run)
+    job = with_events(job, reversed(entries)) if job is not None else None
     heard_at = last_sign_at(workers, supervisor)
     reported = has_reported_end(workers, supervisor)
     state = state_with_job(state, job, heard_at, reported=reported)
+    reason = state_reason(run, state, workers, supervisor, job, entries, now)
     chief = next((status for status, _ in workers if status.index == 0), None)
     catalog = Catalog(run)
     saved = catalog.scan(now)
@@ -210,10 +203,7 @@ def status_report(
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _refused_submit(run, state)
-            or _job_reason(run, state, job, heard_at)
-            or _reason(state, [status for status, _ in workers], supervisor, job, now)
-            + _restart_words(run, state, workers, job, living(supervisor, now)),
+            "reason": reason,
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -230,7 +220,14 @@ def status_report(
             {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
             for alert in (
                 *find_job_alerts(run.root, state, job, heard_at, now),
-                *find_alerts(run.root, workers, saved, living(supervisor, now)),
+                *find_failure(run, state, reason),
+                *find_alerts(
+                    run.root,
+                    workers,
+                    saved,
+                    supervisor,
+                    supervisor_lives=living(supervisor, now) is not None,
+                ),
             )
         ],
         "workers": [
@@ -264,90 +261,6 @@ def has_problem(report: Json) -> bool:
     """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad or bool(report["alerts"])
-
-
-def _refused_submit(run: RunDirectory, state: RunState) -> str:
-    """Returns why Slurm took no job, if no later launch of the run succeeded."""
-    if state not in HAS_ENDED:
-        return ""
-    for entry in reversed(read_entries(run)):
-        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
-            return ""
-        if entry.kind is JournalKind.FAILED and entry.details.get("submit") == "refused":
-            return entry.message
-    return ""
-
-
-def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:
-    """Returns why the run waits, or why its newest job ended before it left any record."""
-    if job is None:
-        return ""
-    if state is RunState.QUEUED:
-        why = f" ({job.explanation})" if job.explanation else ""
-        waits = f"Batch job {job.record.id} waits in the queue"
-        return f"{waits}: {job.reason}{why}." if job.reason else f"{waits}."
-    is_first = job.record.started_at is None
-    if state in HAS_ENDED and job.state in ENDED and job.is_newer_than(heard_at):
-        when = "training started" if is_first else "it started again"
-        words = f"Batch job {job.record.id} ended before {when}: {job.ending}."
-        is_unseen = state is RunState.FAILED and is_first and not run.job_log.exists()
-        unseen = " It left no log: its nodes may not see this directory."
-        return f"{words}{unseen}" if is_unseen else words
-    is_new = is_first and not heard_at
-    if state in {RunState.UNATTENDED, RunState.FAILED} and is_new and job.is_forgotten:
-        return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
-    return ""
-
-
-def _reason(
-    state: RunState,
-    statuses: Sequence[WorkerStatus],
-    supervisor: SupervisorStatus | None,
-    job: JobView | None,
-    now: float,
-) -> str:
-    """Returns the reason for the state of a run; what its processes recorded comes first."""
-    reason = supervisor.reason if supervisor is not None else ""
-    has_ended = supervisor is not None and supervisor.state in _ENDED
-    if reason and (has_ended or state is RunState.RESTARTING):
-        return reason
-    if state is RunState.FAILED:
-        failed = [status for status in statuses if status.ending is Ending.FAILED]
-        first = min(failed, key=lambda one: one.updated_at, default=None)
-        if first is not None and first.detail:
-            return f"Worker {first.index} failed: {first.detail}"
-        if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):
-            return "The supervisor ended without a report: it was killed, or its node failed."
-        if job is not None and job.state in ENDED:
-            return f"Batch job {job.record.id} ended: {job.ending}."
-    lost = describe_lost_worker(statuses, now)
-    if lost:
-        # The reason of a running supervisor is about an earlier restart.
-        return lost
-    suspected = find_straggler(statuses, now)
-    if suspected is not None:
-        return f"Worker {suspected[0]} {suspected[1]}."
-    if state is RunState.PAUSED:
-        return next((status.detail for status in statuses if status.detail), reason)
-    return reason
-
-
-def _restart_words(
-    run: RunDirectory,
-    state: RunState,
-    workers: Sequence[tuple[WorkerStatus, WorkerState]],
-    job: JobView | None,
-    supervisor: SupervisorStatus | None,
-) -> str:
-    """Returns when the supervisor of a batch job acts on a lost worker, as a further sentence."""
-    is_lost = any(seen is WorkerState.LOST for _, seen in workers)
-    if state is not RunState.DEGRADED or not is_lost or job is None or supervisor is None:
-        return ""
-    options = load_if_exists(run.launch_file, LaunchOptions)
-    if options is None:
-        return ""
-    seconds = silence_seconds(options)
-    return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
 
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:

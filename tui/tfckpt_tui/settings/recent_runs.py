@@ -15,13 +15,14 @@ from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import (
     RunState,
     has_reported_end,
     last_sign_at,
+    living,
     read_workers,
     run_state,
     worker_state,
@@ -207,7 +208,14 @@ def summarize_run(root: Path, now: float) -> RunSummary:
             _modified_at(run.state_file), *(worker.updated_at for worker in workers), 0.0
         ),
         alerts=tuple(
-            alert.title for alert in find_alerts(root, states, (), living_supervisor(run, now))
+            alert.title
+            for alert in find_alerts(
+                root,
+                states,
+                (),
+                supervisor,
+                supervisor_lives=living(supervisor, now) is not None,
+            )
         ),
         heard_at=last_sign_at(states, supervisor),
         reported=has_reported_end(states, supervisor),

@@ -60,16 +60,16 @@ class DiskSpace:
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {trashed:,} bytes. " if trashed else ""
         return (
-            f"{request.name} needs about {size:,} bytes and {MARGIN_BYTES >> 20} MiB that stay "
-            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space. "
+            f"{request.name} needs about {size + MARGIN_BYTES:,} bytes, of which {MARGIN_BYTES:,} "
+            f"stay free; {free:,} bytes are free in {self._run.root}. {trash}"
             f"{self._consequence(request)}"
-        )
+        ).rstrip()
 
     def _consequence(self, request: SaveRequest) -> str:
-        """Returns how training continues after the refusal."""
+        """Returns how the refusal changes training; empty if it does not."""
         if request.trigger == "preemption":
             return "Training ends without a save of its last steps."
         if request.trigger in {"stop", "end"}:
             return "The run waits for room, saves by itself, and ends then."
         # A command asks for a single save; only scheduled saves wait for room.
-        return "Training waits." if self._waits and request.command is None else "Training goes on."
+        return "Training waits." if self._waits and request.command is None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
@@ -24,6 +25,7 @@ from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
 from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.failure import RUN_FAILED
 
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
@@ -83,10 +85,12 @@ class RunHeader(Pane):
         if self.size.height < 3 and not job_explains_state:
             right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
         left_width = width - sum(len(text) for text, _ in right) - 2
+        # The end of the job is beside the state already.
+        alerts = [a for a in snapshot.alerts if a.kind != RUN_FAILED or not job_explains_state]
         state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.state.value, sign.style)]
         groups: list[list[Span]] = [
             state,
-            _alerts(snapshot, left_width - Line(tuple(state)).width - len(_GAP)),
+            _alerts(alerts, left_width - Line(tuple(state)).width - len(_GAP)),
         ]
         title: list[Span] = [(shorten(name, max(12, width // 4)), "strong")]
         titles: list[list[Span]] = [
@@ -105,13 +109,13 @@ class RunHeader(Pane):
         return Line(spread(flow(groups, left_width, _GAP), right, width))
 
 
-def _alerts(snapshot: RunSnapshot, width: int) -> list[Span]:
+def _alerts(alerts: Sequence[Alert], width: int) -> list[Span]:
     """Returns the most urgent alert in a few words, and the number of others."""
-    if not snapshot.alerts:
+    if not alerts:
         return []
-    more = f" +{len(snapshot.alerts) - 1}" if len(snapshot.alerts) > 1 else ""
+    more = f" +{len(alerts) - 1}" if len(alerts) > 1 else ""
     # The name of a metric may be long; what is wrong with it comes last.
-    title = shorten_middle(clean(snapshot.alerts[0].title), width - 2 - len(more))
+    title = shorten_middle(clean(alerts[0].title), width - 2 - len(more))
     return [("✗ ", "bad"), (f"{title}{more}", "bad")]
 
 

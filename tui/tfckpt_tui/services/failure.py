@@ -1,0 +1,178 @@
+"""Explains the state of a run, and what to do about a run that failed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.catalog.alerts import Alert
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.jobs import ENDED
+from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
+from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.health import (
+    HAS_ENDED,
+    ProcessProbe,
+    RunState,
+    WorkerState,
+    last_sign_at,
+    living,
+    process_lives,
+)
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
+from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.processes.launch import launch_command
+
+RUN_FAILED = "run-failed"
+"""Kind of the alert about a run that failed."""
+
+_TITLE_WIDTH = 44
+"""Longest title of the alert, in characters: the header shows more than it."""
+
+Workers = Sequence[tuple[WorkerStatus, WorkerState]]
+
+
+def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert, ...]:
+    """Returns the alert about a run that failed; empty if it did not.
+
+    Args:
+        run: The run directory.
+        state: The state of the run.
+        reason: The reason for it, from `state_reason`.
+    """
+    if state is not RunState.FAILED:
+        return ()
+    reason = reason or "The run failed without a recorded reason."
+    logs = command_or_key("logs", "logs", run.root)
+    before = ("Read the logs with ", logs, " and remove the cause. Then launch the run again with ")
+    launch = command_or_key("launch", "launch", run.root)
+    return (
+        Alert(
+            RUN_FAILED,
+            textwrap.shorten(reason.rstrip("."), _TITLE_WIDTH, placeholder="…"),
+            reason,
+            Advice((*before, f"`{launch_command(run)}`."), (*before, launch, ".")),
+        ),
+    )
+
+
+def state_reason(
+    run: RunDirectory,
+    state: RunState,
+    workers: Workers,
+    supervisor: SupervisorStatus | None,
+    job: JobView | None,
+    journal: Sequence[JournalEntry],
+    now: float,
+    lives: ProcessProbe = process_lives,
+) -> str:
+    """Returns the reason for the state of a run, as sentences; empty if there is none.
+
+    Args:
+        run: The run directory.
+        state: The state of the run.
+        workers: The heartbeats and states of the workers.
+        supervisor: The newest heartbeat of the supervisor.
+        job: The batch job of the run.
+        journal: The newest entries of the event log, oldest first.
+        now: Seconds since the epoch.
+        lives: Checks whether a process runs on this machine.
+    """
+    refused = _refused_submit(journal, state)
+    if refused:
+        return refused
+    of_job = _job_reason(run, state, job, last_sign_at(workers, supervisor))
+    if of_job:
+        return of_job
+    reason = _reason(state, [status for status, _ in workers], supervisor, job, now, lives)
+    return reason + _restart_words(run, state, workers, job, living(supervisor, now, lives))
+
+
+def _refused_submit(journal: Sequence[JournalEntry], state: RunState) -> str:
+    """Returns why Slurm took no job, if no later launch of the run succeeded."""
+    if state not in HAS_ENDED:
+        return ""
+    for entry in reversed(journal):
+        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+            return ""
+        if entry.kind is JournalKind.FAILED and entry.details.get("submit") == "refused":
+            return entry.message
+    return ""
+
+
+def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:
+    """Returns why the run waits, or why its newest job ended before it left any record."""
+    if job is None:
+        return ""
+    if state is RunState.QUEUED:
+        why = f" ({job.explanation})" if job.explanation else ""
+        waits = f"Batch job {job.record.id} waits in the queue"
+        return f"{waits}: {job.reason}{why}." if job.reason else f"{waits}."
+    is_first = job.record.started_at is None
+    if state in HAS_ENDED and job.state in ENDED and job.is_newer_than(heard_at):
+        when = "training started" if is_first else "it started again"
+        words = f"Batch job {job.record.id} ended before {when}: {job.ending}."
+        is_unseen = state is RunState.FAILED and is_first and not run.job_log.exists()
+        unseen = " It left no log: its nodes may not see this directory."
+        return f"{words}{unseen}" if is_unseen else words
+    is_new = is_first and not heard_at
+    if state in {RunState.UNATTENDED, RunState.FAILED} and is_new and job.is_forgotten:
+        return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
+    return ""
+
+
+def _reason(
+    state: RunState,
+    statuses: Sequence[WorkerStatus],
+    supervisor: SupervisorStatus | None,
+    job: JobView | None,
+    now: float,
+    lives: ProcessProbe,
+) -> str:
+    """Returns the reason for the state of a run; what its processes recorded comes first."""
+    reason = supervisor.reason if supervisor is not None else ""
+    has_ended = supervisor is not None and supervisor.has_ended
+    if reason and (has_ended or state is RunState.RESTARTING):
+        return reason
+    if state is RunState.FAILED:
+        failed = [status for status in statuses if status.ending is Ending.FAILED]
+        first = min(failed, key=lambda one: one.updated_at, default=None)
+        if first is not None and first.detail:
+            return f"Worker {first.index} failed: {first.detail}"
+        if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):
+            return "The supervisor ended without a report: it was killed, or its node failed."
+        if job is not None and job.state in ENDED:
+            return f"Batch job {job.record.id} ended: {job.ending}."
+    lost = describe_lost_worker(statuses, now, lives, has_ended=state is RunState.FAILED)
+    if lost:
+        # The reason of a running supervisor is about an earlier restart.
+        return lost
+    suspected = find_straggler(statuses, now, lives)
+    if suspected is not None:
+        return f"Worker {suspected[0]} {suspected[1]}."
+    if state is RunState.PAUSED:
+        return next((status.detail for status in statuses if status.detail), reason)
+    return reason
+
+
+def _restart_words(
+    run: RunDirectory,
+    state: RunState,
+    workers: Workers,
+    job: JobView | None,
+    supervisor: SupervisorStatus | None,
+) -> str:
+    """Returns when the supervisor of a batch job acts on a lost worker, as a further sentence."""
+    is_lost = any(seen is WorkerState.LOST for _, seen in workers)
+    if state is not RunState.DEGRADED or not is_lost or job is None or supervisor is None:
+        return ""
+    options = load_if_exists(run.launch_file, LaunchOptions)
+    if options is None:
+        return ""
+    seconds = silence_seconds(options)
+    return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
