@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 import pytest
@@ -9,6 +10,7 @@ from app_driving import opened, top, type_ahead, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.stop import StopDialog
 
@@ -67,3 +69,18 @@ async def test_a_toast_replaces_the_same_one_and_not_now_replaces_not_now(
         await until_shown(pilot, "Copied: ")
         await pilot.pause()
         assert len(toasts(pilot)) == 2
+
+
+async def test_the_toast_of_a_job_goes_when_the_job_fails(ended: RunFactory) -> None:
+    def fail() -> None:
+        assert release.wait(10)
+        raise TfckptError("The disk is full.")
+
+    release = threading.Event()
+    async with opened(ended.run) as pilot:
+        assert isinstance(pilot.app, TfckptApp)
+        pilot.app.start_job("export", fail, progress="Exporting ckpt-500 …")
+        await until_shown(pilot, "Exporting ckpt-500 …", 5)
+        release.set()
+        await until_shown(pilot, "The disk is full.", 5)
+        await until(pilot, lambda: not toasts(pilot), "no toast", 5)

@@ -116,6 +116,12 @@ class BaseApp(App[ResultT]):
             if _replaces(event.notification, shown):
                 self._unnotify(shown)
 
+    def remove_toast(self, message: str) -> None:
+        """Removes the toast with this message, if it is still shown."""
+        for shown in list(self._notifications):
+            if shown.message == message:
+                self._unnotify(shown)
+
     def get_driver_class(self) -> type[Driver]:
         """Returns a driver that ends the app when its terminal is closed."""
         from textual.drivers.linux_driver import LinuxDriver
