@@ -30,6 +30,7 @@ from tfckpt_tui.app.screens.dashboard import DashboardScreen, bindings_of
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.cli.main import cli
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import Config
 
@@ -212,9 +213,9 @@ def test_reasons_come_in_order() -> None:
         name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None,
         requires=(first, second), changes_run=True,
     )  # fmt: skip
-    snapshot = object()
+    snapshot = RunSnapshot(at=0.0, path="run")
     nothing = Selection()
-    assert action.why_unavailable(snapshot, nothing, read_only=False) == "one"  # type: ignore[arg-type]
+    assert action.why_unavailable(snapshot, nothing, read_only=False) == "one"
     assert "read only" in action.why_unavailable(None, nothing, read_only=True)
     assert "still being read" in action.why_unavailable(None, nothing, read_only=False)
 

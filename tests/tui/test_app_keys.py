@@ -401,9 +401,9 @@ async def test_read_only_changes_nothing_and_says_so(live: RunFactory, key: str)
 async def test_without_a_trainer_what_needs_one_says_so(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         assert "s save" not in shown(pilot.app)
-        for key in "szx":
+        for key, reason in {"s": "No trainer answers", "x": "There is nothing to stop."}.items():
             await pilot.press(key)
-            await until_shown(pilot, "No trainer answers")
+            await until_shown(pilot, reason)
             assert isinstance(pilot.app.screen, DashboardScreen)
 
 

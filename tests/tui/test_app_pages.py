@@ -254,7 +254,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
 async def test_what_runs_is_not_started_again(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("L")
-        await until_shown(pilot, "The run is active. Stop it first.")
+        await until_shown(pilot, "The run is active. Press x to stop it first.")
 
 
 async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:

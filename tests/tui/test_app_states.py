@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.prune import PruneDialog
+from tfckpt_tui.app.screens.trash import TrashScreen
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 
@@ -38,6 +39,10 @@ async def test_a_directory_that_vanished_does_not_look_empty(ended: RunFactory) 
         moved = ended.run.root.rename(ended.run.root.with_name("moved"))
         await until_shown(pilot, "✗ the run directory is gone")
         await until_shown(pilot, "the run directory does not exist any more")
+        for key, label in (("enter", "inspect"), ("p", "prune"), ("L", "launch")):
+            await pilot.press(key)
+            await until_shown(pilot, f"Not now: {label}")
+            assert "The run directory is gone" in top(pilot.app)
         moved.rename(ended.run.root)
         await until_shown(pilot, "ckpt-b1-400")
         await until(pilot, lambda: "is gone" not in shown(pilot.app), "the end of the alert")
@@ -58,10 +63,38 @@ async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
     async with opened(RunDirectory(tmp_path)) as pilot:
         await until_shown(pilot, "press L to launch training here")
         await pilot.press("L")
-        await until_shown(pilot, "Type the command of each worker")
+        await until_shown(pilot, "python train.py --steps 5000")
+        assert "✗" not in top(pilot.app)
+        await pilot.press("y")
+        await until(pilot, lambda: pilot.app.screen.query_one("#command", Input).value, "a letter")
+        await pilot.press("backspace")
+        await until_shown(pilot, "✗ Type the command of each worker")
+        await pilot.press("escape", "L", "enter")
+        await until_shown(pilot, "✗ Type the command of each worker")
     async with opened(RunDirectory(tmp_path), read_only=True) as pilot:
         await until_shown(pilot, "no checkpoint in this directory")
         assert "press L" not in top(pilot.app)
+
+
+async def test_a_directory_without_a_run_has_none_that_ended(tmp_path: Path) -> None:
+    async with opened(RunDirectory(tmp_path)) as pilot:
+        await pilot.press("x")
+        await until_shown(pilot, "No run was launched in this directory.")
+
+
+async def test_without_a_trainer_the_key_that_launches_one_is_named(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("s")
+        await until_shown(pilot, "Press L to launch training.")
+
+
+async def test_an_empty_trash_offers_nothing(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TrashScreen), "the trash")
+        await until_shown(pilot, "? help")
+        for words in ("delete all for good", "bring back", "╭─ in it"):
+            assert words not in top(pilot.app)
 
 
 async def test_a_run_that_waits_in_the_queue_does_not_offer_to_launch(tmp_path: Path) -> None:

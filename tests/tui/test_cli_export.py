@@ -14,7 +14,7 @@ from json_reference import check
 
 from bundle_writing import array, write
 from command_running import BINARY
-from real_file_systems import make_read_only, small_tmpfs
+from real_file_systems import FILLER, fill, make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 
@@ -122,6 +122,18 @@ def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tm
         done = tfckpt("export", tmp_path, "1", "--to", disk / "m.keras", "--", sys.executable)
     words = f"{disk} cannot be written. Choose another path with --to."
     assert (done.returncode, done.stderr) == (2, f"tfckpt-tui: {words}\n")
+
+
+def test_a_full_disk_is_named_with_what_to_do(tmp_path):
+    write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
+    with small_tmpfs(tmp_path / "disk") as disk:
+        fill(disk)
+        done = tfckpt("export", tmp_path, "1", "--to", disk / "m.keras", "--", sys.executable)
+        assert [path.name for path in disk.iterdir()] == [FILLER]
+    words = f"{disk}: No space left on device. Nothing was exported. Free disk space there, or"
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == f"tfckpt-tui: {words} choose another path with --to."
 
 
 @pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])

@@ -258,6 +258,8 @@ class TfckptApp(BaseApp[int]):
         work: Callable[[], Any],
         then: Callable[[Any], None] = lambda result: None,
         otherwise: Callable[[str], None] | None = None,
+        *,
+        progress: str = "",
     ) -> None:
         """Runs `work` in a daemon thread, which does not delay quitting.
 
@@ -267,7 +269,11 @@ class TfckptApp(BaseApp[int]):
             then: Receives the result, in the thread of the app.
             otherwise: Receives the message of a failure, safe to show, in the thread of the app;
                 by default the failure is shown until the user dismisses it.
+            progress: Says what is in progress, for a toast that goes when the job ends.
         """
+        shown = clean_message(progress)
+        if shown:
+            self.notify(shown, markup=False)
 
         def run() -> None:
             try:
@@ -276,6 +282,9 @@ class TfckptApp(BaseApp[int]):
                 self._post_failure(what, error, otherwise)
             else:
                 self.post_message(JobDone(result, then))
+            finally:
+                if shown:
+                    self.call_later(self.remove_toast, shown)
 
         threading.Thread(target=run, name=f"job: {what}", daemon=True).start()
 

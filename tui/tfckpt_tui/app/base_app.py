@@ -19,6 +19,7 @@ from textual.color import Color
 from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
+from textual.notifications import Notification, Notify
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from tfckpt_tui.app.crash import Crash
 
 ResultT = TypeVar("ResultT")
+
+NOT_NOW = "Not now: "
+"""Begins the title of a toast that says why an action is unavailable."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
@@ -99,6 +103,24 @@ class BaseApp(App[ResultT]):
         else:
             await super().on_event(event)
 
+    def push_screen(self, *arguments: Any, **options: Any) -> Any:
+        """Opens a screen, without the toasts of the screen below."""
+        # Later: a toast of an earlier key may still be in the queue.
+        self.call_later(self.clear_notifications)
+        return super().push_screen(*arguments, **options)
+
+    def on_notify(self, event: Notify) -> None:
+        """Removes the toasts that a new one replaces, before Textual adds it."""
+        for shown in list(self._notifications):
+            if _replaces(event.notification, shown):
+                self._unnotify(shown)
+
+    def remove_toast(self, message: str) -> None:
+        """Removes the toast with this message, if it is still shown."""
+        for shown in list(self._notifications):
+            if shown.message == message:
+                self._unnotify(shown)
+
     def get_driver_class(self) -> type[Driver]:
         """Returns a driver that ends the app when its terminal is closed."""
         from textual.drivers.linux_driver import LinuxDriver
@@ -138,6 +160,13 @@ class BaseApp(App[ResultT]):
         assert self._exception is not None
         self.crash = self.crash or report_crash(self._exception)
         self._close_messages_no_wait()
+
+
+def _replaces(new: Notification, shown: Notification) -> bool:
+    """Whether a toast says the same as one that is shown, or also why an action is unavailable."""
+    if new.title.startswith(NOT_NOW) and shown.title.startswith(NOT_NOW):
+        return True
+    return (new.title, new.message) == (shown.title, shown.message)
 
 
 def _restore_no_color() -> None:

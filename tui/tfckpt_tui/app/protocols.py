@@ -77,6 +77,8 @@ class StartJob(Protocol):
         work: Callable[[], Any],
         then: Callable[[Any], None] = ...,
         otherwise: Callable[[str], None] | None = ...,
+        *,
+        progress: str = ...,
     ) -> None:
         """Starts a job.
 
@@ -86,6 +88,7 @@ class StartJob(Protocol):
             then: Receives the result, in the thread of the app.
             otherwise: Receives the message of a failure, safe to show, in the thread of the app;
                 by default the failure is shown until the user dismisses it.
+            progress: Says what is in progress, for a toast that goes when the job ends.
         """
 
 

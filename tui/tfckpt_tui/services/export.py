@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_trainer.rundir.reserve import DiskFullError, advice_to_free_space, is_full
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.request import FrontEnd, log_event
 
@@ -93,6 +95,7 @@ def export_checkpoint(
 
     Raises:
         UsageError: The directory of the target cannot be written.
+        DiskFullError: The disk of the target or of the run directory is full.
         TfckptError: See `tfckpt_trainer.launch.export.export`.
     """
     script = script_of(run, command)
@@ -102,7 +105,18 @@ def export_checkpoint(
             f"{place.parent} cannot be written.",
             Advice(("Choose another path with --to.",), ("Choose another path.",)),
         )
-    done = export(run, script, checkpoint, form, place, on_progress=on_progress)
+    try:
+        done = export(run, script, checkpoint, form, place, on_progress=on_progress)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise DiskFullError(
+            f"{place.parent}: {os.strerror(error.errno or errno.ENOSPC)}. Nothing was exported.",
+            Advice(
+                ("Free disk space there, or choose another path with --to.",),
+                advice_to_free_space(run).app_parts,
+            ),
+        ) from error
     warning = log_event(
         run,
         JournalKind.EXPORT,

@@ -107,6 +107,8 @@ class Action:
             return READ_ONLY
         if run is None:
             return "" if self.before_first_snapshot else "The run directory is still being read."
+        if not run.present and self.requires:
+            return "The run directory is gone, or cannot be read. Move it back."
         reasons = (requirement(run, selection) for requirement in self.requires)
         return next((reason for reason in reasons if reason), "")
 

@@ -154,12 +154,14 @@ class RunControl:
 
         def answered(form: ExportFormat | None) -> None:
             if form is not None:
-                dashboard.tell(f"Exporting {name} …")
                 work = partial(
                     export.export_checkpoint, self._run, name, form, through=FrontEnd.APP
                 )
                 dashboard.run_app.start_job(
-                    "export", work, lambda done: dashboard.tell(export.describe(done))
+                    "export",
+                    work,
+                    lambda done: dashboard.tell(export.describe(done)),
+                    progress=f"Exporting {name} …",
                 )
 
         dashboard.app.push_screen(ExportDialog(dashboard.loaded_snapshot, name), answered)
@@ -236,10 +238,12 @@ class RunControl:
             def answered(agreed: bool | None) -> None:
                 if agreed:
                     what = "Ending the processes of the run" if plan.job is None else "Cancelling"
-                    dashboard.tell(f"{what} …")
                     work = partial(force_stop, self._run, plan, through=FrontEnd.APP)
                     dashboard.run_app.start_job(
-                        "force stop", lambda: _Result(*work()), self._report
+                        "force stop",
+                        lambda: _Result(*work()),
+                        self._report,
+                        progress=f"{what} …",
                     )
 
             dialog = ForceStopDialog(dashboard.loaded_snapshot, plan)
@@ -263,9 +267,9 @@ class RunControl:
 
         def answered(options: LaunchOptions | None) -> None:
             if options is not None:
-                dashboard.tell(f"Starting {processes_in_words(options.tasks)} …")
+                starting = f"Starting {processes_in_words(options.tasks)} …"
                 work = partial(self._start_from, start, partial(launch, options))
-                dashboard.run_app.start_job("launch", work)
+                dashboard.run_app.start_job("launch", work, progress=starting)
 
         dialog = LaunchDialog(form, fixed_directory=True, start=start)
         dashboard.app.push_screen(dialog, answered)

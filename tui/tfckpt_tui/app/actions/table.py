@@ -54,7 +54,7 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
         unknown = "Slurm cannot be asked about the batch job. Press "
         return Advice((unknown, press("force-stop"), " to try to cancel it."))
     is_over = _has_ended(run, selection)
-    return (_ACTIVE if is_over else _STOPPABLE)(run, selection)
+    return (_needs_processes if is_over else _STOPPABLE)(run, selection)
 
 
 def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
@@ -73,15 +73,31 @@ def _is_job_unknown(run: RunSnapshot) -> bool:
 
 
 def _can_force_stop(run: RunSnapshot, selection: Selection) -> Reason:
-    return "" if _is_job_unknown(run) else _ACTIVE(run, selection)
+    return "" if _is_job_unknown(run) else _needs_processes(run, selection)
 
 
-def _can_restore(run: RunSnapshot, selection: Selection) -> str:
+def _can_restore(run: RunSnapshot, selection: Selection) -> Reason:
     if run.trainer_answers:
         return ""
     if _has_waiting_job(run, selection):
-        return "The batch job of the run waits in the queue. Cancel it first."
-    return "" if run.state in HAS_ENDED else "No trainer answers. Stop the run first."
+        return _JOB_WAITS
+    return _STOPPABLE(run, selection) if run.state not in HAS_ENDED else ""
+
+
+def _needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
+    if run.trainer_answers:
+        return ""
+    if _can_launch_again(run, selection):
+        return Advice(("No trainer answers. Press ", press("launch"), " to launch training."))
+    return "No trainer answers. This action needs a running trainer."
+
+
+def _needs_processes(run: RunSnapshot, selection: Selection) -> str:
+    del selection
+    if run.state not in HAS_ENDED:
+        return ""
+    what = "The run has ended." if run.tracked else "No run was launched in this directory."
+    return f"{what} There is nothing to stop."
 
 
 def _has_ended(run: RunSnapshot, selection: Selection) -> bool:
@@ -123,19 +139,14 @@ def _shown(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=is_made)
 
 
-_TRAINER = require(
-    lambda run, selection: run.trainer_answers,
-    "No trainer answers. This action needs a running trainer.",
+_JOB_WAITS = Advice(
+    ("The batch job of the run waits in the queue. Press ", press("stop"), " to cancel it first.")
 )
 _STOPPABLE = require(
     lambda run, selection: run.trainer_answers,
     Advice(
         ("No trainer answers. Press ", press("force-stop"), " to end the processes of the run.")
     ),
-)
-_ACTIVE = require(
-    lambda run, selection: run.state not in HAS_ENDED,
-    "The run has ended. There is nothing to stop.",
 )
 _CHECKPOINTS = require(
     lambda run, selection: bool(run.checkpoints),
@@ -152,7 +163,7 @@ ACTIONS = (
         "once it is verified and flushed to disk.",
         perform=lambda dashboard: dashboard.run_control.save(),
         command="save",
-        requires=(_TRAINER,),
+        requires=(_needs_trainer,),
         changes_run=True,
         in_footer=True,
     ),
@@ -300,7 +311,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.run_control.pause(),
         command="pause",
         requires=(
-            _TRAINER,
+            _needs_trainer,
             require(
                 lambda run, selection: run.state is not RunState.STARTING,
                 "The workers are not training yet.",
@@ -351,11 +362,11 @@ ACTIONS = (
         requires=(
             require(
                 lambda run, selection: run.state is not RunState.QUEUED,
-                "The batch job of the run waits in the queue. Cancel it first.",
+                _JOB_WAITS,
             ),
             require(
                 lambda run, selection: run.state in HAS_ENDED,
-                "The run is active. Stop it first.",
+                Advice(("The run is active. Press ", press("stop"), " to stop it first.")),
             ),
         ),
         changes_run=True,

@@ -101,6 +101,10 @@ class Dialog(ModalScreen[AnswerT | None]):
         """Returns why all buttons but the first are disabled; empty if they are enabled."""
         return ""
 
+    def shown_refusal(self) -> str:
+        """Returns the refusal to show now; empty while the user has not begun."""
+        return self.refusal()
+
     def can_choose(self, place: int) -> bool:
         """Whether the button at `place` is enabled; the first one always is."""
         return place == 0 or not self.refusal()
@@ -260,7 +264,7 @@ class Dialog(ModalScreen[AnswerT | None]):
 
     def _content(self) -> Content:
         lines = [tuple(line) for line in self.text()]
-        refusal = self.refusal()
+        refusal = self.shown_refusal()
         if refusal:
             lines += [(), (("✗ ", "bad"), (refusal, "bad"))]
         return lines_to_content(lines)

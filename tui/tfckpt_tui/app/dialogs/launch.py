@@ -56,6 +56,7 @@ class LaunchDialog(Dialog[LaunchOptions]):
         self._start = start
         self._options: LaunchOptions | None = None
         self._problem = ""
+        self._has_begun = bool(first.command.strip())
         self._check()
 
     def fields(self) -> Iterable[Widget]:
@@ -91,6 +92,15 @@ class LaunchDialog(Dialog[LaunchOptions]):
         """Returns why the values are invalid."""
         return self._problem
 
+    def shown_refusal(self) -> str:
+        """Returns the refusal, unless the form is new: it is incomplete, not wrong."""
+        return self._problem if self._has_begun else ""
+
+    def action_leave_field(self) -> None:
+        """Moves the focus to the button, or shows what is missing."""
+        self._has_begun = True
+        super().action_leave_field()
+
     def choices(self) -> list[Choice[LaunchOptions]]:
         """Returns cancel and launch."""
         return [Choice("n", "cancel", None), Choice("y", "launch", self._options, "primary")]
@@ -99,7 +109,9 @@ class LaunchDialog(Dialog[LaunchOptions]):
     def read_fields(self) -> None:
         """Reads and checks the values of all fields."""
         typed: dict[str, Any] = {field.id or "": field.value for field in self.query(Input)}
-        self._form = replace(self._form, **typed)
+        form = replace(self._form, **typed)
+        self._has_begun = self._has_begun or form != self._form
+        self._form = form
         self._check()
         self.update_text()
 

@@ -21,6 +21,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action, Selection
 from tfckpt_tui.app.actions.table import ACTIONS
+from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.protocols import RunApp, run_app_of
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -208,7 +209,7 @@ class DashboardScreen(Screen[None]):
         """Performs the action called `name`, or shows why it is unavailable."""
         action, reason = self._action(name), self.why_unavailable(name)
         if reason:
-            title = f"Not now: {action.label_for(self.snapshot, self.selection)}"
+            title = f"{NOT_NOW}{action.label_for(self.snapshot, self.selection)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
@@ -299,7 +300,7 @@ class DashboardScreen(Screen[None]):
         """Reverses the sort order, or says that there is none."""
         if not self.panes.history.reverse_order():
             unsorted = "The checkpoints are listed by branch. Sort them by a column first."
-            self.notify(unsorted, title="Not now: reverse", severity="warning", markup=False)
+            self.notify(unsorted, title=f"{NOT_NOW}reverse", severity="warning", markup=False)
 
     def copy_paths(self) -> None:
         """Copies the paths of the selected or marked checkpoints."""

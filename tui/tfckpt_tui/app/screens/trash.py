@@ -73,16 +73,18 @@ class TrashScreen(Page):
         self.show(self._snapshot)
 
     def shown_bindings(self) -> list[Binding]:
-        """Returns the keys; with `--read-only` without those that change anything."""
+        """Returns the keys, without those that change the trash if that is impossible now."""
         shown = super().shown_bindings()
-        changing = {"bring_back", "empty"} if self._read_only else set[str]()
-        return [binding for binding in shown if binding.action not in changing]
+        if self._snapshot.trash and not self._read_only:
+            return shown
+        return [one for one in shown if one.action not in {"bring_back", "empty"}]
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(TrashList).show(snapshot)
         self._update()
+        self.update_keys()
 
     def action_bring_back(self) -> None:
         """Undoes the selected prune, after asking."""
@@ -110,7 +112,8 @@ class TrashScreen(Page):
     @on(ListPane.Moved, "#trash-list")
     def _update(self) -> None:
         selected = self.query_one(TrashList).selected
-        self.query_one("#trashed", TextPane).show_lines(_lines(selected), (("in it", "title"),))
+        title: tuple[Span, ...] = () if selected is None else (("in it", "title"),)
+        self.query_one("#trashed", TextPane).show_lines(_lines(selected), title)
 
     def _refuse(self) -> bool:
         if self._read_only:
