@@ -53,6 +53,8 @@ async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: R
         await until(pilot, lambda: page._checkpoint.pinned, "the pin on the page")
         await pilot.press("*")
         await until_shown(pilot, "is no longer pinned")
+        # Until the next snapshot, a prune is refused.
+        await until(pilot, lambda: not page._checkpoint.pinned, "the page without the pin")
         await pilot.press("e")
         await until_shown(pilot, "Not now: export")
         assert pilot.app.screen is page
