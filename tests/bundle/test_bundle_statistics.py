@@ -10,7 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
@@ -131,6 +131,8 @@ DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(DOUBLES, max_size=4), min_size=1, max_size=3))
+@example([[0.0], [4.3e-209]])
+@example([[4.3e-209], [0.0, 1e300]])
 def test_norm_and_deviation_are_those_of_exact_numbers(chunks: list[list[float]]) -> None:
     """Whatever their squares are: too large for a double, or too small."""
     moments = statistics_module._Moments()

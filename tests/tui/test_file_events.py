@@ -100,6 +100,9 @@ ALONE_WITH_INOTIFY = pytest.mark.xdist_group("inotify")
 """One test takes all inotify instances of the user: not while another has to get an event."""
 
 
+SPARE_INSTANCES = 8
+
+
 @pytest.fixture
 def no_more_inotify() -> Iterator[None]:
     """Takes all inotify instances that this user may still have."""
@@ -118,6 +121,16 @@ def no_more_inotify() -> Iterator[None]:
     yield
     for descriptor in taken:
         os.close(descriptor)
+    # The kernel gives them back a little later.
+    wait_until(lambda: _can_make_instances(libc), 10, "inotify instances are free")
+
+
+def _can_make_instances(libc: ctypes.CDLL) -> bool:
+    made = [libc.inotify_init1(os.O_CLOEXEC) for _ in range(SPARE_INSTANCES)]
+    for descriptor in made:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return min(made) >= 0
 
 
 @ALONE_WITH_INOTIFY

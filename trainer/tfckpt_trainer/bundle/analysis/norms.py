@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ def scale_of(largest: float) -> float:
     Args:
         largest: The largest absolute value; it is finite.
     """
-    if largest == 0 or _SMALL <= largest <= _LARGE:
+    if largest == 0:
+        return sys.float_info.min  # Tiny values may follow.
+    if _SMALL <= largest <= _LARGE:
         return 1.0
     return math.ldexp(1.0, math.frexp(largest)[1] - 1)
 
