@@ -68,6 +68,7 @@ def test_a_checkpoint_comes_back_byte_by_byte_and_leaves_the_fallback_directory(
     assert bring_back(run.run, fallback.run).names == ()
 
 
+@pytest.mark.faults
 def test_one_killed_anywhere_is_finished_by_the_next_start(tmp_path):
     for call in itertools.count(1):
         place = tmp_path / str(call)

@@ -92,6 +92,7 @@ def test_what_was_never_there_is_not_pinned(history):
     assert pinned_names(history.run) == frozenset()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("recovers", [False, True])
 def test_a_pin_at_any_moment_of_a_prune_even_where_no_lock_is_shared(
     tmp_path, monkeypatch, recovers

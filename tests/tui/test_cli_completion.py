@@ -18,6 +18,9 @@ from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, o
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
 from tfckpt_tui.settings.recent_runs import remember_run
 
+pytestmark = pytest.mark.e2e
+"""Each asks the program in a process of its own, some in a shell."""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
