@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -15,6 +13,7 @@ from app_driving import StillMonitor, until
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
+from executed_lines import ExecutedLines
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.checkpoints.history import History
@@ -42,24 +41,6 @@ class CountedName(str):
     def __hash__(self) -> int:
         CountedName.uses += 1
         return str.__hash__(self)
-
-
-class ExecutedLines:
-    """Counts the lines of Python that run in calls which begin inside; each loop pass is one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __enter__(self) -> ExecutedLines:
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, _frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
-        self.count += event == "line"
-        return self._trace
 
 
 def many(one: Checkpoint, count: int = COUNT) -> Iterator[Checkpoint]:

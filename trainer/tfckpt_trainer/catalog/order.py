@@ -200,9 +200,17 @@ def find_order_doubt(checkpoints: Sequence[Checkpoint]) -> OrderDoubt | None:
         said = parse_checkpoint_name(checkpoint.name)
         if checkpoint.is_placed_by_step and checkpoint.restorable and said is not None:
             lines[said.prefix, said.branch].append(checkpoint)
-    for line in lines.values():
-        for place, higher in enumerate(line[:-1]):
-            later = max(line[place + 1 :], key=lambda c: c.saved_at)
-            if later.saved_at > higher.saved_at:
-                return OrderDoubt(higher, later)
-    return None
+    doubts = (_doubt_in(line) for line in lines.values())
+    return next((doubt for doubt in doubts if doubt is not None), None)
+
+
+def _doubt_in(line: Sequence[Checkpoint]) -> OrderDoubt | None:
+    """Returns the newest checkpoint of a line that was not written last, with the one that was."""
+    doubt = None
+    latest = line[-1]
+    for higher in reversed(line[:-1]):
+        if latest.saved_at > higher.saved_at:
+            doubt = OrderDoubt(higher, latest)
+        else:
+            latest = higher
+    return doubt
