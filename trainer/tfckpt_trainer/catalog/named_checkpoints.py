@@ -111,7 +111,7 @@ def scan_for_prune(
     if sample is not None:
         some = Catalog(run, sample.names)
         found = some.scan(now)
-        if _is_decided(run, found, sample, in_use):
+        if _is_decided(found, sample, in_use):
             return some, found
     catalog = Catalog(run)
     return catalog, catalog.scan(now)
@@ -125,11 +125,13 @@ class _Sample:
         chosen: The checkpoints that a prune may move.
         names: These and the others.
         shows_last_verified: Whether the last verified one of them is that of the directory.
+        has_records: Whether the directory has records of checkpoints.
     """
 
     chosen: AbstractSet[str]
     names: AbstractSet[str]
     shows_last_verified: bool
+    has_records: bool
 
 
 def _sample(run: RunDirectory, chosen: AbstractSet[str]) -> _Sample | None:
@@ -149,7 +151,7 @@ def _sample(run: RunDirectory, chosen: AbstractSet[str]) -> _Sample | None:
     results = [e for place in result_directories(run) for e in list_directory(place)]
     verified = others & {entry.name.removesuffix(_DOCUMENT) for entry in results}
     listed = indexed & frozenset(state.names if state is not None else ())
-    has_records = _has_records(run)
+    has_records = bool(list_directory(run.records_directory))
     if chosen <= listed and not has_records:
         # Their order is that of the list, which says nothing about others.
         others &= listed
@@ -165,15 +167,14 @@ def _sample(run: RunDirectory, chosen: AbstractSet[str]) -> _Sample | None:
     names = chosen | compared
     # A record counts as verification. The places of listed ones depend on the others in the list.
     is_exact = verified <= compared and not has_records and (listed <= names or names <= listed)
-    return _Sample(chosen, names, shows_last_verified=is_exact)
+    return _Sample(chosen, names, shows_last_verified=is_exact, has_records=has_records)
 
 
-def _is_decided(
-    run: RunDirectory, found: Sequence[Checkpoint], sample: _Sample, in_use: Mapping[str, str]
-) -> bool:
+def _is_decided(found: Sequence[Checkpoint], sample: _Sample, in_use: Mapping[str, str]) -> bool:
     """Whether a scan of all checkpoints would protect the same chosen ones."""
     named = [checkpoint for checkpoint in found if checkpoint.name in sample.chosen]
-    if len(named) < len(sample.chosen) or not _is_order_known(run, found, named):
+    is_ordered = _is_order_known(found, named, has_records=sample.has_records)
+    if len(named) < len(sample.chosen) or not is_ordered:
         return False
     final = {"", LAST_VERIFIED} if sample.shows_last_verified else {""}
     protected = protections(found, in_use)
@@ -186,20 +187,16 @@ def _is_decided(
 
 
 def _is_order_known(
-    run: RunDirectory, found: Sequence[Checkpoint], named: Sequence[Checkpoint]
+    found: Sequence[Checkpoint], named: Sequence[Checkpoint], *, has_records: bool
 ) -> bool:
     """Whether no other checkpoint can change the order of these; see `Catalog.scan`."""
     if all(checkpoint.sequence is not None for checkpoint in found):
         return True
-    if _has_records(run):
+    if has_records:
         return False
     if any(checkpoint.listed for checkpoint in named):
         return all(checkpoint.listed for checkpoint in found)
     return True
-
-
-def _has_records(run: RunDirectory) -> bool:
-    return any(True for _ in list_directory(run.records_directory))
 
 
 def _place(name: str) -> tuple[int, int]:
