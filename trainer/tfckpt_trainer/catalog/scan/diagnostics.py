@@ -148,10 +148,7 @@ def _order(observed: Observation) -> Iterator[Diagnostic]:
     doubt = find_order_doubt(observed.checkpoints)
     if doubt is not None:
         pin = command_or_key("pin", "pin", observed.directory, doubt.later.name)
-        advice = Advice(
-            (f"{doubt.reservation}, keep it from prunes with ", pin, "."),
-            (f"{doubt.reservation}, keep it from prunes with ", pin, "."),
-        )
+        advice = Advice((f"{doubt.reservation}, keep it from prunes with ", pin, "."))
         is_known = observed.condition is StateFileCondition.GOOD
         severity: Literal["warning", "note"] = "note" if is_known else "warning"
         yield Diagnostic("order-by-step", severity, doubt.later.name, doubt.words, advice=advice)
