@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cached_property
 
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 from click.shell_completion import split_arg_string as split_words
@@ -42,19 +43,19 @@ class QuotingBashComplete(BashComplete):
 
     def format_completion(self, item: CompletionItem) -> str:
         """Returns a line of the answer."""
-        value = item.value[_kept_by_bash() :]
+        value = item.value[self._kept_by_bash :]
         # The script of click reads it with `read`, which takes one level of backslashes away.
         quoted = _UNSAFE.sub(r"\\\\\1", value) if item.type == "plain" else value
         return f"{item.type},{quoted}"
 
-
-def _kept_by_bash() -> int:
-    """Returns how many characters of the incomplete word bash does not replace."""
-    line = os.environ.get("COMP_LINE", "")
-    typed = split_words(line)[-1] if line and not line[-1].isspace() else ""
-    places = split_words(os.environ.get("COMP_WORDS", ""))[int(os.environ["COMP_CWORD"]) :]
-    is_split = ":" in typed and (not places or places[0] == ":" or ":" not in places[0])
-    return typed.rindex(":") + 1 if is_split else 0
+    @cached_property
+    def _kept_by_bash(self) -> int:
+        """How many characters of the incomplete word bash does not replace."""
+        line = os.environ.get("COMP_LINE", "")
+        typed = split_words(line)[-1] if line and not line[-1].isspace() else ""
+        places = split_words(os.environ.get("COMP_WORDS", ""))[int(os.environ["COMP_CWORD"]) :]
+        is_split = ":" in typed and (not places or places[0] == ":" or ":" not in places[0])
+        return typed.rindex(":") + 1 if is_split else 0
 
 
 def register() -> None:
