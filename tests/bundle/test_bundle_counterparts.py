@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, in_parts, key_of, variable, write
+from tfckpt_trainer.bundle.analysis.contents import Contents, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
-    Contents,
     find_counterparts,
-    read_contents,
     renamed_index,
 )
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tfckpt_trainer.bundle.analysis.contents import read_variables
+from tfckpt_trainer.bundle.analysis.contents import read_contents
 from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
@@ -220,7 +220,7 @@ class _Checks:
         """Returns the paths of tensors by name; nothing if no message needs one."""
         if not (self._not_finite or any(finding.tensor for finding in self._findings)):
             return {}
-        variables, _ = read_variables(self._prefix, self._index)
+        variables = read_contents(self._prefix, self._index).variables
         return {one.entry.name: one.path for one in variables}
 
     def _by_shard(self) -> list[list[_Stored]]:

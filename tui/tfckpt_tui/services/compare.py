@@ -12,10 +12,9 @@ from tfckpt_trainer.bundle.analysis.compare import (
     compare,
     measure_change,
 )
-from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
     find_counterparts,
-    read_contents,
     renamed_index,
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics

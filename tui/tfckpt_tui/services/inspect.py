@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import (
     Variable,
-    read_variables,
+    read_contents,
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
@@ -76,7 +76,8 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     except (BundleError, OSError) as error:
         back = find_resumed_state(prefix, (), checkpoint.record, lost="index", check=check)
         return Inspection(checkpoint, None, (), None, back, {}, describe_error(error))
-    variables, problem = read_variables(prefix, index)
+    contents = read_contents(prefix, index)
+    variables, problem = contents.variables, contents.problem
     back = find_resumed_state(
         prefix,
         variables,
@@ -117,11 +118,6 @@ def describe_damage(
             path = paths.get(entry.name, entry.name)
             damage.setdefault(entry.name, f"{path} reaches beyond the end of {shard}")
     return damage
-
-
-def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
-    """Returns the variables, with their roles if the object graph can be read."""
-    return read_variables(prefix, index)[0]
 
 
 @contextmanager

@@ -166,18 +166,33 @@ def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
     )
 
 
-def read_variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
-    """Returns all tensors, with their roles if the object graph can be read.
+@dataclass(frozen=True)
+class Contents:
+    """The tensors of a checkpoint and the objects that hold them.
 
-    Returns:
-        The tensors, and why the object graph cannot be read; empty if it can.
+    Attributes:
+        variables: All tensors, with their roles if the object graph can be read.
+        nodes: The object graph; None if there is none, or if it cannot be read.
+        problem: Why the object graph cannot be read; empty if it can, or if there is none.
     """
+
+    prefix: Path
+    index: Index
+    variables: tuple[Variable, ...]
+    nodes: tuple[Node, ...] | None = None
+    problem: str = ""
+
+
+def read_contents(prefix: Path, index: Index) -> Contents:
+    """Reads the object graph of a checkpoint; without one, tensors have names only."""
     if KEY not in index.entries:
-        return describe_tensors(index, None), ""
+        return Contents(prefix, index, describe_tensors(index, None))
     try:
-        return describe_tensors(index, read_object_graph(prefix, index)), ""
+        nodes = read_object_graph(prefix, index)
     except (BundleError, OSError) as error:
-        return describe_tensors_without_graph(index), describe_error(error)
+        variables = describe_tensors_without_graph(index)
+        return Contents(prefix, index, variables, problem=describe_error(error))
+    return Contents(prefix, index, describe_tensors(index, nodes), nodes)
 
 
 class SavedObjects:

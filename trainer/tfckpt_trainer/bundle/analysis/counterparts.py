@@ -9,44 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from tfckpt_trainer.bundle.analysis.contents import (
-    SavedObjects,
-    Variable,
-    describe_tensors,
-    describe_tensors_without_graph,
-)
+from tfckpt_trainer.bundle.analysis.contents import Contents, SavedObjects
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY, Node, read_object_graph
+from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.structure import component_keys
-from tfckpt_trainer.errors import BundleError
-
-
-@dataclass(frozen=True)
-class Contents:
-    """The tensors of a checkpoint and the objects that hold them.
-
-    Attributes:
-        nodes: The object graph; None if there is none, or if it cannot be read.
-    """
-
-    prefix: Path
-    index: Index
-    variables: tuple[Variable, ...]
-    nodes: tuple[Node, ...] | None
-
-
-def read_contents(prefix: Path, index: Index) -> Contents:
-    """Reads the object graph of a checkpoint; without one, tensors have names only."""
-    if KEY not in index.entries:
-        return Contents(prefix, index, describe_tensors(index, None), None)
-    try:
-        nodes = read_object_graph(prefix, index)
-    except (BundleError, OSError):
-        return Contents(prefix, index, describe_tensors_without_graph(index), None)
-    return Contents(prefix, index, describe_tensors(index, nodes), nodes)
 
 
 def has_same_graph(before: Index, after: Index) -> bool:

@@ -93,8 +93,8 @@ def paths_in(directory: Path, checkpoint: str) -> list[str]:
         directory: The run directory.
         checkpoint: A name or a step; empty for the checkpoint with the highest step.
     """
+    from tfckpt_trainer.bundle.analysis.contents import read_contents
     from tfckpt_trainer.bundle.index import read_index
-    from tfckpt_tui.services.inspect import variables_of
 
     names = sorted(names_in(directory), key=newest_first)
     if checkpoint and checkpoint not in names:
@@ -105,7 +105,7 @@ def paths_in(directory: Path, checkpoint: str) -> list[str]:
     with suppress(TfckptError, OSError):
         if names:
             prefix = directory / names[0]
-            return [one.path for one in variables_of(prefix, read_index(prefix))]
+            return [one.path for one in read_contents(prefix, read_index(prefix)).variables]
     return []
 
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.contents import Contents, Role, Variable, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
-    Contents,
     find_counterparts,
-    read_contents,
     renamed_index,
 )
 from tfckpt_trainer.bundle.analysis.finite import NotFinite

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.bundle.analysis.contents import read_contents
 from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, has_registered_savers, read_object_graph
@@ -14,7 +15,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import errors_by_path, variables_of
+from tfckpt_tui.services.inspect import errors_by_path
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
@@ -162,4 +163,4 @@ def source_of(run: RunDirectory, checkpoint: Checkpoint) -> EditSource:
     require_restorable(checkpoint)
     prefix = run.root / checkpoint.name
     index = read_index(prefix)
-    return EditSource(prefix, index, variables_of(prefix, index))
+    return EditSource(prefix, index, read_contents(prefix, index).variables)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.contents import Variable, read_contents
 from tfckpt_trainer.bundle.analysis.tensor_names import (
     find_tensors,
     match_tensors,
@@ -26,7 +26,7 @@ from tfckpt_trainer.catalog.resumption import step_counter
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.inspect import Inspection, errors_by_path, variables_of
+from tfckpt_tui.services.inspect import Inspection, errors_by_path
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
@@ -164,7 +164,7 @@ def step_words(prefix: Path) -> str:
         OSError: It cannot be read.
     """
     said = parse_checkpoint_name(prefix.name)
-    counter = step_counter(prefix, variables_of(prefix, read_index(prefix)))
+    counter = step_counter(prefix, read_contents(prefix, read_index(prefix)).variables)
     if said is None or counter is None or counter[1] == said.step:
         return ""
     path, value = counter

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfckpt_trainer.advice import only_command
-from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.contents import Contents, Variable, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
-    Contents,
     find_counterparts,
     has_same_graph,
-    read_contents,
     renamed_index,
 )
 from tfckpt_trainer.bundle.analysis.statistics import (
@@ -29,7 +27,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState,
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
-from tfckpt_tui.services.inspect import errors_by_path, variables_of
+from tfckpt_tui.services.inspect import errors_by_path
 from tfckpt_tui.services.report import Json
 
 _NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
@@ -99,7 +97,7 @@ def find_tensor(
             continue
         prefix = run.root / checkpoint.name
         try:
-            variables = variables_of(prefix, read_index(prefix))
+            variables = read_contents(prefix, read_index(prefix)).variables
         except (BundleError, OSError):
             continue
         newest = newest or (prefix, variables)
