@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -25,6 +24,7 @@ from tfckpt_trainer.errors import (
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.cli.completion.run_directories import complete_directory
 from tfckpt_tui.cli.completion.shells import register, words_of_shell
+from tfckpt_tui.cli.ending_signals import EndingSignals
 from tfckpt_tui.cli.guard.answer_guard import (
     DEFAULT_SECONDS,
     NoAnswerError,
@@ -174,9 +174,6 @@ _COMMAND_MODULES = {
 }
 
 
-_SIGNAL_STATUS = 128
-"""What shells add to the number of a signal."""
-
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
 
@@ -205,7 +202,6 @@ def cli(timeout: float) -> None:
 def main() -> None:
     """Runs the command line and exits with its exit code."""
     prepare_streams()
-    _end_by_exception(sys.argv[1:])
     typed = words_of_shell()
     code = _run_guarded(sys.argv[1:]) if typed is None else _complete(typed)
     try:
@@ -215,19 +211,16 @@ def main() -> None:
     sys.exit(code)
 
 
-def _end_by_exception(arguments: list[str]) -> None:
-    """Lets a command that writes large files remove half a file when it is told to end."""
-    command = next((word for word in arguments if word in _COMMAND_MODULES), "")
-    if command != "export" and not _COMMAND_MODULES.get(command, "").startswith("tensors."):
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
-        sys.exit(_SIGNAL_STATUS + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, end)
+def _ending_signals(arguments: list[str]) -> set[int]:
+    """Returns the signals that end a command by an exception: more if it writes large files."""
+    command = _command_in(arguments)
+    module = _COMMAND_MODULES[command]
+    if module == "run.launch":
+        # The app has its own ways to end.
+        return set()
+    if command == "export" or module.startswith("tensors."):
+        return {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    return {signal.SIGINT}
 
 
 def _complete(typed: list[str]) -> int:
@@ -248,12 +241,18 @@ def _complete(typed: list[str]) -> int:
 
 def _run_guarded(arguments: list[str]) -> int:
     """Runs one command line; on network disks in a way that ends if they do not answer."""
+    signals = EndingSignals()
+    signals.raise_on(_ending_signals(arguments))
+
+    def act() -> int:
+        return signals.status_of(lambda: run(arguments))
+
     own = arguments[: arguments.index("--") if "--" in arguments else None]
     paths = guarded_paths(own)
     if not paths and not lists_runs(own):
-        return run(arguments)
+        return act()
     try:
-        return run_guarded(lambda: run(arguments), paths, _timeout(own))
+        return run_guarded(act, paths, _timeout(own))
     except NoAnswerError as error:
         return _report(error, "--json" in own)
 
