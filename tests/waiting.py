@@ -20,12 +20,17 @@ LONGEST_PAUSE = 0.1
 def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
     """Returns the first true value of `condition`; fails after `timeout` seconds, or a minute."""
     timeout = max(timeout, LEAST_SECONDS)
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         result = condition()
         if result:
             return result
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
-        waited = timeout - (deadline - time.monotonic())
-        time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * waited), LONGEST_PAUSE))
+        time.sleep(pause_after(waited))
+
+
+def pause_after(waited: float) -> float:
+    """Returns how many seconds to wait before the next look, after some seconds of waiting."""
+    return min(max(SHORTEST_PAUSE, PAUSE_SHARE * waited), LONGEST_PAUSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +17,7 @@ from textual.pilot import Pilot
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from waiting import LEAST_SECONDS
+from waiting import LEAST_SECONDS, pause_after
 
 Result = TypeVar("Result")
 
@@ -71,14 +72,16 @@ async def until(
     pilot: Pilot[int], condition: Callable[[], Result], what: str, timeout: float = LEAST_SECONDS
 ) -> Result:
     """Waits until `condition` is true, with the app running meanwhile."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         result = condition()
         if result:
             return result
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(pilot.app)}")
-        await pilot.pause(0.02)
+        # A pause of the pilot sends messages to all widgets, and many tests wait.
+        await asyncio.sleep(pause_after(waited))
 
 
 async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECONDS) -> None:
