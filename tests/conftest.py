@@ -20,7 +20,7 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """How much of it has to be free."""
 
-WORKERS_PER_CORE = 3
+WORKERS_PER_CORE = 2.5
 """Most tests wait: for a process, a heartbeat, a screen."""
 WORKERS_PER_CORE_WITH_TENSORFLOW = 2
 """Each of them imports TensorFlow."""
@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.getoption("basetemp") or "TMPDIR" in os.environ
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Garbage is collected from the end of collection on; see `pytest_collection_finish`.
+    gc.disable()
     # Hundreds of processes import the same modules. Each would compile them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
@@ -69,7 +71,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     cores = os.cpu_count() or 1
     if "not tensorflow" in config.getoption("markexpr"):
-        return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
+        return min(MOST_WORKERS, int(WORKERS_PER_CORE * cores))
     return min(MOST_WORKERS, WORKERS_PER_CORE_WITH_TENSORFLOW * cores + WORKERS_THAT_WAIT)
 
 
@@ -121,6 +123,7 @@ def pytest_collection_finish() -> None:
     if "tensorflow" in sys.modules:
         raise pytest.UsageError("A test module imports TensorFlow. Import it within the tests.")
     gc.freeze()
+    gc.enable()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 

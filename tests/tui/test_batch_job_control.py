@@ -292,7 +292,9 @@ def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
 
 
 def app_on(made: RunFactory, slurm: RecordedSlurm, *, read_only: bool = False) -> TfckptApp:
-    monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm))
+    """The app, for which time passes faster between two questions to Slurm."""
+    jobs = JobReader(slurm, clock=lambda: 10 * time.monotonic())
+    monitor = Monitor(made.run, poll=0.1, jobs=jobs)
     return TfckptApp(made.run, monitor=monitor, read_only=read_only)
 
 

@@ -298,7 +298,7 @@ async def test_lines_that_arrive_while_the_app_quits_are_dropped(live: RunFactor
 
 def test_a_search_finds_only_lines_of_a_level(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.log"
-    filler, trace = "0 plain\n" * (FIRST_BYTES // 4), "  at a place\n" * (FIRST_BYTES // 4)
+    filler, trace = (f"{text} {'.' * 90}\n" * (FIRST_BYTES // 45) for text in ("0", "  at"))
     path.write_text(
         f"needle\nERROR: needle\n  needle of the error\nWARNING: needle\n\n  needle\n{filler}"
         f"ERROR: unknown\n{trace}  needle, still of the error\n"
@@ -314,7 +314,7 @@ def test_a_search_finds_only_lines_of_a_level(tmp_path: Path) -> None:
 async def test_the_level_counts_for_the_search_of_a_whole_log(live: RunFactory) -> None:
     path = live.run.worker_log(0)
     path.parent.mkdir(exist_ok=True)
-    filler = "INFO step\n" * (FIRST_BYTES // 5)
+    filler = f"INFO step {'.' * 90}\n" * (FIRST_BYTES // 50)
     path.write_text(f"ERROR: needle\nneedle\nWARNING: needle\n{filler}needle\n")
     async with opened(live.run) as pilot:
         await pilot.press("l", "right", "slash", *"needle", "enter")
