@@ -23,6 +23,7 @@ from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.compare import CompareScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.settings.config import Config
 
 SIZE = (120, 40)
 
@@ -104,6 +105,19 @@ async def test_damage_stays_on_the_screen_until_it_is_dismissed(made: RunFactory
         await pilot.press("enter")
         await until_shown(pilot, "✗ corrupt: ")
         assert "damaged" in top(app)
+
+
+async def test_the_key_that_shows_all_findings_is_the_one_that_the_user_set(
+    made: RunFactory,
+) -> None:
+    flip_a_bit(made, "ckpt-30")
+    with (made.run.root / "ckpt-30.data-00000-of-00001").open("ab") as file:
+        file.write(b"more")
+    app = TfckptApp(made.run, config=Config(keys={"inspect": "f7"}))
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("v")
+        await until_shown(pilot, "1 more finding: press f7 on it")
 
 
 async def test_the_contents_of_a_checkpoint_without_an_index_are_unknown(

@@ -16,6 +16,7 @@ from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.sizes import size
 
 RESERVE_BYTES = 256 << 10
 
@@ -102,10 +103,10 @@ def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else run.root
     free = "unknown"
     with suppress(OSError):
-        free = f"{_free_bytes(run):,} bytes"
+        free = size(_free_bytes(run))
     return DiskFullError(
-        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about {RESERVE_BYTES:,} "
-        f"bytes. Free: {free}. Nothing was changed.",
+        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about "
+        f"{size(RESERVE_BYTES)}. Free: {free}. Nothing was changed.",
         advice_to_free_space(run),
     )
 

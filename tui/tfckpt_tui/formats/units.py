@@ -6,17 +6,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-_SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+from tfckpt_trainer.sizes import size as size
+from tfckpt_trainer.sizes import three_digits
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
-def size(count: float) -> str:
-    """Returns a number of bytes with three digits: `999 B`, `1.71 MB`, `123 GB`."""
-    value, unit = float(count), 0
-    while abs(value) >= 999.5 and unit < len(_SIZE_UNITS) - 1:
-        value /= 1000
-        unit += 1
-    return f"{_three_digits(value) if unit else f'{value:.0f}'} {_SIZE_UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:
@@ -73,8 +66,8 @@ def step_time(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 0.9995:
-        return f"{_three_digits(seconds * 1000)} ms"
-    return f"{_three_digits(seconds)} s"
+        return f"{three_digits(seconds * 1000)} ms"
+    return f"{three_digits(seconds)} s"
 
 
 def rate(per_second: float | None, unit: str = "") -> str:
@@ -86,7 +79,7 @@ def rate(per_second: float | None, unit: str = "") -> str:
     while abs(value) >= 999.5 and letter != "G":
         value /= 1000
         letter = next(letters)
-    return f"{_three_digits(value)}{letter}{unit}/s"
+    return f"{three_digits(value)}{letter}{unit}/s"
 
 
 def metric(value: float | None) -> str:
@@ -122,9 +115,3 @@ def processes(cluster: Mapping[str, Sequence[str]], workers: int) -> str:
         return count(workers, "worker")
     servers = count(len(cluster["ps"]), "parameter server")
     return f"{count(len(cluster.get('worker', ())), 'worker')}, {servers}"
-
-
-def _three_digits(value: float) -> str:
-    if abs(value) >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest
 from tfckpt_trainer.training.checkpoint.state import SharedState
@@ -55,13 +56,12 @@ class DiskSpace:
         return self._refusal(request, missing) if missing > 0 else ""
 
     def _refusal(self, request: SaveRequest, missing: int) -> str:
-        size = self._shared.size
-        free = size + MARGIN_BYTES - missing
+        needed = self._shared.size + MARGIN_BYTES
         trashed = trashed_bytes(self._run)
-        trash = f"The trash holds {trashed:,} bytes. " if trashed else ""
+        trash = f"The trash holds {size(trashed)}. " if trashed else ""
         return (
-            f"{request.name} needs about {size + MARGIN_BYTES:,} bytes, of which {MARGIN_BYTES:,} "
-            f"stay free; {free:,} bytes are free in {self._run.root}. {trash}"
+            f"{request.name} needs about {size(needed)}, of which {size(MARGIN_BYTES)} stay free; "
+            f"{size(needed - missing)} are free in {self._run.root}. {trash}"
             f"{self._consequence(request)}"
         ).rstrip()
 

@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
@@ -296,7 +297,7 @@ class SaveManager:
         saved = f"Saved {request.name} ({request.trigger})"
         self._telemetry.note(
             JournalKind.SAVE,
-            f"{saved}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "
+            f"{saved}: {size(outcome.size)} in {outcome.seconds:.2f} s, "
             f"training stood still for {outcome.stall_seconds:.2f} s, {outcome.durability}",
             command,
             step=request.step,

@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.reserve import advice_to_free_space
+from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
@@ -205,8 +206,7 @@ class CommandHandler:
         problem = outcome.problem if outcome.problem.endswith(".") else f"{outcome.problem}."
         return Answer(
             state,
-            f"The run was not stopped, because its last steps could not be saved: {problem} "
-            "Training goes on.",
+            f"The run was not stopped, because its last steps could not be saved: {problem}",
             advice=Advice(("To stop without a save, use ", self._stop_without_save(), ".")),
         )
 
@@ -310,7 +310,7 @@ def _saved(outcome: SaveOutcome) -> Answer:
         return Answer(CommandState.DONE, f"{outcome.name} already holds this step.", result)
     return Answer(
         CommandState.DONE,
-        f"Saved {outcome.name}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "
+        f"Saved {outcome.name}: {size(outcome.size)} in {outcome.seconds:.2f} s, "
         f"{outcome.durability}",
         result,
     )

@@ -173,7 +173,8 @@ class DashboardScreen(Screen[None]):
         record = outcome.found.record
         if record.fault is not None:
             more = len(record.findings) - 1
-            rest = f" ({units.count(more, 'more finding')}: press enter on it)" if more else ""
+            press = f"press {self.run_app.key_of('inspect')} on it"
+            rest = f" ({units.count(more, 'more finding')}: {press})" if more else ""
             state = state_for_fault(record.fault).value
             self._report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
         elif outcome.requested and self.is_current:
