@@ -48,9 +48,9 @@ def make_run(tmp_path, monkeypatch):
     numbers = (signal.SIGTERM, signal.SIGUSR1)
     handlers = {number: signal.getsignal(number) for number in numbers}
 
-    def make(**options) -> TrainingRun:
+    def make(directory=tmp_path / "run", **options) -> TrainingRun:
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        return TrainingRun(tmp_path / "run", model=model, **options)
+        return TrainingRun(directory, model=model, **options)
 
     yield make
     for number, handler in handlers.items():

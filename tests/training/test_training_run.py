@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 import pytest
 
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, remove, store
 from tfckpt_trainer.rundir.health import read_workers
@@ -15,6 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.sizes import size
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -49,10 +52,31 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
             interrupt_commit(run, "ckpt-1")
     assert {path.stem for path in run.root.glob("*.index")} == {"ckpt-1", "ckpt-2"}
     saves = [e for e in read_entries(run) if e.kind is JournalKind.SAVE and e.checkpoint]
-    files = run.root.glob(f"{saves[-1].checkpoint}.*")
-    assert f": {sum(path.stat().st_size for path in files):,} bytes in" in saves[-1].message
+    listed = {one.name: one.size for one in Catalog(run).scan(time.time())}
+    assert f": {size(listed[saves[-1].checkpoint])} in" in saves[-1].message
     completed = [e for e in saves if "Completed" in e.message]
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
+
+
+def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, small_disk):
+    """Of 36 MB, 16 MB stay free. In each checkpoint, the buffers take 9 MB."""
+    import tensorflow as tf
+
+    def noise(number):
+        """A megabyte and a half that cannot be compressed."""
+        return tf.random.stateless_uniform((3 << 17,), (number, 1))
+
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(10 << 20))
+    dataset = tf.data.Dataset.range(200).map(noise).shuffle(4, seed=1)
+    training = make_run(small_disk / "run", dataset=dataset, save_every_steps=1, total_steps=3)
+    run = RunDirectory(training.directory)
+    for _ in training:
+        if training.step == 2:
+            filler.unlink()
+    assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
+    (refused,) = [e for e in read_entries(run) if e.kind is JournalKind.REFUSED]
+    assert "ckpt-2 needs about 26.2 MB, of which 16.8 MB stay free" in refused.message
 
 
 def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):

@@ -17,7 +17,12 @@ MARGIN_BYTES = 16 << 20
 
 
 class DiskSpace:
-    """Compares the free space of the run directory with the size of a checkpoint."""
+    """Compares the free space of the run directory with the size of a checkpoint.
+
+    Attributes:
+        worker_bytes: Size of the workers' own state in the last checkpoint, such as the buffers of
+            their input pipelines.
+    """
 
     def __init__(
         self,
@@ -39,10 +44,14 @@ class DiskSpace:
         self._shared = shared
         self._waits = options.when_full != "go-on"
         self._make_room = make_room
+        self.worker_bytes = 0
 
     def missing_bytes(self) -> int:
         """Returns how many bytes are missing for one more save; 0 or less if it fits."""
-        return self._shared.size + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
+        return self._needed_bytes() - shutil.disk_usage(self._run.root).free
+
+    def _needed_bytes(self) -> int:
+        return self._shared.size + self.worker_bytes + MARGIN_BYTES
 
     def reserve(self, request: SaveRequest) -> str:
         """Makes room for a save if that is needed and allowed.
@@ -56,7 +65,7 @@ class DiskSpace:
         return self._refusal(request, missing) if missing > 0 else ""
 
     def _refusal(self, request: SaveRequest, missing: int) -> str:
-        needed = self._shared.size + MARGIN_BYTES
+        needed = self._needed_bytes()
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {size(trashed)}. " if trashed else ""
         return (

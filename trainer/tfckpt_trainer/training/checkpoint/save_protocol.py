@@ -54,7 +54,7 @@ class SaveOutcome:
         free_branch: A branch on which nothing has the name of this step, if on this branch another
             file has it; otherwise None.
         warning: What went wrong after the commit, as a sentence; empty if nothing did.
-        size: Bytes of the checkpoint, without the states of workers.
+        size: Bytes of the checkpoint, with the workers' own state.
         seconds: Time from the step to the commit.
         stall_seconds: Part of that time during which training stood still.
         exactness: What resuming from it brings back.

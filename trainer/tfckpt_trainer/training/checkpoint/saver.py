@@ -242,13 +242,13 @@ class Saver:
             per_worker=votes[0].per_worker,
         )
         warning = commit_save(self._run, record)
+        self._disk.worker_bytes = record.worker_bytes
         return SaveOutcome(
             name=request.name,
             warning=warning,
             step=request.step,
             branch=request.branch,
-            # As lists of checkpoints show it: the states of workers lie elsewhere.
-            size=sum(facts.size for facts in files if "/" not in facts.name),
+            size=record.size,
             seconds=time.monotonic() - began,
             stall_seconds=cost.stall_seconds,
             exactness=record.exactness,
