@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import Alert, find_alerts, missing_directory_alert
+from tfckpt_trainer.catalog.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -26,12 +26,8 @@ from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     WorkerState,
-    has_reported_end,
     heartbeat_age,
-    last_sign_at,
-    living,
     process_lives,
-    run_state,
     start_was_chosen,
     trainer_answers,
     worker_state,
@@ -51,11 +47,10 @@ from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
-from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.batch.job_view import state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.failure import find_failure, state_reason
+from tfckpt_tui.services.heartbeats import Heartbeats
+from tfckpt_tui.services.run_condition import find_condition, find_run_alerts
 
 JOURNAL_KEPT = 500
 """Maximum number of journal entries in a snapshot."""
@@ -139,21 +134,17 @@ class SnapshotReader:
         workers = self._workers(now, info.worker_count if info is not None else None)
         states = [(view.status, view.state) for view in workers]
         supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
-        state = run_state(states, supervisor, now, self._lives)
+        heartbeats = Heartbeats(states, supervisor, now, self._lives)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        known = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
-        job = with_events(known, reversed(self._journal))
-        heard_at, reported = last_sign_at(states, supervisor), has_reported_end(states, supervisor)
-        state = state_with_job(state, job, heard_at, reported=reported)
-        reason = state_reason(run, state, states, supervisor, job, self._journal, now, self._lives)
+        record = self._load(run.job_file, BatchJob)
+        job = self._jobs.look(record, heartbeats.state, self._job_told_at())
+        condition = find_condition(run, heartbeats, job, self._journal)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
         pending = self._try(queue.pending, none)
         working = self._try(queue.working, none)
-        no_alerts: tuple[Alert, ...] = ()
-        failure = self._try(lambda: find_failure(run, state, reason), no_alerts)
         total, free = self._disk()
         diagnostics = self._newest_diagnostics(now)
         # Found with the diagnostics.
@@ -163,8 +154,8 @@ class SnapshotReader:
             path=path,
             tracked=run.was_trained_here,
             info=info,
-            state=state,
-            job=job,
+            state=condition.state,
+            job=condition.job,
             trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
             workers=workers,
             supervisor=supervisor,
@@ -183,17 +174,7 @@ class SnapshotReader:
             start_is_chosen=self._start_is_chosen(states, now),
             disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=(
-                *find_job_alerts(run.root, state, job, heard_at, now),
-                *failure,
-                *find_alerts(
-                    run.root,
-                    states,
-                    checkpoints,
-                    supervisor,
-                    supervisor_lives=living(supervisor, now, self._lives) is not None,
-                ),
-            ),
+            alerts=find_run_alerts(run, heartbeats, condition, checkpoints),
             problems=tuple(self._problems),
         )
 

@@ -7,34 +7,26 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import Alert
-from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
-    ProcessProbe,
     RunState,
     WorkerState,
-    last_sign_at,
-    living,
-    process_lives,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
-from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.processes.launch import launch_command
+from tfckpt_tui.services.heartbeats import Heartbeats
+from tfckpt_tui.services.processes.launch import form_of, launch_command
 
 RUN_FAILED = "run-failed"
 """Kind of the alert about a run that failed."""
 
 _TITLE_WIDTH = 44
 """Longest title of the alert, in characters: the header shows more than it."""
-
-Workers = Sequence[tuple[WorkerStatus, WorkerState]]
 
 
 def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert, ...]:
@@ -64,33 +56,26 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
 def state_reason(
     run: RunDirectory,
     state: RunState,
-    workers: Workers,
-    supervisor: SupervisorStatus | None,
+    heartbeats: Heartbeats,
     job: JobView | None,
     journal: Sequence[JournalEntry],
-    now: float,
-    lives: ProcessProbe = process_lives,
 ) -> str:
     """Returns the reason for the state of a run, as sentences; empty if there is none.
 
     Args:
         run: The run directory.
         state: The state of the run.
-        workers: The heartbeats and states of the workers.
-        supervisor: The newest heartbeat of the supervisor.
+        heartbeats: The newest heartbeats.
         job: The batch job of the run.
         journal: The newest entries of the event log, oldest first.
-        now: Seconds since the epoch.
-        lives: Checks whether a process runs on this machine.
     """
     refused = _refused_submit(journal, state)
     if refused:
         return refused
-    of_job = _job_reason(run, state, job, last_sign_at(workers, supervisor))
+    of_job = _job_reason(run, state, job, heartbeats.last_at)
     if of_job:
         return of_job
-    reason = _reason(state, [status for status, _ in workers], supervisor, job, now, lives)
-    return reason + _restart_words(run, state, workers, job, living(supervisor, now, lives))
+    return _reason(state, heartbeats, job) + _restart_words(run, state, heartbeats, job)
 
 
 def _refused_submit(journal: Sequence[JournalEntry], state: RunState) -> str:
@@ -126,15 +111,10 @@ def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_a
     return ""
 
 
-def _reason(
-    state: RunState,
-    statuses: Sequence[WorkerStatus],
-    supervisor: SupervisorStatus | None,
-    job: JobView | None,
-    now: float,
-    lives: ProcessProbe,
-) -> str:
+def _reason(state: RunState, heartbeats: Heartbeats, job: JobView | None) -> str:
     """Returns the reason for the state of a run; what its processes recorded comes first."""
+    statuses, supervisor = heartbeats.statuses, heartbeats.supervisor
+    now, lives = heartbeats.now, heartbeats.lives
     reason = supervisor.reason if supervisor is not None else ""
     has_ended = supervisor is not None and supervisor.has_ended
     if reason and (has_ended or state is RunState.RESTARTING):
@@ -161,18 +141,14 @@ def _reason(
 
 
 def _restart_words(
-    run: RunDirectory,
-    state: RunState,
-    workers: Workers,
-    job: JobView | None,
-    supervisor: SupervisorStatus | None,
+    run: RunDirectory, state: RunState, heartbeats: Heartbeats, job: JobView | None
 ) -> str:
     """Returns when the supervisor of a batch job acts on a lost worker, as a further sentence."""
-    is_lost = any(seen is WorkerState.LOST for _, seen in workers)
-    if state is not RunState.DEGRADED or not is_lost or job is None or supervisor is None:
+    is_lost = any(seen is WorkerState.LOST for _, seen in heartbeats.workers)
+    if state is not RunState.DEGRADED or not is_lost or job is None:
         return ""
-    options = load_if_exists(run.launch_file, LaunchOptions)
-    if options is None:
+    options = form_of(run).first
+    if options is None or heartbeats.living_supervisor is None:
         return ""
     seconds = silence_seconds(options)
     return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.named_checkpoints import find_named
 from tfckpt_trainer.catalog.retention.trash import list_trash
@@ -23,13 +22,10 @@ from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import (
     RunState,
-    has_reported_end,
+    WorkerState,
     heartbeat_age,
     knows_step,
-    last_sign_at,
-    living,
     read_workers,
-    run_state,
     start_was_chosen,
     worker_state,
 )
@@ -38,15 +34,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import checkpoint_columns
-from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.batch.job_view import (
-    state_with_job,
-    with_events,
-)
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.failure import find_failure, state_reason
+from tfckpt_tui.services.heartbeats import Heartbeats
+from tfckpt_tui.services.run_condition import find_condition, find_run_alerts
 
 Json = dict[str, Any]
 
@@ -179,14 +171,9 @@ def status_report(
         (status, worker_state(status, now))
         for status in read_workers(run, info.worker_count if info else None)
     ]
-    state = run_state(workers, supervisor, now)
-    job = (jobs or JobReader()).read(read_job_record(run), state)
-    entries = read_entries(run)
-    job = with_events(job, reversed(entries)) if job is not None else None
-    heard_at = last_sign_at(workers, supervisor)
-    reported = has_reported_end(workers, supervisor)
-    state = state_with_job(state, job, heard_at, reported=reported)
-    reason = state_reason(run, state, workers, supervisor, job, entries, now)
+    heartbeats = Heartbeats(workers, supervisor, now)
+    job = (jobs or JobReader()).read(read_job_record(run), heartbeats.state)
+    condition = find_condition(run, heartbeats, job, read_entries(run))
     chief = next((status for status, _ in workers if status.index == 0), None)
     catalog = Catalog(run)
     saved = catalog.scan(now)
@@ -202,8 +189,8 @@ def status_report(
         "run": {
             "id": info.id if info else None,
             "directory": str(run.root),
-            "state": state.value,
-            "reason": reason,
+            "state": condition.state.value,
+            "reason": condition.reason,
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -215,45 +202,36 @@ def status_report(
             "checkpoints": len(saved),
             "restarts": supervisor.attempt if supervisor else 0,
         },
-        "job": job.as_data() if job is not None else None,
+        "job": condition.job.as_data() if condition.job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
-            for alert in (
-                *find_job_alerts(run.root, state, job, heard_at, now),
-                *find_failure(run, state, reason),
-                *find_alerts(
-                    run.root,
-                    workers,
-                    saved,
-                    supervisor,
-                    supervisor_lives=living(supervisor, now) is not None,
-                ),
-            )
+            for alert in find_run_alerts(run, heartbeats, condition, saved)
         ],
-        "workers": [
-            {
-                "index": status.index,
-                "job": status.job,
-                "host": status.host,
-                "pid": status.pid,
-                "state": state.value,
-                "step": status.step,
-                "branch": status.branch,
-                "step_seconds": status.step_seconds,
-                "step_seconds_p95": status.step_seconds_p95,
-                "input_wait_seconds": status.input_wait_seconds,
-                "loss": status.loss,
-                "metrics": dict(status.metrics),
-                "not_finite": {metric.name: metric.value for metric in status.not_finite},
-                "examples_per_second": status.examples_per_second,
-                "cpu_percent": status.cpu_percent,
-                "memory_bytes": status.memory_bytes,
-                "gpus": [msgspec.to_builtins(gpu) for gpu in status.gpus],
-                "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
-                "detail": status.detail,
-            }
-            for status, state in workers
-        ],
+        "workers": [_worker_report(status, state, now) for status, state in workers],
+    }
+
+
+def _worker_report(status: WorkerStatus, state: WorkerState, now: float) -> Json:
+    return {
+        "index": status.index,
+        "job": status.job,
+        "host": status.host,
+        "pid": status.pid,
+        "state": state.value,
+        "step": status.step,
+        "branch": status.branch,
+        "step_seconds": status.step_seconds,
+        "step_seconds_p95": status.step_seconds_p95,
+        "input_wait_seconds": status.input_wait_seconds,
+        "loss": status.loss,
+        "metrics": dict(status.metrics),
+        "not_finite": {metric.name: metric.value for metric in status.not_finite},
+        "examples_per_second": status.examples_per_second,
+        "cpu_percent": status.cpu_percent,
+        "memory_bytes": status.memory_bytes,
+        "gpus": [msgspec.to_builtins(gpu) for gpu in status.gpus],
+        "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
+        "detail": status.detail,
     }
 
 

@@ -74,7 +74,7 @@ def form_of(run: RunDirectory) -> LaunchForm:
     """Returns a form with the options of the last launch; an empty one if there was none."""
     try:
         first = load_if_exists(run.launch_file, LaunchOptions)
-    except TfckptError:
+    except (TfckptError, OSError):
         first = None
     if first is None:
         return LaunchForm(str(run.root), working_directory=os.getcwd())

@@ -1,0 +1,55 @@
+"""The newest heartbeats of a run, judged at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.rundir.health import (
+    ProcessProbe,
+    RunState,
+    WorkerState,
+    last_sign_at,
+    living,
+    process_lives,
+    run_state,
+)
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+
+
+@dataclass(frozen=True)
+class Heartbeats:
+    """What the processes of a run last said of themselves.
+
+    Attributes:
+        workers: The heartbeat of each worker, with its state.
+        supervisor: The heartbeat of the supervisor; None without one.
+        now: The moment, in seconds since the epoch.
+        lives: Checks whether a process runs on this machine.
+    """
+
+    workers: Sequence[tuple[WorkerStatus, WorkerState]]
+    supervisor: SupervisorStatus | None
+    now: float
+    lives: ProcessProbe = process_lives
+
+    @property
+    def statuses(self) -> list[WorkerStatus]:
+        """The heartbeats of the workers."""
+        return [status for status, _ in self.workers]
+
+    @property
+    def state(self) -> RunState:
+        """What the run does, by its heartbeats alone."""
+        return run_state(self.workers, self.supervisor, self.now, self.lives)
+
+    @property
+    def last_at(self) -> float:
+        """Time of the newest heartbeat, in seconds since the epoch; 0 without one."""
+        return last_sign_at(self.workers, self.supervisor)
+
+    @property
+    def living_supervisor(self) -> SupervisorStatus | None:
+        """The heartbeat of the supervisor if its process runs."""
+        return living(self.supervisor, self.now, self.lives)
