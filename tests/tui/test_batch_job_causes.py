@@ -368,3 +368,5 @@ def test_a_lost_worker_of_a_job_is_said_to_come_back_by_itself(
     line = state_line(tool, made, slurm, monkeypatch)
     assert line.startswith("degraded: Worker 1 has sent no heartbeat for 1")
     assert line.endswith(" All workers start again by themselves after 30 s without a sign of it.")
+    made.run.launch_file.write_text("{")
+    assert state_line(tool, made, slurm, monkeypatch).startswith("degraded: Worker 1 has sent")
