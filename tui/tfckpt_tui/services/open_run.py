@@ -63,26 +63,31 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         ) from error
     if not names and may_be_empty:
         return run
+    raise _no_checkpoints(root, names)
+
+
+def _no_checkpoints(root: Path, names: Sequence[str]) -> UsageError:
+    """Returns an error that says what a directory has instead of checkpoints."""
     if not names:
-        raise UsageError(
+        return UsageError(
             f"{root} is empty; start a run there with "
-            f"`tfckpt-tui launch {run.shell_word} -- COMMAND`."
+            f"`tfckpt-tui launch {RunDirectory(root).shell_word} -- COMMAND`."
         )
     inside = _checkpoints_inside(root, names)
     if inside is not None:
         what = "is a SavedModel" if SAVED_MODEL_FILES & set(names) else "has no checkpoints itself"
-        raise UsageError(
+        return UsageError(
             f"{root} {what}; its checkpoints are in {inside.name}. "
             f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
         )
     keras = next((name for name in sorted(names) if name.endswith(_KERAS_SUFFIXES)), "")
     if keras:
-        raise UsageError(
+        return UsageError(
             f"{root} has no checkpoints of TensorFlow. {keras} stores weights as HDF5, which this "
             "program does not read. Name a directory with checkpoints (NAME.index, NAME.data-…)."
         )
     others = units.count(len(names), "other entry", "other entries")
-    raise UsageError(
+    return UsageError(
         f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
         "Name a directory with checkpoints (NAME.index, NAME.data-…)."
     )

@@ -127,24 +127,16 @@ def start(
     adopted = running(run)
     if adopted is not None:
         if port not in (None, adopted.port) or host not in (None, adopted.host):
+            end = command_or_key("tensorboard", "tensorboard", "--stop", run.root)
             raise TfckptError(
                 f"TensorBoard already runs on {adopted.url} for this run.",
-                Advice(
-                    (
-                        "Stop it first with ",
-                        command_or_key("tensorboard", "tensorboard", "--stop", run.root),
-                        ".",
-                    )
-                ),
+                Advice(("Stop it first with ", end, ".")),
             )
         return adopted
     place = host or LOOPBACK
-    if port is not None and not _is_free(place, port):
-        omit = Advice(("Choose another one, or omit --port.",), ("Choose another one.",))
-        raise TfckptError(f"Port {port} is taken.", omit)
+    chosen = _free_port(place, port)
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
-    chosen = port or (USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0])
     directory = event_directory(run)
     run.create()
     # -P: modules in the working directory must not shadow those of TensorBoard.
@@ -177,6 +169,15 @@ def start(
     return TensorBoard(
         chosen, process.pid, str(directory), started=True, host=place, with_run=with_run
     )
+
+
+def _free_port(place: str, port: int | None) -> int:
+    if port is None:
+        return USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0]
+    if not _is_free(place, port):
+        omit = Advice(("Choose another one, or omit --port.",), ("Choose another one.",))
+        raise TfckptError(f"Port {port} is taken.", omit)
+    return port
 
 
 def stop(run: RunDirectory) -> bool:
