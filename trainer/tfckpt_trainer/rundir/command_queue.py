@@ -162,7 +162,7 @@ class CommandQueue:
         expired = advance(
             command,
             CommandState.EXPIRED,
-            "No trainer claimed the command in time. It will not be carried out.",
+            "No trainer took the command in time. It will not be carried out.",
         )
         return expired if self._move(self._run.inbox, self._run.done, expired) else None
 
@@ -182,7 +182,9 @@ class CommandQueue:
             elif now > command.expires_at:
                 self.withdraw(command)
             else:
-                seen = advance(command, CommandState.SEEN, "The chief claimed the command.")
+                seen = advance(
+                    command, CommandState.SEEN, "The trainer acts on it between two steps."
+                )
                 if self._move(self._run.inbox, self._run.active, seen):
                     return seen
         return None
