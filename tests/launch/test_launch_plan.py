@@ -13,8 +13,8 @@ from tfckpt_trainer.launch.restart_policy import (
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
     Attempt,
+    EarlierAttempts,
     Exit,
-    History,
     Limits,
     Next,
     decide,
@@ -25,10 +25,12 @@ from tfckpt_trainer.rundir.records.worker import Ending
 LIMITS = Limits(max_restarts=3, pause_seconds=1.0, start_timeout=100.0)
 TRAINED = Attempt(workers=2, seconds=30.0, heard=frozenset({0, 1}), stepped=True)
 FRESH = Attempt(workers=2, seconds=1.0)
-FIRST = History()
+FIRST = EarlierAttempts()
 
 
-def after(attempt: Attempt, *exits: Exit, history: History = FIRST, limits: Limits = LIMITS):
+def after(
+    attempt: Attempt, *exits: Exit, history: EarlierAttempts = FIRST, limits: Limits = LIMITS
+):
     return decide(replace(attempt, exits=exits), history, limits)
 
 
@@ -67,7 +69,7 @@ def test_what_the_workers_said_tells_finished_from_stopped(
 
 
 def test_a_death_restarts_all_after_a_growing_pause() -> None:
-    history, pauses = History(), []
+    history, pauses = EarlierAttempts(), []
     for _ in range(3):
         decision = after(TRAINED, Exit(1, -9), history=history)
         assert decision.next is Next.RESTART
@@ -84,7 +86,7 @@ def test_no_restarts_may_be_allowed() -> None:
 
 
 def test_sustained_progress_gives_the_restarts_back() -> None:
-    used = History(restarts=3)
+    used = EarlierAttempts(restarts=3)
     healthy = replace(TRAINED, seconds=HEALTHY_SECONDS, saved=True)
     decision = after(healthy, Exit(0, -9), history=used)
     assert (decision.next, decision.history.restarts) == (Next.RESTART, 1)
@@ -142,7 +144,7 @@ def test_the_same_failure_twice_without_a_step_is_final() -> None:
 
 def test_a_port_taken_in_between_is_tried_again_without_a_pause() -> None:
     clash = Exit(0, 1, port_taken=True)
-    history = History(restarts=2)
+    history = EarlierAttempts(restarts=2)
     for _ in range(3):
         decision = after(FRESH, clash, history=history)
         assert (decision.next, decision.pause_seconds) == (Next.RESTART, 0)
@@ -159,12 +161,12 @@ def test_a_fixed_port_taken_in_between_is_final() -> None:
 
 def test_a_silent_worker_is_lost_only_beside_others_that_speak() -> None:
     late = Attempt(workers=3, seconds=100.0)
-    assert decide(late, History(), LIMITS).next is Next.WAIT
+    assert decide(late, EarlierAttempts(), LIMITS).next is Next.WAIT
     heard = replace(late, heard=frozenset({0, 2}))
-    decision = decide(heard, History(), LIMITS)
+    decision = decide(heard, EarlierAttempts(), LIMITS)
     assert (decision.next, decision.lost) == (Next.RESTART, 1)
-    assert decide(replace(heard, seconds=99.0), History(), LIMITS).next is Next.WAIT
-    assert decide(replace(heard, exits=(Exit(1, 0),)), History(), LIMITS).next is Next.WAIT
+    assert decide(replace(heard, seconds=99.0), EarlierAttempts(), LIMITS).next is Next.WAIT
+    assert decide(replace(heard, exits=(Exit(1, 0),)), EarlierAttempts(), LIMITS).next is Next.WAIT
 
 
 @given(
@@ -187,7 +189,7 @@ def test_restarts_are_never_more_than_allowed(
         stepped=stepped,
         saved=saved,
     )
-    decision = decide(attempt, History(restarts=used), Limits(max_restarts=limit))
+    decision = decide(attempt, EarlierAttempts(restarts=used), Limits(max_restarts=limit))
     assert decision.next is not Next.WAIT
     assert (decision.next is Next.FINISH) == (not any(codes))
     assert decision.reason.endswith(".")

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
-from tfckpt_trainer.launch.restart_policy import Attempt, Exit, History, Limits, Next, decide
+from tfckpt_trainer.launch.restart_policy import (
+    Attempt,
+    EarlierAttempts,
+    Exit,
+    Limits,
+    Next,
+    decide,
+)
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
@@ -277,7 +284,7 @@ def test_a_node_that_does_not_answer_is_left_out():
 def test_all_workers_start_again_when_one_is_silent():
     gone = Exit(1, -9, silent=True)
     attempt = Attempt(workers=2, seconds=90, exits=(gone,), heard=frozenset({0, 1}), stepped=True)
-    decision = decide(attempt, History(), Limits())
+    decision = decide(attempt, EarlierAttempts(), Limits())
     assert decision.next is Next.RESTART
     assert decision.reason == "Worker 1 is gone, or its node is."
 

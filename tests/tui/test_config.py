@@ -31,9 +31,9 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.settings.config import (
     AppSection,
     Config,
-    Rules,
+    DefaultPolicy,
     config_path,
-    default_rules,
+    default_policy,
     read_config,
 )
 from tfckpt_tui.settings.key_names import NAMED_KEYS, SAME_AS, is_key, key_name
@@ -60,7 +60,7 @@ def test_all_rules_are_read(home: Path) -> None:
         "[retention]\nkeep_last = 3\nkeep_every_steps = 1000\nkeep_every_hours = 6\n"
         'keep_best = ["loss:min:2", "accuracy:max:1"]\ntrash_hours = 24\n'
     )
-    rules = default_rules(None, read_config(DEFAULT_KEYS))
+    rules = default_policy(None, read_config(DEFAULT_KEYS))
     assert rules.policy == Policy(
         keep_last=3,
         keep_every_steps=1000,
@@ -72,14 +72,14 @@ def test_all_rules_are_read(home: Path) -> None:
 
 
 def test_without_a_file_there_is_no_rule(home: Path) -> None:
-    rules = default_rules(None, read_config(DEFAULT_KEYS))
+    rules = default_policy(None, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
     assert str(home) in rules.source
 
 
 def test_the_trainers_own_policy_comes_first(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
-    assert default_rules(OWN, read_config(DEFAULT_KEYS)) == Rules(
+    assert default_policy(OWN, read_config(DEFAULT_KEYS)) == DefaultPolicy(
         Policy(keep_last=7), "the trainer's own policy"
     )
 
@@ -87,14 +87,14 @@ def test_the_trainers_own_policy_comes_first(home: Path) -> None:
 def test_a_policy_of_the_trainer_that_makes_no_sense_is_not_passed_over(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
     odd = RunInfo(id="run", created_at=0.0, retention={"keep_best": ["loss"]})
-    rules = default_rules(odd, read_config(DEFAULT_KEYS))
+    rules = default_policy(odd, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
     assert "METRIC:min|max:N" in rules.source
 
 
 def test_a_rule_of_a_newer_trainer_is_not_passed_over() -> None:
     info = b'{"id": "run", "created_at": 0, "retention": {"keep_last": 7, "keep_newer": 1}}'
-    rules = default_rules(decode(info, RunInfo, "run.json"), Config())
+    rules = default_policy(decode(info, RunInfo, "run.json"), Config())
     assert rules.policy.is_empty
     assert "the rule keep_newer is unknown" in rules.source
 
@@ -102,7 +102,7 @@ def test_a_rule_of_a_newer_trainer_is_not_passed_over() -> None:
 def test_other_settings_of_a_newer_trainer_are_ignored() -> None:
     section = b'{"keep_last": 7, "keep_newer": null, "trash_bytes": 1}'
     info = b'{"id": "run", "created_at": 0, "retention": %b}' % section
-    policy = default_rules(decode(info, RunInfo, "run.json"), Config()).policy
+    policy = default_policy(decode(info, RunInfo, "run.json"), Config()).policy
     assert policy == Policy(keep_last=7)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
-from tfckpt_trainer.catalog.scan.history import History, committed_names, read_history
+from tfckpt_trainer.catalog.scan.history import RunHistory, committed_names, read_history
 from tfckpt_trainer.rundir.documents import copy_of, describe_copy_damage, describe_damage
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
@@ -61,7 +61,7 @@ def head_findings(run: RunDirectory) -> Iterator[Finding]:
         yield Finding("warning", "head", copy_of(path).name, None, of_copy)
 
 
-def _without_head(run: RunDirectory, history: History) -> str:
+def _without_head(run: RunDirectory, history: RunHistory) -> str:
     if history.latest in committed_names(run, history):
         return (
             f"a start continues from {history.latest}, the latest checkpoint in TensorFlow's "

@@ -122,7 +122,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class History:
+class EarlierAttempts:
     """What earlier attempts left to consider.
 
     Attributes:
@@ -152,10 +152,10 @@ class Decision:
     culprit: Exit | None = None
     lost: int | None = None
     pause_seconds: float = 0.0
-    history: History = History()
+    history: EarlierAttempts = EarlierAttempts()
 
 
-def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
+def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
     """Decides the next action for an attempt.
 
     If a worker dies, all workers are restarted. There are two exceptions: a script that fails at
@@ -218,7 +218,9 @@ def _silent(attempt: Attempt, limits: Limits) -> int | None:
     return next((index for index in range(attempt.workers) if index not in known), None)
 
 
-def _after_failure(culprit: Exit, attempt: Attempt, history: History, limits: Limits) -> Decision:
+def _after_failure(
+    culprit: Exit, attempt: Attempt, history: EarlierAttempts, limits: Limits
+) -> Decision:
     way = describe_exit(culprit)
     reason = f"Worker {culprit.index} {way}"
     if culprit.port_taken and not attempt.stepped:
@@ -234,13 +236,13 @@ def _after_failure(culprit: Exit, attempt: Attempt, history: History, limits: Li
     return replace(decision, culprit=culprit, lost=culprit.index)
 
 
-def _after_hang(attempt: Attempt, history: History, limits: Limits) -> Decision:
+def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
     index, why = attempt.suspect or (0, "no worker reports a cause")
     reason = f"No worker made a step in {attempt.stands_for:.0f} s: worker {index} {why}"
     return replace(_again(reason, "hang", attempt, history, limits), lost=index)
 
 
-def _after_port_clash(reason: str, history: History, limits: Limits) -> Decision:
+def _after_port_clash(reason: str, history: EarlierAttempts, limits: Limits) -> Decision:
     if limits.fixed_ports:
         advice = "Launch again with other ports, or without ports to use free ones."
         return Decision(Next.FAIL, f"{_ended(reason)} {advice}")
@@ -250,7 +252,9 @@ def _after_port_clash(reason: str, history: History, limits: Limits) -> Decision
     return Decision(Next.RESTART, f"{_ended(reason)} Other ports are tried.", history=tried)
 
 
-def _again(reason: str, way: str, attempt: Attempt, history: History, limits: Limits) -> Decision:
+def _again(
+    reason: str, way: str, attempt: Attempt, history: EarlierAttempts, limits: Limits
+) -> Decision:
     healthy = attempt.saved and attempt.seconds >= HEALTHY_SECONDS
     restarts = 0 if healthy else history.restarts
     if restarts >= limits.max_restarts:
@@ -267,7 +271,7 @@ def _again(reason: str, way: str, attempt: Attempt, history: History, limits: Li
         pause_seconds=0.0
         if attempt.stepped and not restarts
         else pause_before(restarts + 1, limits.pause_seconds),
-        history=History(restarts=restarts + 1, failure=way if attempt.fruitless else ""),
+        history=EarlierAttempts(restarts=restarts + 1, failure=way if attempt.fruitless else ""),
     )
 
 

@@ -29,7 +29,7 @@ from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.launch.restart_policy import (
     Attempt,
     Decision,
-    History,
+    EarlierAttempts,
     Limits,
     Next,
     decide,
@@ -126,7 +126,7 @@ class Supervisor:
         return self._report.state
 
     def _supervise(self) -> None:
-        history = History()
+        history = EarlierAttempts()
         while True:
             decision = self._attempt(history)
             if decision.next is not Next.RESTART:
@@ -137,7 +137,7 @@ class Supervisor:
             if not self._pause(decision):
                 return
 
-    def _attempt(self, history: History) -> Decision:
+    def _attempt(self, history: EarlierAttempts) -> Decision:
         """Starts all workers, watches them until a decision is due, and ends them."""
         self._report.enter(SupervisorState.STARTING)
         try:
@@ -195,7 +195,7 @@ class Supervisor:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def _watch(self, watch: Watch, history: History) -> Decision:
+    def _watch(self, watch: Watch, history: EarlierAttempts) -> Decision:
         victim_since: float | None = None
         hinted = False
         while True:

@@ -69,7 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Rules:
+class DefaultPolicy:
     """The policy of a prune for which none was given.
 
     Attributes:
@@ -133,7 +133,9 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
     return config
 
 
-def default_rules(info: RunInfo | None, config: Config, place: Path | None = None) -> Rules:
+def default_policy(
+    info: RunInfo | None, config: Config, place: Path | None = None
+) -> DefaultPolicy:
     """Returns the policy to prune by if none is given: the one of the trainer comes first.
 
     Args:
@@ -147,17 +149,17 @@ def default_rules(info: RunInfo | None, config: Config, place: Path | None = Non
         except UsageError as error:
             # Without the trainer's rules, a prune could delete what the trainer keeps.
             problem = f"the policy in run.json is invalid: {str(error).rstrip('.')}"
-            return Rules(Policy(), problem, is_known=False)
+            return DefaultPolicy(Policy(), problem, is_known=False)
         if not policy.is_empty:
-            return Rules(policy, "the trainer's own policy")
+            return DefaultPolicy(policy, "the trainer's own policy")
     policy = config.retention.policy
     if not policy.is_empty:
         source = str(place or config_path() or "the configuration file")
-        return Rules(policy, source, config.retention.trash_hours)
+        return DefaultPolicy(policy, source, config.retention.trash_hours)
     if place is not None:
-        return Rules(policy, f"{place} has none in [retention]")
+        return DefaultPolicy(policy, f"{place} has none in [retention]")
     where = config_path() or "a configuration file"
-    return Rules(policy, f"neither the trainer of this run nor {where} has a rule")
+    return DefaultPolicy(policy, f"neither the trainer of this run nor {where} has a rule")
 
 
 def _known_keys(raw: dict[str, Any]) -> str:

@@ -16,8 +16,8 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.history import (
-    History,
     ResumePoint,
+    RunHistory,
     in_order_of_use,
     resume_point_from,
 )
@@ -80,7 +80,7 @@ class Catalog:
         # Checkpoints whose state has to be derived again: because a file changed, because the
         # state changes with time, and because not all was read (newest first).
         self._changed: set[str] = set()
-        self._passing: set[str] = set()
+        self._unsettled: set[str] = set()
         self._deferred: dict[str, None] = {}
 
     @property
@@ -110,14 +110,14 @@ class Catalog:
             OSError: The directory cannot be read.
         """
         newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
-        self._changed |= self._reader.refresh(newest, self._passing, quick=quick)
+        self._changed |= self._reader.refresh(newest, self._unsettled, quick=quick)
         is_changed = self._annotations.refresh()
         is_changed |= self._derive_states(now, quick)
         damaged = frozenset(self._reader.records.damaged)
         is_changed |= damaged != self._damaged
         self._damaged = damaged
         if is_changed:
-            self._result = self._finished()
+            self._result = self._annotated()
         return self._result
 
     def diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
@@ -159,7 +159,7 @@ class Catalog:
         """Derives the states again that may have changed; returns whether any checkpoint did."""
         is_changed = False
         due = []
-        for name in self._changed | self._passing:
+        for name in self._changed | self._unsettled:
             evidence = self._reader.read(name, is_listed=name in self._annotations.listed)
             self._deferred.pop(name, None)
             if evidence is not None:
@@ -168,7 +168,7 @@ class Catalog:
                 is_changed = True
         # The newest first: they matter most if the budget runs out.
         due.sort(key=_modified_at, reverse=True)
-        self._passing = set()
+        self._unsettled = set()
         budget = _Budget(quick)
         for evidence in due:
             is_changed |= self._derive_one(evidence, now, budget)
@@ -195,7 +195,7 @@ class Catalog:
         )
         budget.spend(evidence, verdict)
         if not verdict.holds:
-            self._passing.add(name)
+            self._unsettled.add(name)
         before = self._known.get(name)
         if before is not None and before.evidence == evidence and before.verdict == verdict:
             return False
@@ -205,7 +205,7 @@ class Catalog:
     def _is_deferred(self, evidence: Evidence) -> bool:
         return self._known[evidence.files.name].verdict.deferred
 
-    def _finished(self) -> tuple[Checkpoint, ...]:
+    def _annotated(self) -> tuple[Checkpoint, ...]:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
@@ -259,7 +259,7 @@ class Catalog:
             return ""
         used = in_order_of_use(ordered, self._annotations.head)
         restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
-        history = History(
+        history = RunHistory(
             records=self._reader.records.found,
             head=self._annotations.head,
             state=self._annotations.state,

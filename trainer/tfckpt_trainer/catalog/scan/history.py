@@ -39,7 +39,7 @@ class ResumePoint:
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """All records of saves and restores, and which of them are damaged.
 
     Attributes:
@@ -114,13 +114,13 @@ def resume_point(run: RunDirectory) -> ResumePoint | None:
     return resume_point_from(history, committed_names(run, history))
 
 
-def read_history(run: RunDirectory) -> History:
+def read_history(run: RunDirectory) -> RunHistory:
     """Reads the history of a run."""
     records = Records(run)
     records.refresh()
     head, head_is_damaged = load_head(run)
     state = read_state_list(run)
-    return History(
+    return RunHistory(
         records.found,
         head,
         state,
@@ -136,12 +136,12 @@ def _has_unrecorded(run: RunDirectory, recorded: Container[str]) -> bool:
     return any(name not in recorded for name in indexed)
 
 
-def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
+def committed_names(run: RunDirectory, history: RunHistory) -> AbstractSet[str]:
     """Returns the checkpoints of a history that have an index."""
     return {name for name in history.names if index_path(run.root / name).is_file()}
 
 
-def resume_point_from(history: History, committed: Container[str]) -> ResumePoint | None:
+def resume_point_from(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
     """Applies the rule of `resume_point` to a history.
 
     Args:
@@ -164,7 +164,7 @@ def resume_point_from(history: History, committed: Container[str]) -> ResumePoin
     return None if history.has_others else _newest_derived(history, committed)
 
 
-def _used_last(history: History, committed: Container[str]) -> ResumePoint | None:
+def _used_last(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
     """Returns what was saved or restored last, according to the readable records."""
     head, records, highest = history.head, history.records, _highest_sequence(history)
     saves = [one for one in records.values() if one.name in committed and one.derived is None]
@@ -176,7 +176,7 @@ def _used_last(history: History, committed: Container[str]) -> ResumePoint | Non
     return None
 
 
-def _newest_derived(history: History, committed: Container[str]) -> ResumePoint | None:
+def _newest_derived(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
     """Returns the newest checkpoint made from others; a start uses it if there is nothing else."""
     made = [record for record in history.records.values() if record.name in committed]
     newest = max(made, key=lambda record: (record.step, record.name), default=None)
@@ -185,7 +185,7 @@ def _newest_derived(history: History, committed: Container[str]) -> ResumePoint 
     return ResumePoint(newest.name, newest.branch, _highest_sequence(history))
 
 
-def _highest_sequence(history: History) -> int:
+def _highest_sequence(history: RunHistory) -> int:
     places = [record.sequence for record in history.records.values()]
     if history.head is not None:
         places.append(history.head.sequence)

@@ -171,7 +171,7 @@ def derive_state(
     if index is None:
         return _without_index(evidence, moment)
     if _is_being_written_again(evidence, index, moment):
-        return _passing(evidence, CheckpointState.WRITING, "It is being written again.")
+        return _for_now(evidence, CheckpointState.WRITING, "It is being written again.")
     fault = _found_fault(root, evidence)
     if fault is not None:
         return fault
@@ -209,23 +209,23 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
         problem = "Its prune or undo was interrupted. The next one finishes it."
-        return _passing(evidence, CheckpointState.TRASHED, problem)
+        return _for_now(evidence, CheckpointState.TRASHED, problem)
     by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:
         return Verdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
     cut_off = evidence.trainer_gone and files.temporary_at is None
     if (under_way or not was_saved) and not cut_off and _is_fresh(evidence, moment):
-        return _passing(evidence, CheckpointState.WRITING, "It is being written.")
+        return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     if under_way or evidence.record is not None:
         # A start finishes what is in `saving/`, and nothing else.
         follows = "Prune it to free its space."
         if aside is not None:
             follows = "The next start completes it or removes it."
         problem = f"Its save was cut off. {follows}"
-        return _passing(evidence, CheckpointState.ORPHANED, problem)
+        return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = f"{files.name}.index is missing."
-    return _passing(evidence, CheckpointState.INCOMPLETE, problem)
+    return _for_now(evidence, CheckpointState.INCOMPLETE, problem)
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
@@ -255,7 +255,7 @@ def _with_index(
     denied = next((fact for fact in present if _is_denied(root, fact)), None)
     if denied is not None:
         problem = f"{denied.name} cannot be read: {os.strerror(errno.EACCES)}."
-        return _passing(evidence, CheckpointState.UNREADABLE, problem)
+        return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
@@ -331,15 +331,15 @@ def _unreadable(
     prefix: Path, evidence: Evidence, index: FileFact, error: Exception, moment: _Moment
 ) -> Verdict:
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
-        return _passing(evidence, CheckpointState.WRITING, "It is being written.")
+        return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     is_gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ESTALE}
     if is_gone or _identity_at_end(index_path(prefix)) != index.identity:
         # It was replaced or deleted while it was read.
-        return _passing(evidence, CheckpointState.WRITING, "It changed during the scan.")
+        return _for_now(evidence, CheckpointState.WRITING, "It changed during the scan.")
     if isinstance(error, OSError):
         # Permissions may change without a change of the file.
         problem = f"{index.name} cannot be read: {error.strerror}."
-        return _passing(evidence, CheckpointState.UNREADABLE, problem)
+        return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
     return Verdict(state, len(evidence.files.shards), str(error))
 
@@ -353,7 +353,8 @@ def _identity_at_end(path: Path) -> Identity | None:
     return seen.st_size, seen.st_mtime_ns, seen.st_ino
 
 
-def _passing(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:
+def _for_now(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:
+    """Returns a verdict that may change with time, without a change of files."""
     shards = len(evidence.files.shards)
     if evidence.aside is not None:
         shards += len(evidence.aside.shards)

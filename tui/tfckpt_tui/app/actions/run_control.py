@@ -27,7 +27,7 @@ from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.processes.launch import form_of
 from tfckpt_tui.services.request import FrontEnd, TrainerPresence, ask, detect_trainer
 from tfckpt_tui.services.restore import choose_start
-from tfckpt_tui.settings.config import default_rules
+from tfckpt_tui.settings.config import default_policy
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
@@ -118,7 +118,7 @@ class RunControl:
             names = frozenset(checkpoint.name for checkpoint in marked)
             dashboard.app.push_screen(PruneMarkedDialog(dashboard.loaded_snapshot, names), answered)
         else:
-            rules = default_rules(dashboard.loaded_snapshot.info, dashboard.run_app.config)
+            rules = default_policy(dashboard.loaded_snapshot.info, dashboard.run_app.config)
             dashboard.app.push_screen(PruneDialog(dashboard.loaded_snapshot, rules), answered)
 
     def undo(self) -> None:

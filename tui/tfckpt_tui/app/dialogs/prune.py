@@ -25,7 +25,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.policy_input import parse_policy, policy_texts, rule_fields
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.settings.config import Rules
+from tfckpt_tui.settings.config import DefaultPolicy
 
 _DEFAULT_POLICY = Policy(keep_last=5)
 
@@ -154,7 +154,7 @@ class PruneMarkedDialog(PlanDialog):
 class PruneDialog(PlanDialog):
     """Prunes what no rule keeps; the plan follows the rules while they are typed."""
 
-    def __init__(self, snapshot: RunSnapshot, first: Rules) -> None:
+    def __init__(self, snapshot: RunSnapshot, first: DefaultPolicy) -> None:
         """Creates the dialog.
 
         Args:

@@ -51,7 +51,7 @@ from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
-from tfckpt_tui.settings.config import default_rules, read_config
+from tfckpt_tui.settings.config import default_policy, read_config
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _by_rules(
     if not policy.is_empty:
         return _rules_intent(run, list_checkpoints(run), policy, in_use)
     info = load_if_exists(run.run_file, RunInfo) if config is None else None
-    found = default_rules(info, read_config(DEFAULT_KEYS, config), config)
+    found = default_policy(info, read_config(DEFAULT_KEYS, config), config)
     if found.policy.is_empty:
         raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
     print_message(f"By {found.source}: {found.policy}.")
