@@ -298,8 +298,10 @@ async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None
         await until_shown(pilot, "keep last")
         await pilot.press("0", "x")
         await until_shown(pilot, "is not a whole number above 0")
-        await pilot.press("tab", "tab", "tab", *"accuracy:max:2")
-        await pilot.press("shift+tab", "shift+tab", "shift+tab", "ctrl+u", "2")
+        pilot.app.screen.query_one("#keep-best").focus()
+        await pilot.press(*"accuracy:max:2")
+        pilot.app.screen.query_one("#keep-last").focus()
+        await pilot.press("ctrl+u", "2")
         await until_shown(pilot, "No checkpoint has the metric 'accuracy'")
         await pilot.press("enter", "y", "escape")
         assert len(list(ended.run.root.glob("*.index"))) == 6

@@ -212,15 +212,9 @@ def main() -> None:
 
 
 def _ending_signals(arguments: list[str]) -> set[int]:
-    """Returns the signals that end a command by an exception: more if it writes large files."""
-    command = _command_in(arguments)
-    module = _COMMAND_MODULES[command]
-    if module == "run.launch":
-        # The app has its own ways to end.
-        return set()
-    if command == "export" or module.startswith("tensors."):
-        return {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    return {signal.SIGINT}
+    """Returns the signals that end a command by an exception; the app ends by its own ways."""
+    opens_app = _COMMAND_MODULES[_command_in(arguments)] == "run.launch"
+    return set() if opens_app else {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def _complete(typed: list[str]) -> int:
