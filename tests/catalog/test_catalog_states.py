@@ -177,6 +177,13 @@ class TestOrphaned:
         assert found.state is CheckpointState.ORPHANED
         assert found.problem == "Its save was cut off. The next start completes it or removes it."
 
+    def test_ours_whose_index_was_lost_is_incomplete(self, made):
+        made.ours(100, age=5)
+        (made.root / "ckpt-100.index").unlink()
+        found = made.scan()["ckpt-100"]
+        assert found.state is CheckpointState.INCOMPLETE
+        assert found.problem == "ckpt-100.index is missing."
+
     def test_ours_is_orphaned_as_soon_as_its_trainer_was_killed(self, made):
         catalog = Catalog(made.run)
         with beating(made.run) as trainer:
@@ -202,11 +209,6 @@ class TestOrphaned:
         with beating(made.run, hidden=True) as trainer:
             end(trainer)
             assert made.scan()["ckpt-100"].state is CheckpointState.WRITING
-
-    def test_a_record_without_an_index(self, made):
-        made.ours(100, age=5)
-        (made.root / "ckpt-100.index").unlink()
-        assert made.scan()["ckpt-100"].state is CheckpointState.ORPHANED
 
     def test_it_was_writing_until_it_went_quiet(self, made):
         made.temporary("ckpt-1", age=0)

@@ -75,7 +75,7 @@ def test_heartbeats_go_on_and_commands_are_carried_out_with_the_reserve(run):
     fill(run.run.root.parent)
     saved = run_binary("save", run.run.root)
     assert saved.code == 4, saved
-    assert ", of which 16.8 MB stay free; " in saved.words
+    assert ", and 16.8 MB have to stay free; " in saved.words
     assert saved.words.count("Free disk space") == 1
     assert "Training goes on" not in saved.words
     assert "trash" not in saved.words

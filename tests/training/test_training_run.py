@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.sizes import size
 from waiting import wait_until
@@ -76,7 +77,21 @@ def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, smal
             filler.unlink()
     assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
     (refused,) = [e for e in read_entries(run) if e.kind is JournalKind.REFUSED]
-    assert "ckpt-2 needs about 26.2 MB, of which 16.8 MB stay free" in refused.message
+    assert "ckpt-2 needs about 9.4" in refused.message
+    assert " MB, and 16.8 MB have to stay free; " in refused.message
+
+
+def test_a_directory_that_was_moved_away_is_described_anew(make_run):
+    training = make_run(save_every_steps=1, total_steps=4)
+    run = RunDirectory(training.directory)
+    for step in training:
+        if step == 2:
+            before = load(run.run_file, RunInfo)
+            run.root.rename(run.root.with_name("moved"))
+    assert {path.stem for path in run.root.glob("*.index")} == {"ckpt-3", "ckpt-4"}
+    after = load(run.run_file, RunInfo)
+    assert (after.id, after.total_steps, after.strategy) == (before.id, 4, before.strategy)
+    assert any("was moved or deleted while" in entry.message for entry in read_entries(run))
 
 
 def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):

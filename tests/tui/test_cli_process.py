@@ -186,6 +186,19 @@ def test_a_reader_that_has_enough_is_no_problem(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_a_prune_whose_plan_nobody_reads_prunes(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path).create()
+    for step in range(200):
+        made.checkpoint(step)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [BINARY, "prune", tmp_path, "--keep-last", "3", "--yes"]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert len(list(tmp_path.glob("*.index"))) == 3
+
+
 def test_a_reader_that_leaves_a_watch_ends_it(tmp_path: Path) -> None:
     two_branches(tmp_path)
     watch = subprocess.Popen(

@@ -48,6 +48,15 @@ def discard_output() -> None:
     os.close(nowhere)
 
 
+def print_before_acting(print_plan: Callable[[], None]) -> None:
+    """Prints what a command is about to do; it does so even if nobody reads to the end."""
+    try:
+        print_plan()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
 def print_json(report: dict[str, Any], *, one_line: bool = False) -> None:
     """Prints a report as JSON, with its schema version.
 

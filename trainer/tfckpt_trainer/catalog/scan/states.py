@@ -10,8 +10,7 @@ The first rule that applies decides:
    index (a save under the same name). Without T, S counts only while its trainer may live. Also:
    fresh data files without an index that TensorFlow's state file does not list. TensorFlow writes
    data files first and the state file last.
-3. *orphaned*: no index, and T, S or a record is left of a killed save. The record is written just
-   before the commit.
+3. *orphaned*: no index, and T or S is left of a killed save.
 4. *incomplete*: no index, or an empty one.
 5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
    incomplete if a file is missing or too short. It overrides the record: damage may come later.
@@ -217,7 +216,7 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     cut_off = evidence.trainer_gone and files.temporary_at is None
     if (under_way or not was_saved) and not cut_off and _is_fresh(evidence, moment):
         return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
-    if under_way or evidence.record is not None:
+    if under_way:
         # A start finishes what is in `saving/`, and nothing else.
         follows = "Prune it to free its space."
         if aside is not None:

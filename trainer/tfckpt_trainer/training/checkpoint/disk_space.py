@@ -69,8 +69,8 @@ class DiskSpace:
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {size(trashed)}. " if trashed else ""
         return (
-            f"{request.name} needs about {size(needed)}, of which {size(MARGIN_BYTES)} stay free; "
-            f"{size(needed - missing)} are free in {self._run.root}. {trash}"
+            f"{request.name} needs about {size(needed - MARGIN_BYTES)}, and {size(MARGIN_BYTES)} "
+            f"have to stay free; {size(needed - missing)} are free in {self._run.root}. {trash}"
             f"{self._consequence(request)}"
         ).rstrip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -19,12 +20,14 @@ from tfckpt_trainer.catalog.commit import (
 )
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.errors import DamagedFileError, describe_error
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.files import sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
@@ -79,6 +82,7 @@ class Saver:
         self._options = options
         self._part = WorkerPart(run, group, state, self._sharded)
         self._noted_problems: set[str] = set()
+        self._info: RunInfo | None = None
 
     @property
     def has_disk_space(self) -> bool:
@@ -159,8 +163,7 @@ class Saver:
 
     def _begin_on_chief(self, request: SaveRequest) -> SaveOutcome | None:
         try:
-            if not self._run.control.is_dir():
-                self._run.create()
+            self._keep_directory()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
             ended = self._check(request)
@@ -170,6 +173,22 @@ class Saver:
             problem = f"worker 0: {describe_failure(error)}"
             return SaveOutcome(name=None, disk_full=names_full_disk(problem), problem=problem)
         return ended
+
+    def _keep_directory(self) -> None:
+        """Creates the run directory anew, with its description, if it was moved or deleted."""
+        if self._run.run_file.exists():
+            if self._info is None:
+                with suppress(DamagedFileError):
+                    self._info = load_if_exists(self._run.run_file, RunInfo)
+            return
+        self._run.create()
+        if self._info is not None:
+            store(self._run.run_file, self._info)
+            self._journal.note(
+                JournalKind.NOTE,
+                f"{self._run.root} was moved or deleted while the run trained. It was created "
+                "anew: checkpoints saved before are not in it.",
+            )
 
     def _check(self, request: SaveRequest) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""

@@ -34,6 +34,7 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
+from tfckpt_tui.formats.text import cut
 from tfckpt_tui.services.compare import (
     Comparison,
     MeasuredDifference,
@@ -59,6 +60,9 @@ _MeasuredT = TypeVar("_MeasuredT")
 
 _MOST_PROBLEMS = 5
 """Problems that `compare` prints."""
+
+_STATE_WIDTH = 500
+"""Longest line about a value of the script, in characters; `--json` has all of it."""
 
 
 @click.command()
@@ -281,7 +285,7 @@ def _print_workers(record: CheckpointRecord) -> None:
         header = ("WORKER", "HOST", "STEP TIME", "INPUT WAIT", "STALL", "METRICS AND STATE")
         print_table(header, rows, right={0, 2, 3, 4})
     for name, value in record.state.items():
-        print_line(f"kept {name}: {value}")
+        print_line(cut(f"kept {name}: {value}", _STATE_WIDTH))
 
 
 def _values(values: Mapping[str, object]) -> str:

@@ -39,6 +39,7 @@ from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
     ReadProgress,
+    print_before_acting,
     print_json,
     print_line,
     print_message,
@@ -151,7 +152,7 @@ def prune(
         else _by_rules(run, policy, config, in_use)
     )
     if not as_json:
-        _print_plan(intent)
+        print_before_acting(lambda: _print_plan(intent))
     if intent.doubt:
         print_message(intent.doubt)
     if dry_run or intent.is_nothing:
