@@ -76,6 +76,15 @@ def test_nothing_is_odd_in_ours_with_branches(made):
     assert diagnostics(made) == {}
 
 
+def test_a_run_of_this_library_goes_on_without_a_state_file(made):
+    made.ours(100)
+    made.run.state_file.unlink(missing_ok=True)
+    found = diagnostics(made)
+    assert set(found) == {"state-file-missing"}
+    assert "tfckpt_trainer continues from its own records" in found["state-file-missing"].message
+    assert "scratch" not in found["state-file-missing"].message
+
+
 def test_no_state_file_is_missing_among_the_variables_of_a_saved_model(tmp_path):
     (tmp_path / "model").mkdir()
     made = CheckpointDirectory(tmp_path / "model" / "variables")

@@ -34,6 +34,9 @@ _EFFECTS = {
     "starts from scratch, at step 1",
 }
 
+_MISSING_BESIDE_RECORDS = (
+    "tfckpt_trainer continues from its own records, and other programs find no checkpoint"
+)
 
 _NO_FALLBACK = (
     "TensorFlow does not fall back to another checkpoint: a trainer stops, or starts from scratch."
@@ -73,6 +76,8 @@ class StateFileDiagnostics:
             # A SavedModel has none. Elsewhere it was written after the listing was read, or the
             # listing lags.
             return
+        if observed.condition is StateFileCondition.MISSING and newest.record is not None:
+            effect = _MISSING_BESIDE_RECORDS
         advice = self._advice_to_name(newest.name)
         message = f"The state file `checkpoint` is {observed.condition}; {effect}. {advice}"
         yield Diagnostic(f"state-file-{observed.condition}", "warning", "checkpoint", message)

@@ -13,7 +13,7 @@ from tfckpt_tui.services.export import DIRECTORY
 
 _HOW = (
     "The training script runs once more: it builds its model, restores the checkpoint and writes "
-    "the file. Another process loads the file and compares its outputs. Training continues."
+    "the file. Another process loads the file and compares its outputs. Training is not disturbed."
 )
 
 
