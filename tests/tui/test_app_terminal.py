@@ -320,9 +320,13 @@ def test_a_stopped_terminal_delays_nobody_and_is_drawn_again_later(
     for _ in range(200):
         writer.write("x" * 8192)
     assert not resumed.is_set()
-    while not resumed.is_set():
-        assert select.select([reader], [], [], LEAST_SECONDS)[0]
-        os.read(reader, 1 << 16)
+
+    def resumed_when_read() -> bool:
+        while select.select([reader], [], [], 0)[0]:
+            os.read(reader, 1 << 16)
+        return resumed.is_set()
+
+    wait_until(resumed_when_read, LEAST_SECONDS, "a terminal that goes on")
     writer.write("drawn again")
     writer.stop()
     assert os.read(reader, 1 << 20).endswith(b"drawn again")
