@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -22,6 +23,9 @@ SCHEMA = 1
 
 SEALED_SCHEMA = 2
 """Schema version of documents that end with a checksum."""
+
+_prepared: set[type] = set()
+_preparing = threading.RLock()
 
 _SEAL_SIZE = len(b',"crc32":"00000000"}')
 
@@ -104,12 +108,25 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         known = set(kind.__struct_fields__) - {"unknown"}
         unknown = {key: value for key, value in raw.items() if key not in known}
         fields = {key: value for key, value in raw.items() if key in known}
+        prepare(kind)
         return msgspec.convert({**fields, "unknown": unknown}, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedFileError(
             f"{source} is not a valid {kind.__name__}: {error}. Move the file away, or restore it "
             "from a copy."
         ) from error
+
+
+def prepare(kind: type) -> None:
+    """Lets msgspec look at a type before a value of it is decoded.
+
+    If two threads decode the first values of a type at the same time, one uses the description of
+    the type that the other has not finished, and the process crashes.
+    """
+    if kind not in _prepared:
+        with _preparing:
+            msgspec.json.Decoder(kind)
+        _prepared.add(kind)
 
 
 def _with_seal(text: bytes) -> bytes:

@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.rundir.documents import prepare
+
 ValueT = TypeVar("ValueT")
 
 WITHOUT_PARAMETER_SERVERS = (
@@ -83,6 +85,7 @@ class WorkerGroup:
         if self.size == 1:
             return [value]
         texts = self._all_gather_bytes(msgspec.json.encode(value))
+        prepare(type(value))
         return [msgspec.json.decode(text, type=type(value)) for text in texts]
 
     def broadcast(self, value: ValueT | None, kind: type[ValueT]) -> ValueT | None:
@@ -98,6 +101,7 @@ class WorkerGroup:
         if self.size == 1:
             return value
         text, *_ = self._all_gather_bytes(msgspec.json.encode(value if self.is_chief else None))
+        prepare(kind)
         received: ValueT | None = msgspec.json.decode(text, type=kind | None)
         return received
 
