@@ -173,29 +173,29 @@ def test_without_a_terminal_nothing_is_started_for_an_app(
     assert not root.exists()
 
 
+def run_without_reader(*words: str | Path) -> None:
+    """Runs the real binary after the reader of its output left; it succeeds in silence."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [BINARY, *words], stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_a_reader_that_has_enough_is_no_problem(tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
     for step in range(3):
         made.checkpoint(step)
-    reader, writer = os.pipe()
-    os.close(reader)
-    ended = subprocess.run(
-        [BINARY, "ls", tmp_path], stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS
-    )
-    os.close(writer)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    run_without_reader("ls", tmp_path)
 
 
 def test_a_prune_whose_plan_nobody_reads_prunes(tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
     for step in range(200):
         made.checkpoint(step)
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [BINARY, "prune", tmp_path, "--keep-last", "3", "--yes"]
-    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS)
-    os.close(writer)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    run_without_reader("prune", tmp_path, "--keep-last", "3", "--yes")
     assert len(list(tmp_path.glob("*.index"))) == 3
 
 

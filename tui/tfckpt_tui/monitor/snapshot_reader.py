@@ -25,7 +25,6 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
-    WorkerState,
     heartbeat_age,
     process_lives,
     start_was_chosen,
@@ -171,18 +170,16 @@ class SnapshotReader:
             trash=trash,
             disk_total=total,
             disk_free=free,
-            start_is_chosen=self._start_is_chosen(states, now),
+            start_is_chosen=self._start_is_chosen(heartbeats),
             disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
             alerts=find_run_alerts(run, heartbeats, condition, checkpoints),
             problems=tuple(self._problems),
         )
 
-    def _start_is_chosen(
-        self, states: Sequence[tuple[WorkerStatus, WorkerState]], now: float
-    ) -> bool:
-        chief = next((status for status, _ in states if status.index == 0), None)
-        return chief is not None and start_was_chosen(self._run, chief, now)
+    def _start_is_chosen(self, heartbeats: Heartbeats) -> bool:
+        chief = heartbeats.chief
+        return chief is not None and start_was_chosen(self._run, chief, heartbeats.now)
 
     def _job_told_at(self) -> float:
         """Returns the time of the newest event that may have changed the batch job."""

@@ -9,11 +9,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
-from tfckpt_trainer.rundir.health import (
-    HAS_ENDED,
-    RunState,
-    WorkerState,
-)
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending

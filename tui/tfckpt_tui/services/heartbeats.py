@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
@@ -40,16 +41,21 @@ class Heartbeats:
         return [status for status, _ in self.workers]
 
     @property
+    def chief(self) -> WorkerStatus | None:
+        """The heartbeat of worker 0."""
+        return next((status for status in self.statuses if status.index == 0), None)
+
+    @cached_property
     def state(self) -> RunState:
         """What the run does, by its heartbeats alone."""
         return run_state(self.workers, self.supervisor, self.now, self.lives)
 
-    @property
+    @cached_property
     def last_at(self) -> float:
         """Time of the newest heartbeat, in seconds since the epoch; 0 without one."""
         return last_sign_at(self.workers, self.supervisor)
 
-    @property
+    @cached_property
     def living_supervisor(self) -> SupervisorStatus | None:
         """The heartbeat of the supervisor if its process runs."""
         return living(self.supervisor, self.now, self.lives)

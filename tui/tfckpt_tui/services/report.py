@@ -174,7 +174,7 @@ def status_report(
     heartbeats = Heartbeats(workers, supervisor, now)
     job = (jobs or JobReader()).read(read_job_record(run), heartbeats.state)
     condition = find_condition(run, heartbeats, job, read_entries(run))
-    chief = next((status for status, _ in workers if status.index == 0), None)
+    chief = heartbeats.chief
     catalog = Catalog(run)
     saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
