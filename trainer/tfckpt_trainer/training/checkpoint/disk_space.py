@@ -48,10 +48,10 @@ class DiskSpace:
 
     def missing_bytes(self) -> int:
         """Returns how many bytes are missing for one more save; 0 or less if it fits."""
-        return self._needed_bytes() - shutil.disk_usage(self._run.root).free
+        return self._size() + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
 
-    def _needed_bytes(self) -> int:
-        return self._shared.size + self.worker_bytes + MARGIN_BYTES
+    def _size(self) -> int:
+        return self._shared.size + self.worker_bytes
 
     def reserve(self, request: SaveRequest) -> str:
         """Makes room for a save if that is needed and allowed.
@@ -65,12 +65,13 @@ class DiskSpace:
         return self._refusal(request, missing) if missing > 0 else ""
 
     def _refusal(self, request: SaveRequest, missing: int) -> str:
-        needed = self._needed_bytes()
+        needed = self._size()
+        free = needed + MARGIN_BYTES - missing
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {size(trashed)}. " if trashed else ""
         return (
-            f"{request.name} needs about {size(needed - MARGIN_BYTES)}, and {size(MARGIN_BYTES)} "
-            f"have to stay free; {size(needed - missing)} are free in {self._run.root}. {trash}"
+            f"{request.name} needs about {size(needed)}, and {size(MARGIN_BYTES)} have to stay "
+            f"free; {size(free)} are free in {self._run.root}. {trash}"
             f"{self._consequence(request)}"
         ).rstrip()
 
