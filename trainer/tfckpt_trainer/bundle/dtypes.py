@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 ITEM_SIZES = {
     "float32": 4, "float64": 8, "int32": 4, "uint8": 1, "int16": 2, "int8": 1, "complex64": 8,
@@ -24,6 +25,10 @@ _PLAIN = {
     "quint16": "uint16",
     "qint32": "int32",
 }
+
+
+_UPPER_BITS = {("bfloat16", "float32"), ("float8_e5m2", "float16")}
+"""Types whose elements are the upper half of the bits of a wider type."""
 
 
 def is_inexact(dtype: str) -> bool:
@@ -44,6 +49,33 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     name = _PLAIN.get(dtype, dtype)
     custom = getattr(ml_dtypes, name, None)
     return np.dtype(name if custom is None else custom).newbyteorder("<")
+
+
+def cast_floats(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Returns real numbers in another type.
+
+    A NaN keeps its bits if the smaller type has the upper half of the bits of the wider one. Other
+    types get the NaN that NumPy chooses.
+
+    Args:
+        values: Elements of a type of real numbers.
+        dtype: The new type, of real numbers too.
+    """
+    import numpy as np
+
+    target = numpy_dtype(dtype)
+    old, new = values.dtype, target
+    half = 4 * max(old.itemsize, new.itemsize)
+    if (old.name, new.name) in _UPPER_BITS:
+        bits = values.view(f"<u{old.itemsize}").astype(f"<u{new.itemsize}") << half
+        return bits.view(target)
+    with np.errstate(all="ignore"):
+        result = values.astype(target)
+        if (new.name, old.name) not in _UPPER_BITS:
+            return result
+        upper = (values.view(f"<u{old.itemsize}") >> half).astype(f"<u{new.itemsize}").view(target)
+        # With only lower bits set, the upper half of a NaN is infinite.
+        return np.where(np.isnan(values) & np.isnan(upper), upper, result)
 
 
 def format_shape(shape: Sequence[int]) -> str:

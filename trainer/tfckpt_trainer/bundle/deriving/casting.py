@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfckpt_trainer.bundle.dtypes import numpy_dtype
+from tfckpt_trainer.bundle.dtypes import cast_floats, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def cast_chunks(
         if chunk.dtype == target:
             values = chunk
         elif _is_real(dtype):
-            with np.errstate(all="ignore"):
-                values = chunk.astype(target)
+            values = cast_floats(chunk, dtype)
+            with np.errstate(invalid="ignore"):
                 was_finite = np.isfinite(chunk.astype(np.float64))
-                on_overflow(int((was_finite & ~np.isfinite(values.astype(np.float64))).sum()))
+                is_finite = np.isfinite(values.astype(np.float64))
+            on_overflow(int((was_finite & ~is_finite).sum()))
         else:
             values = _cast_integers(name, chunk, target)
         yield values

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import uuid4
 
-from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.files import move
 
@@ -60,9 +60,11 @@ class Array:
         if dtype == self.dtype:
             return self
         target = numpy_dtype(dtype)
-        return Array(
-            self.name, dtype, self.shape, lambda: (one.astype(target) for one in self.chunks())
-        )
+
+        def converted(chunk: NDArray[Any]) -> NDArray[Any]:
+            return cast_floats(chunk, dtype) if is_inexact(self.dtype) else chunk.astype(target)
+
+        return Array(self.name, dtype, self.shape, lambda: map(converted, self.chunks()))
 
 
 class ArrayReader(Protocol):

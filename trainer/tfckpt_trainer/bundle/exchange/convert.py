@@ -48,7 +48,7 @@ def open_array_file(path: Path) -> ArrayReader:
 
     Raises:
         DamagedFileError: It is neither.
-        UsageError: A tensor has a type that TensorFlow cannot store.
+        UsageError: A tensor has a type that cannot be converted.
         OSError: The file cannot be read.
     """
     with open(path, "rb") as file:

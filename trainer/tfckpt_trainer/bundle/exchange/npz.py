@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ADVICE = "Give a file that numpy.savez wrote."
 _SUFFIX = ".npy"
 NPZ_TYPES = WIDENED | {
-    "bfloat16": "float32", "float8_e5m2": "float32", "float8_e4m3fn": "float32",
+    "bfloat16": "float32", "float8_e5m2": "float16", "float8_e4m3fn": "float32",
 }  # fmt: skip
 """NumPy reads the types of `ml_dtypes` back as raw bytes, so they become wider ones."""
 
@@ -103,7 +103,7 @@ class NpzReader:
 
     Raises:
         DamagedFileError: It is not an `npz` file.
-        UsageError: An array has a type that TensorFlow cannot store.
+        UsageError: An array has a type that cannot be converted.
         OSError: The file cannot be read.
     """
 
@@ -139,9 +139,10 @@ class NpzReader:
         except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
             raise DamagedFileError(f"{self._path}: {name} cannot be read: {error}.") from error
         if dtype.name not in _READ_TYPES:
-            raise UsageError(
-                f"{self._path}: {name} has the type {dtype}, which a checkpoint cannot store."
-            )
+            problem = "cannot be converted; expected numbers"
+            if dtype.kind in "SU":
+                problem += ". Leave texts out: with --like, those of that checkpoint are kept"
+            raise UsageError(f"{self._path}: {name} has the type {dtype}, which {problem}.")
         array = Array(name, dtype.name, shape, lambda: self._chunks(member, dtype, by_columns))
         if array.size != start:
             raise DamagedFileError(
