@@ -25,6 +25,7 @@ parser.add_argument("--directory", type=Path, required=True)
 options = parser.parse_args()
 
 strategy = create_strategy("one-device", threads=1)
+SUMMARIES = tf.summary.create_file_writer(str(options.directory / "summaries"))
 IMAGE = tf.fill([4, 4, 3], 100.0)
 
 
@@ -94,6 +95,32 @@ def on_device():
     return indexes().apply(tf.data.experimental.copy_to_device("/CPU:0"))
 
 
+def watched(index):
+    """Operations that TensorFlow calls stateful, and that have no state."""
+    tf.debugging.assert_less(index, tf.constant(1000, tf.int64))
+    tf.print(index, output_stream=f"file://{options.directory}/printed")
+    tf.io.write_file(f"{options.directory}/written", "")
+    with SUMMARIES.as_default():
+        tf.summary.scalar("index", index, step=index)
+    total = tf.data.Dataset.range(3).reduce(tf.constant(0, tf.int64), lambda a, b: a + b)
+    number = tf.cast(index + total, tf.float32)
+    return index, tf.cond(index > 5, lambda: tf.debugging.check_numerics(number, ""), lambda: 0.0)
+
+
+def sampled_box(index):
+    tf.debugging.check_numerics(1.0, "named first")
+    image, boxes = tf.constant([9, 9, 3]), tf.zeros([1, 1, 4])
+    return index, tf.image.sample_distorted_bounding_box(image, boxes, seed=1)[0]
+
+
+def checked_draw(index):
+    return index, tf.debugging.check_numerics(tf.random.uniform([]), "named first")
+
+
+def check(index):
+    return index, tf.debugging.check_numerics(1.0, "never")
+
+
 def double(index):
     return index * 2
 
@@ -117,7 +144,11 @@ PIPELINES = {
     "captured_on_device": lambda: captured(on_device),
     "late": lambda: hidden(captured(on_device)),
     "late_map": lambda: hidden(captured(lambda: indexes().map(random_image))),
-    "checked": lambda: indexes().map(lambda i: (i, tf.debugging.check_numerics(1.0, "never"))),
+    "checked": lambda: indexes().map(check),
+    "watched": lambda: indexes().map(watched),
+    "box": lambda: indexes().map(sampled_box),
+    "behind_a_check": lambda: indexes().map(checked_draw),
+    "hidden_check": lambda: hidden(indexes().map(check)),
     "read_variable": read_variable,
     "from_generator": from_generator,
     "nested_generator": nested_generator,

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 _LIBRARIES = (Path(tf.__file__).parent, Path(keras.__file__).parent)
 
@@ -23,6 +24,16 @@ _INDEXED = (
     "files."
 )
 _CHANGING = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+_HARMLESS = re.compile(
+    r"Assert|CheckNumerics(V2)?|Print(V2)?|WriteFile"
+    r"|Write\w*Summary|(Create|Flush|Close)?Summary(File)?Writer"
+    r"|(Anonymous)?(HashTable|LookupTable(Find|Size|Export))(V2)?|TensorArray\w*"
+    r"|(Range|Tensor|TensorSlice|Reduce|TFRecord|TextLine|FixedLengthRecord)Dataset(V2)?"
+    r"|DatasetToSingleElement|If|While|Case|StatefulPartitionedCall"
+)
+"""Operations that TensorFlow calls stateful and that have no state of their own: what they return
+depends on their inputs alone. Operations of the functions that they call are looked at too."""
+
 _REMOVE = "Remove it from the input pipeline."
 _TENSORFLOW = "Use operations of TensorFlow in its place."
 
@@ -76,6 +87,8 @@ class _Transformation:
 def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[Obstacle, ...]:
     """Returns what prevents saving the position of an iterator of `dataset`.
 
+    Nothing does if TensorFlow refuses because of operations without a state of their own.
+
     Args:
         dataset: The dataset.
         error: The error of TensorFlow's attempt; it names the first operation.
@@ -83,6 +96,8 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
     operation = named[1] if named else ""
     found = _obstacles_in(_parts(dataset), operation) + find_late_obstacles(dataset)
+    if not found and _HARMLESS.fullmatch(operation) and not _hides_functions(dataset):
+        return ()
     unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
     return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
 
@@ -117,6 +132,11 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     if dataset.options().deterministic is False or any(any_order):
         found.append(_ANY_ORDER)
     return tuple(dict.fromkeys(found))
+
+
+def _hides_functions(dataset: tf.data.Dataset) -> bool:
+    """Whether a part of a pipeline has functions that Python does not know."""
+    return any(type(part).__name__ == "_VariantDataset" for part in _parts(dataset))
 
 
 def _repeats(part: Any) -> bool:
@@ -219,8 +239,9 @@ def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
     kind, detail, remedy = _kind_of(operations)
     if part.layer and kind:
         kind = f"the Keras layer {part.layer}"
-    if not kind and refused in operations:
-        kind, remedy = f"the operation {refused}", _REMOVE
+    unsaved = _stateful(operations) if refused else []
+    if not kind and unsaved:
+        kind, remedy = f"the operation {unsaved[0]}", _REMOVE
     where = ", ".join(text for text in (detail, part.place) if text)
     return (
         Obstacle(f"{kind} in {part.name}" + f" ({where})" * bool(where), remedy) if kind else None
@@ -247,6 +268,19 @@ def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
     return "", "", ""
 
 
+def _stateful(operations: frozenset[str]) -> list[str]:
+    """Returns the operations that have a state of their own."""
+    known = ((name, op_def_registry.get(name)) for name in operations)
+    return sorted(
+        name
+        for name, definition in known
+        if definition is not None and definition.is_stateful and not _HARMLESS.fullmatch(name)
+    )
+
+
 def _random(operations: frozenset[str]) -> list[str]:
-    pattern = r"(Random(?!Dataset|IndexShuffle).*|.*TruncatedNormal|Multinomial|StatefulRandom.*)$"
+    pattern = (
+        r"(Random(?!Dataset|IndexShuffle).*|.*TruncatedNormal|Multinomial|StatefulRandom.*"
+        r"|SampleDistortedBoundingBox.*|.*CandidateSampler)$"
+    )
     return sorted(name for name in operations if re.match(pattern, name))

@@ -57,26 +57,28 @@ def probe(iterator: tf.data.Iterator) -> Probe:
 
     If only the state of its operations cannot be saved, later saves leave out that state.
     """
+    dataset, is_refused = iterator._dataset, False
     try:
         _serialize(iterator, _FAIL)
     except POSITION_ERRORS as error:
-        obstacles = find_obstacles(iterator._dataset, error)
+        obstacles, is_refused = find_obstacles(dataset, error), True
     else:
-        obstacles = find_late_obstacles(iterator._dataset)
-    order = find_order_obstacles(iterator._dataset)
-    if not obstacles:
-        return Probe(InputPosition.POSITION if order else InputPosition.EXACT, order)
-    obstacles += order
+        obstacles = find_late_obstacles(dataset)
+    saves_all = not (obstacles or is_refused)
+    obstacles += find_order_obstacles(dataset)
+    at_best = InputPosition.POSITION if obstacles else InputPosition.EXACT
+    if saves_all:
+        return Probe(at_best, obstacles)
     if any(obstacle.hides_position for obstacle in obstacles):
         return Probe(InputPosition.COUNT, obstacles)
     try:
         _serialize(iterator, _IGNORE)
-    except POSITION_ERRORS:
-        return Probe(InputPosition.COUNT, obstacles)
+    except POSITION_ERRORS as error:
+        return Probe(InputPosition.COUNT, obstacles or find_obstacles(dataset, error))
     # The policy is an option of the dataset, but another dataset needs another iterator, which
     # draws other seeds for its shuffles.
     iterator._serialize_to_tensors = partial(_without_external_state, weakref.proxy(iterator))
-    return Probe(InputPosition.POSITION, obstacles)
+    return Probe(at_best, obstacles)
 
 
 class Pipeline:
