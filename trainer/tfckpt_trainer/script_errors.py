@@ -104,7 +104,9 @@ def _describe(kind: str, stack: Sequence[Line], text: str) -> ScriptError:
     inner, message = split_message(text)
     # The stack in a message is of the operation, which Python's stack does not show.
     lines = [line for line in [*stack, *inner] if line.is_of_script]
-    shown = message if message.startswith(f"{kind}:") else f"{kind}: {message}".rstrip(": ")
+    # AutoGraph's own error says nothing: the message in it names the type of the one it wraps.
+    has_kind = message.startswith(f"{kind}:") or (kind == "StagingError" and bool(message))
+    shown = message if has_kind else f"{kind}: {message}".rstrip(": ")
     return ScriptError(lines[-1] if lines else None, shown)
 
 

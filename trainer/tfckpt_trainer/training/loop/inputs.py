@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
@@ -116,20 +118,58 @@ def worker_dataset(
     Raises:
         UsageError: The result is not a dataset.
     """
-    if not isinstance(dataset, tf.data.Dataset):
-        dataset = dataset(
-            tf.distribute.InputContext(
-                num_input_pipelines=group.size,
-                input_pipeline_id=group.index,
-                num_replicas_in_sync=group.replicas,
-            )
+    made = dataset
+    if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
+        context = tf.distribute.InputContext(
+            num_input_pipelines=group.size,
+            input_pipeline_id=group.index,
+            num_replicas_in_sync=group.replicas,
         )
-    if not isinstance(dataset, tf.data.Dataset):
+        _check_takes_context(dataset)
+        made = dataset(context)
+    if not isinstance(made, tf.data.Dataset):
+        subject = "dataset is" if made is dataset else "The function passed as dataset returned"
         raise UsageError(
-            f"dataset is a {type(dataset).__name__}; expected a tf.data.Dataset of this "
-            "worker's batches, or a function of tf.distribute.InputContext that returns one."
+            f"{subject} {_kind(made)}; expected a tf.data.Dataset of this worker's batches, or a "
+            f"function of tf.distribute.InputContext that returns one.{_instead_of(made)}"
         )
-    return dataset
+    return made
+
+
+def _check_takes_context(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        name = getattr(function, "__name__", "it")
+        raise UsageError(
+            f"The function {name} passed as dataset does not take one argument; expected a "
+            f"function of tf.distribute.InputContext. Call it: dataset={name}()."
+        ) from None
+    except ValueError:
+        return  # A function of C, without a signature.
+
+
+def _kind(found: Any) -> str:
+    """Returns the type of what the script passed, with its article."""
+    name = type(found).__name__.lstrip("_")
+    return "None" if found is None else f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _instead_of(found: Any) -> str:
+    """Returns what to pass in place of something that is no dataset, as a sentence."""
+    if isinstance(found, tf.data.Iterator):
+        return " Pass the dataset itself, not iter(dataset): the run saves its position."
+    if isinstance(found, tf.distribute.DistributedDataset | tf.distribute.DistributedIterator):
+        return " Pass the dataset from which it was made: each worker reads its own batches."
+    parts = tf.nest.flatten(found) if isinstance(found, list | tuple) else []
+    if parts and all(isinstance(part, tf.data.Dataset) for part in parts):
+        return (
+            " Pass several by name: dataset={'train': …, 'other': …}. To read them in step, use "
+            "tf.data.Dataset.zip."
+        )
+    if isinstance(found, list | tuple | np.ndarray | tf.Tensor):
+        return " Make one of arrays: tf.data.Dataset.from_tensor_slices(…).batch(…)."
+    return ""
 
 
 def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> Any:

@@ -8,14 +8,14 @@ workers and applies the sum once. The result is that of a `MirroredStrategy` wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags
+from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, scalars_of
 
 
 class ParameterServerStep:
@@ -74,11 +74,11 @@ class ParameterServerStep:
             )
         pairs = applied[0] if applied else []
         self._variables = [variable for _, variable in pairs]
-        metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
+        metrics = scalars_of(reported)
         self._names = tuple(metrics)
-        scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
+        packed = tf.stack([*metrics.values()]) if metrics else tf.zeros([0])
         # Embedding lookups have sparse gradients (IndexedSlices).
-        return tf.stack(scalars), [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        return packed, [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
 
     def _apply(self, gradients: Sequence[Sequence[tf.Tensor]]) -> None:
         # Keras reduces gradients to their device, so they need one.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.inputs import batch_of_replicas
 from tfckpt_trainer.training.loop.left_out import LeftOut
 
@@ -25,6 +26,31 @@ class StepFlags(NamedTuple):
     needs_sync: bool
     may_end: bool
     has_data: bool = True
+
+
+def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
+    """Returns the metrics that a step returned, as a scalar for each name.
+
+    Args:
+        reported: A scalar, which is named `loss`, a dictionary of scalars, or None.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    metrics = {"loss": reported} if not isinstance(reported, Mapping) else reported
+    if reported is None:
+        return {}
+    for name, value in metrics.items():
+        if value is None or isinstance(value, Mapping | tuple | list):
+            found = f"a {type(value).__name__}" if value is not None else "None"
+            subject = "The step returned" if value is reported else f"The step returned {name!r} as"
+            raise UsageError(
+                f"{subject} {found}; expected its loss, or a dictionary of scalars by name, such "
+                "as {'loss': loss, 'accuracy': accuracy}."
+            )
+    return {
+        str(name): tf.cast(tf.reduce_mean(value), tf.float32) for name, value in metrics.items()
+    }
 
 
 class StepFunction:
@@ -74,6 +100,9 @@ class StepFunction:
 
         Returns:
             The mean of each metric over all replicas with data; a single scalar is named `loss`.
+
+        Raises:
+            UsageError: The step returned something else than metrics.
         """
         flags = self._flags()
         if flags != self._sent:
@@ -101,10 +130,9 @@ class StepFunction:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
 
     def _on_replica(self, batch: Any) -> tf.Tensor:
-        reported = self._replica_step(batch)
-        metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
+        metrics = scalars_of(self._replica_step(batch))
         self._names = tuple(metrics)
-        scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
+        scalars = list(metrics.values())
         if self._left_out is not None:
             scalars = [self._left_out.mask(scalar) for scalar in scalars]
         return tf.concat([scalars, self._variable], axis=0)

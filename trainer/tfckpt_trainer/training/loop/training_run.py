@@ -336,7 +336,7 @@ class TrainingRun:
 
         Args:
             replica_step: Takes a batch on one replica, updates the variables, and returns its
-                mean loss or a dictionary of scalars.
+                mean loss, a dictionary of scalars, or None to report nothing.
 
         Returns:
             A function that takes the input of a step, as iterating over the run yields it. It
