@@ -14,6 +14,7 @@ from textual.color import Color
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import LONGEST_NAME
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
@@ -73,7 +74,7 @@ def poison(text: str, made: RunFactory) -> None:
     store(made.run.trash / manifest.id / "manifest.json", manifest)
     made.run.worker_log(0).write_bytes(text.encode("utf-8", "surrogateescape") + b"\n" * 3)
     box = CommandQueue(made.run)
-    box.submit(CommandKind.RESTORE, {"name": sendable}, requested_by=sendable)
+    box.submit(CommandKind.RESTORE, {"name": sendable[:LONGEST_NAME]}, requested_by=sendable)
     taken = box.claim(time.time())
     assert taken is not None
     box.update(advance(taken, CommandState.WORKING, sendable))

@@ -19,12 +19,13 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
+from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
 from tfckpt_trainer.rundir.statuses import load_status, store_status
 
 DEFAULT_LIFETIME = 60.0
@@ -56,6 +57,8 @@ def requester(through: str) -> str:
 def advance(command: Command, state: CommandState, message: str, **changes: Any) -> Command:
     """Returns `command` in `state`, with the transition added to its history."""
     now = time.time()
+    # A file name in it may not be UTF-8, and the answer has to be written.
+    message = message.encode("utf-8", "backslashreplace").decode()
     return msgspec.structs.replace(
         command,
         state=state,
@@ -90,11 +93,15 @@ class CommandQueue:
 
         Args:
             kind: The kind of command.
-            arguments: See `Command.arguments`.
+            arguments: See `command_arguments.ARGUMENTS`.
             requested_by: The result of `requester`.
             lifetime: Seconds after which the command expires if unclaimed.
             now: Time of the request in seconds since the epoch; by default the current time.
+
+        Raises:
+            UsageError: The arguments are not those of the kind.
         """
+        parse_arguments(kind, arguments or {})
         at = time.time() if now is None else now
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
         command = Command(
@@ -175,17 +182,22 @@ class CommandQueue:
         return self._commands_in(self._run.active)
 
     def claim(self, now: float) -> Command | None:
-        """Claims the oldest command. Withdraws expired commands and drops repeated ones."""
-        for command in self._commands_in(self._run.inbox):
+        """Claims the oldest command. Withdraws expired commands and drops repeated ones.
+
+        Returns:
+            The command, or None if there is none. One with invalid arguments is refused: its state
+            is final then.
+        """
+        for command in map(_as_requested, self._commands_in(self._run.inbox)):
+            seen = _accepted(command)
             if (self._run.done / f"{command.id}.json").exists():
                 (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
             elif now > command.expires_at:
-                self.withdraw(command)
+                # Without its arguments if they are invalid: not all can be written as JSON.
+                self.withdraw(msgspec.structs.replace(command, arguments=seen.arguments))
             else:
-                seen = advance(
-                    command, CommandState.SEEN, "The trainer acts on it between two steps."
-                )
-                if self._move(self._run.inbox, self._run.active, seen):
+                place = self._run.done if seen.state.is_final else self._run.active
+                if self._move(self._run.inbox, place, seen):
                     return seen
         return None
 
@@ -271,6 +283,28 @@ class CommandQueue:
             (self._run.done / name).unlink(missing_ok=True)
 
 
+def _as_requested(command: Command) -> Command:
+    """Returns a command with what a client decides; the rest is the trainer's to write."""
+    return Command(
+        id=command.id,
+        kind=command.kind,
+        arguments=command.arguments,
+        requested_at=command.requested_at,
+        expires_at=command.expires_at,
+        requested_by=command.requested_by,
+        history=[Transition(state=CommandState.REQUESTED, at=command.requested_at)],
+    )
+
+
+def _accepted(command: Command) -> Command:
+    """Returns a claimed command as seen, or as refused and without its invalid arguments."""
+    try:
+        parse_arguments(command.kind, command.arguments)
+    except UsageError as error:
+        return advance(command, CommandState.REFUSED, error.found, arguments={})
+    return advance(command, CommandState.SEEN, "The trainer acts on it between two steps.")
+
+
 def _damage(path: Path) -> tuple[str, tuple[int, int, int]]:
     """Returns why a file is not a valid command, and its size, modification time and inode."""
     try:
@@ -294,5 +328,7 @@ def _json_files(place: Path) -> list[Path]:
     return [
         Path(entry.path)
         for entry in entries
-        if entry.name.endswith(".json") and is_plain_name(entry.name) and not entry.is_symlink()
+        if entry.name.endswith(".json")
+        and is_plain_name(entry.name)
+        and entry.is_file(follow_symlinks=False)
     ]

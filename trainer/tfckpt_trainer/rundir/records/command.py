@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -52,11 +52,17 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+Timestamp = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
+"""Seconds since the epoch, before the year 10,000, as calendars can show them."""
+
+Requester = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class Command(Document, frozen=True, kw_only=True):
     """A command and its progress.
 
     Attributes:
-        arguments: By kind. Restore: `name`. Stop: `save`. Prune: `names`. Undo: `trash`.
+        arguments: As the client wrote them; `parse_arguments` checks them.
         expires_at: Time after which an unclaimed command is not carried out.
         requested_by: The requester, as `USER@HOST, THROUGH`.
         seen_by: Indexes of the workers that know the command.
@@ -70,9 +76,9 @@ class Command(Document, frozen=True, kw_only=True):
 
     id: str
     kind: CommandKind
-    requested_at: float
-    expires_at: float
-    requested_by: str
+    requested_at: Timestamp
+    expires_at: Timestamp
+    requested_by: Requester
     arguments: dict[str, Any] = {}
     state: CommandState = CommandState.REQUESTED
     seen_by: list[int] = []

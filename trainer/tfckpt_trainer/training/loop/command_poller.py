@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
@@ -80,7 +80,8 @@ class CommandPoller:
                 may_have_changed = self._changes.wait(
                     CLEAN_SECONDS if has_damaged else ANYWAY_SECONDS
                 )
-            except (OSError, TfckptError) as error:
+            except Exception as error:
+                # Whatever it is, the heartbeat reports it, and the thread has to go on.
                 self._stopping.wait(RETRY_SECONDS)
                 self._telemetry.command_trouble = (
                     f"commands cannot be read: {describe_error(error)}"
@@ -88,6 +89,11 @@ class CommandPoller:
 
     def _claim_all(self) -> None:
         while (command := self._queue.claim(time.time())) is not None:
+            if command.state.is_final:
+                message = f"{command.kind}: {command.message}"
+                by = command.requested_by
+                self._telemetry.journal.note(JournalKind.REFUSED, message, by=by)
+                continue
             self._claimed.append(command)
             self.has_commands = True
 

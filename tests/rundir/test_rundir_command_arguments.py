@@ -1,0 +1,178 @@
+"""Whatever a client writes as a command is taken, refused with an answer, or deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import ARGUMENTS, parse_arguments
+
+ANY_NAME = st.sampled_from(["name", "names", "partial", "save", "trash"]) | st.text(max_size=5)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**40) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_NAME, inner, max_size=3),
+    max_leaves=6,
+)
+ARGUMENTS_OF_ANY_TYPE = st.dictionaries(ANY_NAME, ANY_JSON, max_size=3)
+
+WRONG = {
+    CommandKind.SAVE: [{"save": True}],
+    CommandKind.PAUSE: [{"step": 1}],
+    CommandKind.RESUME: [{"": None}],
+    CommandKind.RESTORE: [
+        {},
+        {"name": None},
+        {"name": 5},
+        {"name": ""},
+        {"name": ["ckpt-1"]},
+        {"name": "x" * 1_000_000},
+        {"name": "ckpt-1", "partial": "yes"},
+        {"name": "ckpt-1", "partial": 10**400},
+        {"name": "ckpt-1", "step": 1},
+    ],
+    CommandKind.STOP: [{"save": None}, {"save": "false"}, {"save": 0}, {"svae": False}],
+    CommandKind.PRUNE: [
+        {},
+        {"names": 5},
+        {"names": None},
+        {"names": []},
+        {"names": "ckpt-1"},
+        {"names": [5]},
+        {"names": [["ckpt-1"]]},
+        {"names": {"ckpt-1": True}},
+    ],
+    CommandKind.UNDO: [{"trash": 5}, {"trash": ["a"]}, {"trash": {"id": "a"}}],
+}
+
+RIGHT = {
+    CommandKind.SAVE: [{}],
+    CommandKind.PAUSE: [{}],
+    CommandKind.RESUME: [{}],
+    CommandKind.RESTORE: [{"name": "ckpt-1"}, {"name": "ckpt-1", "partial": True}],
+    CommandKind.STOP: [{}, {"save": False}],
+    CommandKind.PRUNE: [{"names": ["ckpt-1", "ckpt-2"]}],
+    CommandKind.UNDO: [{}, {"trash": None}, {"trash": "20260101T000000-abcdef"}],
+}
+
+
+def drop(run: RunDirectory, name: str, **fields) -> None:
+    """Writes a file into the inbox, as any program may."""
+    now = time.time()
+    command = {"id": name, "requested_at": now, "expires_at": now + 60, "requested_by": "any"}
+    (run.inbox / f"{name}.json").write_text(json.dumps({**command, **fields}))
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.create()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def shared_run(tmp_path_factory):
+    directory = RunDirectory(tmp_path_factory.mktemp("shared"))
+    directory.create()
+    return directory
+
+
+def test_each_kind_has_a_record_of_its_arguments():
+    assert set(ARGUMENTS) == set(WRONG) == set(RIGHT) == set(CommandKind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [(kind, given) for kind, all_of in WRONG.items() for given in all_of]
+)
+def test_wrong_arguments_are_refused_with_an_answer(run, kind, given):
+    box = CommandQueue(run)
+    with pytest.raises(UsageError, match=f"The arguments of {kind} are invalid"):
+        box.submit(kind, given, requested_by="test")
+    drop(run, "wrong", kind=kind, arguments=given)
+    refused = box.claim(time.time())
+    assert refused.state is CommandState.REFUSED
+    assert refused.message.startswith(f"The arguments of {kind} are invalid: ")
+    assert box.look_up("wrong") == refused
+    assert (box.pending(), box.working()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [(kind, given) for kind, all_of in RIGHT.items() for given in all_of]
+)
+def test_right_arguments_are_taken_as_they_are(run, kind, given):
+    box = CommandQueue(run)
+    box.submit(kind, given, requested_by="test")
+    seen = box.claim(time.time())
+    assert (seen.state, seen.arguments) == (CommandState.SEEN, given)
+    parsed = msgspec.to_builtins(parse_arguments(kind, given))
+    assert {name: parsed[name] for name in given} == given
+
+
+@given(kind=st.sampled_from(CommandKind), given=ARGUMENTS_OF_ANY_TYPE)
+def test_parsing_either_gives_the_record_or_refuses(kind, given):
+    try:
+        parsed = parse_arguments(kind, given)
+    except UsageError:
+        return
+    assert type(parsed) is ARGUMENTS[kind]
+    assert given.items() <= msgspec.to_builtins(parsed).items()
+
+
+@settings(deadline=None)
+@given(
+    fields=st.fixed_dictionaries(
+        {"kind": st.sampled_from([kind.value for kind in CommandKind]) | ANY_JSON},
+        optional={
+            "arguments": ARGUMENTS_OF_ANY_TYPE | ANY_JSON,
+            "requested_at": st.just(0) | ANY_JSON,
+            "expires_at": st.just(1e11) | ANY_JSON,
+            "requested_by": ANY_JSON,
+            "state": st.sampled_from(["requested", "done"]) | ANY_JSON,
+            "seen_by": ANY_JSON,
+            "step": ANY_JSON,
+            "result": ANY_JSON,
+            "history": ANY_JSON,
+            "advice": ANY_JSON,
+            "schema": ANY_JSON,
+            "later": ANY_JSON,
+        },
+    )
+)
+def test_any_file_in_the_inbox_leaves_the_queue_working(shared_run, fields):
+    box = CommandQueue(shared_run)
+    drop(shared_run, "any", **fields)
+    taken = box.claim(time.time())
+    if taken is not None and not taken.state.is_final:
+        # What the trainer goes on to write can be written, and is its own.
+        assert [t.state for t in taken.history] == ["requested", "seen"]
+        assert (taken.result, taken.seen_by, taken.step) == ({}, [], None)
+        box.update(taken)
+        box.finish(msgspec.structs.replace(taken, state=CommandState.DONE))
+    box.clear_damaged(0.0)
+    box.clear_damaged(100.0)
+    assert list(shared_run.inbox.iterdir()) == []
+    (shared_run.done / "any.json").unlink(missing_ok=True)
+    command = box.submit(CommandKind.SAVE, requested_by="test")
+    assert box.claim(time.time()).id == command.id
+    box.finish(command)
+
+
+def test_what_is_no_regular_file_does_not_block_the_queue(run):
+    (run.inbox / "directory.json").mkdir()
+    os.mkfifo(run.inbox / "pipe.json")
+    (run.inbox / "link.json").symlink_to("/etc/passwd")
+    (run.inbox / "loop.json").symlink_to("loop.json")
+    box = CommandQueue(run)
+    command = box.submit(CommandKind.SAVE, requested_by="test")
+    assert box.claim(time.time()).id == command.id
+    assert box.clear_damaged(0.0) == box.clear_damaged(100.0) == []
+    assert not box.has_damaged
