@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,10 +14,17 @@ from tfckpt_trainer.rundir.documents import prepare
 
 ValueT = TypeVar("ValueT")
 
+_GAVE_UP = -1.0
+"""What a worker that gave up exchanges; all other numbers are counts or flags."""
+
 WITHOUT_PARAMETER_SERVERS = (
     "Keras's fit loses updates where parameter servers keep the variables; train with a loop over "
     "TrainingRun, or choose another strategy."
 )
+
+
+class WorkerGaveUpError(Exception):
+    """A worker called `WorkerGroup.give_up` while this one called another method."""
 
 
 class WorkerGroup:
@@ -109,7 +117,7 @@ class WorkerGroup:
         """Whether the flag of any worker is set. All workers call it together."""
         if self.size == 1:
             return flag
-        return bool(self._sum(np.array([flag], np.float32))[0] > 0)
+        return bool(self._exchange(float(flag)).any())
 
     def barrier(self) -> None:
         """Waits until all workers have called it.
@@ -119,10 +127,34 @@ class WorkerGroup:
         """
         self.any(False)
 
+    def give_up(self) -> None:
+        """Ends what the workers do together, after an error on this one.
+
+        Call it instead of the next method that the others call. On each of them, that method
+        raises `WorkerGaveUpError`, whichever it is: so all leave their work at the same point.
+
+        Raises:
+            tf.errors.OpError: Another worker is gone.
+        """
+        if self.size > 1:
+            with suppress(WorkerGaveUpError):
+                self._exchange(_GAVE_UP)
+
+    def _exchange(self, number: float) -> np.ndarray[Any, Any]:
+        """Returns the numbers of all workers, by index. Every method begins with this.
+
+        Raises:
+            WorkerGaveUpError: A worker called `give_up`.
+        """
+        numbers = np.zeros(self.size, np.float32)
+        numbers[self.index] = number
+        numbers = self._sum(numbers)
+        if (numbers == _GAVE_UP).any():
+            raise WorkerGaveUpError
+        return numbers
+
     def _all_gather_bytes(self, data: bytes) -> list[bytes]:
-        lengths = np.zeros(self.size, np.float32)
-        lengths[self.index] = len(data)
-        lengths = self._sum(lengths)
+        lengths = self._exchange(len(data))
         texts = np.zeros((self.size, int(lengths.max())), np.float32)
         texts[self.index, : len(data)] = np.frombuffer(data, np.uint8)
         rows = self._sum(texts).astype(np.uint8)

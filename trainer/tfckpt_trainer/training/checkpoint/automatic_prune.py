@@ -164,9 +164,12 @@ class AutomaticPruner:
     def _journal_errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (TfckptError, OSError) as error:
+        except Exception as error:
+            # Training goes on, whatever is wrong with what it does beside that.
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
-            self._journal.note(kind, f"{what}: {describe_error(error)}", by=RETENTION)
+            is_ours = not isinstance(error, TfckptError | OSError)
+            found = repr(error) if is_ours else describe_error(error)
+            self._journal.note(kind, f"{what}: {found}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
         """Notes files that could not be deleted in the event log, each problem once."""

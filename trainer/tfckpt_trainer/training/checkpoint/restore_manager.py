@@ -23,7 +23,11 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric
-from tfckpt_trainer.training.checkpoint.restorer import RestoreOutcome, Restorer
+from tfckpt_trainer.training.checkpoint.restorer import (
+    RestoreOutcome,
+    Restorer,
+    changing_state,
+)
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -167,7 +171,8 @@ class RestoreManager:
                 checkpoint=target.name,
             )
         else:
-            self._move_to(target, outcome, command, JournalKind.RESTORE)
+            with changing_state(target.name):
+                self._move_to(target, outcome, command, JournalKind.RESTORE)
         return outcome
 
     def _read(self, name: str, *, partial: bool) -> RestoreOutcome:

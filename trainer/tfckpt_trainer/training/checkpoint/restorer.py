@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import tensorflow as tf
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.training.checkpoint.restore_check import (
     Prepared,
     Reading,
@@ -26,6 +32,27 @@ from tfckpt_trainer.training.worker_group import WorkerGroup
 
 class TornRestoreError(Exception):
     """A restore failed halfway, so the states of the workers differ: restart all of them."""
+
+
+@contextmanager
+def changing_state(name: str) -> Iterator[None]:
+    """Turns an error that leaves the state half restored into `TornRestoreError`.
+
+    An error of the script, such as in its `load_state_dict`, is raised as it is: it ends training.
+
+    Args:
+        name: The checkpoint that is restored.
+    """
+    try:
+        yield
+    except tf.errors.OpError:
+        raise
+    except Exception as error:
+        if describe_script_error(error).line is not None:
+            raise
+        what = str(error) if isinstance(error, TornRestoreError) else describe_script_error(error)
+        traceback.print_exc()
+        raise TornRestoreError(f"The restore of {name} failed halfway: {what}") from error
 
 
 @dataclass(frozen=True)
@@ -107,14 +134,15 @@ class Restorer:
         # The state of the workers is all or nothing too: if half of them went back to their input
         # position, some examples would be repeated and others skipped.
         with_worker_state = all(checked.worker_state_fits for checked in checks)
-        reading = self._read(name, prepared, with_worker_state)
-        readings = self._group.all_gather(reading)
-        failures = [read.failure for read in readings if read.failure]
-        if failures:
-            raise TornRestoreError(f"The restore of {name} failed halfway: {'; '.join(failures)}")
-        # A position that one worker lacks would have the others repeat or skip its examples.
-        unfit = {name for read in readings for name in read.inputs.unfit}
-        self._workers.start_over(sorted(unfit - set(reading.inputs.unfit)), prepared)
+        with changing_state(name):
+            reading = self._read(name, prepared, with_worker_state)
+            readings = self._group.all_gather(reading)
+            failures = [read.failure for read in readings if read.failure]
+            if failures:
+                raise TornRestoreError("; ".join(failures))
+            # A position that one worker lacks would have the others repeat or skip its examples.
+            unfit = {name for read in readings for name in read.inputs.unfit}
+            self._workers.start_over(sorted(unfit - set(reading.inputs.unfit)), prepared)
         return RestoreOutcome(
             notes=tuple(note for checked in checks for note in checked.notes),
             variables=len(prepared.matches) + len(prepared.untracked),

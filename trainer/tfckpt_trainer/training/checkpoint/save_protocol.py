@@ -122,7 +122,8 @@ def describe_failure(error: Exception) -> str:
     """Returns the error in one line, without TensorFlow's stack trace."""
     if isinstance(error, tf.errors.OpError):
         return str(error.message).splitlines()[0]
-    return str(error)
+    # Other errors are not meant to be read alone: `'name'` is a KeyError.
+    return str(error) if isinstance(error, LOCAL_FAILURES) else repr(error)
 
 
 def names_full_disk(problem: str) -> bool:

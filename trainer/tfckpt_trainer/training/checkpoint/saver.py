@@ -32,7 +32,6 @@ from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import (
-    LOCAL_FAILURES,
     SaveOutcome,
     SaveRequest,
     Vote,
@@ -169,7 +168,7 @@ class Saver:
             ended = self._check(request)
             if ended is None:
                 begin_save(self._run, request.name)
-        except LOCAL_FAILURES as error:
+        except Exception as error:
             problem = f"worker 0: {describe_failure(error)}"
             return SaveOutcome(name=None, disk_full=names_full_disk(problem), problem=problem)
         return ended
@@ -222,7 +221,8 @@ class Saver:
         if not problems:
             try:
                 return self._commit(request, votes, began, background=background)
-            except LOCAL_FAILURES as error:
+            except Exception as error:
+                # Whatever it is: the other workers wait for the decision.
                 problems = [f"worker 0: {describe_failure(error)}"]
         try:
             discard_save(self._run, request.name)

@@ -93,7 +93,8 @@ class CopiedPart:
         try:
             for write in self.writes:
                 files += write(self.timer)
-        except LOCAL_FAILURES as error:
+        except Exception as error:
+            # Whatever it is: a worker without a vote would leave the others waiting.
             return Vote(problem=f"worker {self.index}: {describe_failure(error)}")
         return Vote(
             facts=facts,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import tensorflow as tf
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
@@ -13,17 +16,27 @@ from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, und
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import (
+    CommandArguments,
+    PruneArguments,
+    RestoreArguments,
+    StopArguments,
+    UndoArguments,
+    parse_arguments,
+)
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.reserve import advice_to_free_space
+from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
+from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.worker_group import WorkerGaveUpError, WorkerGroup
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class CommandHandler:
         self._telemetry = telemetry
         self._saves = saves
         self._restores = restores
-        self._handlers: dict[CommandKind, Callable[[Command], Answer | None]] = {
+        self._handlers: dict[CommandKind, Callable[[Command, Any], Answer | None]] = {
             CommandKind.SAVE: self._save,
             CommandKind.RESTORE: self._restore,
             CommandKind.PAUSE: self._pause,
@@ -88,22 +101,67 @@ class CommandHandler:
         working = journal.advance_command(
             agreed, CommandState.WORKING, f"{command.kind.value} in progress."
         )
-        answer = self._handlers[command.kind](working)
-        if answer is not None:
-            self._answer(working, answer)
+        self._carry_out_together(
+            working,
+            lambda: self._handlers[command.kind](
+                working, parse_arguments(command.kind, command.arguments)
+            ),
+        )
 
-    def _save(self, command: Command) -> None:
+    def _carry_out_together(self, command: Command, act: Callable[[], Answer | None]) -> None:
+        """Calls `act` on all workers and answers `command`. An error of ours fails the command.
+
+        A worker on which `act` raises tells the others in place of its next exchange, so all leave
+        `act` at the same point, and training goes on. These errors still end training: an error of
+        the script, which `act` may call; a restore that failed halfway; a lost worker.
+        """
+        problem, before = "", (self.paused, self.waiting_stop, self.ending)
+        try:
+            answer = act()
+            # Another worker may have given up after the last exchange of `act`.
+            self._group.barrier()
+        except WorkerGaveUpError:
+            pass
+        except TornRestoreError:
+            raise
+        except Exception as error:
+            is_of_peer = isinstance(error, tf.errors.OpError) and self._group.size > 1
+            described = describe_script_error(error)
+            if is_of_peer or described.line is not None:
+                raise
+            traceback.print_exc()
+            problem = str(described)
+            self._group.give_up()
+        else:
+            if answer is not None:
+                self._answer(command, answer)
+            return
+        self.paused, self.waiting_stop, self.ending = before
+        self._fail(command, self._group.all_gather(problem))
+
+    def _fail(self, command: Command, problems: Sequence[str]) -> None:
+        """Answers a command that failed by an error of ours, given by worker."""
+        found = "; ".join(
+            f"worker {index}: {problem}" for index, problem in enumerate(problems) if problem
+        )
+        message = (
+            f"An error in tfckpt_trainer, not in the script: {found}. Training goes on. The log of "
+            "the worker has the stack for a bug report."
+        )
+        self._telemetry.note(JournalKind.FAILED, f"{command.kind}: {message}", command)
+        self._answer(command, Answer(CommandState.FAILED, message))
+
+    def _save(self, command: Command, _: CommandArguments) -> None:
         self._saves.request_save(
             "command", command, lambda outcome: self._answer(command, self._answer_to_save(outcome))
         )
 
-    def _restore(self, command: Command) -> Answer:
-        name = str(command.arguments.get("name", ""))
+    def _restore(self, command: Command, arguments: RestoreArguments) -> Answer:
+        name, partial = arguments.name, arguments.partial
         began, left = time.monotonic(), self._position.step
         target = self._restores.find(name)
         if target.problem:
             return self._refuse(command, target.problem)
-        partial = bool(command.arguments.get("partial", False))
         outcome = self._restores.restore(target, command, partial=partial)
         if outcome.problems:
             return Answer(
@@ -142,10 +200,10 @@ class CommandHandler:
         )
         return Advice(("To restore only what fits, use ", how, "."))
 
-    def _pause(self, command: Command) -> Answer:
+    def _pause(self, command: Command, _: CommandArguments) -> Answer:
         return self._set_paused(command, paused=True)
 
-    def _resume(self, command: Command) -> Answer:
+    def _resume(self, command: Command, _: CommandArguments) -> Answer:
         return self._set_paused(command, paused=False)
 
     def _set_paused(self, command: Command, *, paused: bool) -> Answer:
@@ -161,10 +219,10 @@ class CommandHandler:
             self._telemetry.note(kind, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
-    def _stop(self, command: Command) -> Answer | None:
+    def _stop(self, command: Command, arguments: StopArguments) -> Answer | None:
         step = self._position.step
         message, name = f"Stopped after step {step}", None
-        if command.arguments.get("save", True):
+        if arguments.save:
             outcome = self._saves.save_last("stop", command)
             if outcome.name is None:
                 return self._wait_with_stop(command, outcome)
@@ -192,9 +250,7 @@ class CommandHandler:
         """Tries the save of a waiting stop again, now that there is room."""
         command, self.waiting_stop = self.waiting_stop, None
         if command is not None:
-            answer = self._stop(command)
-            if answer is not None:
-                self._answer(command, answer)
+            self._carry_out_together(command, lambda: self._stop(command, StopArguments()))
 
     def _end_wait(self, state: CommandState, message: str) -> None:
         command, self.waiting_stop = self.waiting_stop, None
@@ -224,15 +280,14 @@ class CommandHandler:
         in_app = (*(free.app_parts or free.parts), *end)
         return Advice((*free.parts, *end), in_app)
 
-    def _prune(self, command: Command) -> Answer:
-        names = [str(name) for name in command.arguments.get("names", [])]
+    def _prune(self, command: Command, arguments: PruneArguments) -> Answer:
         return self._change_trash(
             command,
             JournalKind.PRUNE,
             "Moved to the trash",
             lambda on_warning: move_to_trash(
                 self._run,
-                names,
+                arguments.names,
                 by=command.requested_by,
                 now=time.time(),
                 update_state_file=True,
@@ -240,14 +295,14 @@ class CommandHandler:
             ),
         )
 
-    def _undo(self, command: Command) -> Answer:
+    def _undo(self, command: Command, arguments: UndoArguments) -> Answer:
         return self._change_trash(
             command,
             JournalKind.UNDO,
             "Brought back",
             lambda on_warning: undo(
                 self._run,
-                command.arguments.get("trash"),
+                arguments.trash,
                 update_state_file=True,
                 on_warning=on_warning,
             ),

@@ -136,9 +136,14 @@ class JournalWriter:
         for waiting in (self._files, self._answers, self._lines):
             try:
                 while waiting:
-                    waiting[0]()
+                    try:
+                        waiting[0]()
+                    except OSError:
+                        raise
+                    except Exception as error:
+                        # It can never be written, so it must not block what follows.
+                        refused = refused or error
                     waiting.popleft()
-            except Exception as error:
-                # Whatever it is, the heartbeat reports it, and the thread has to go on.
+            except OSError as error:
                 refused = refused or error
         return refused

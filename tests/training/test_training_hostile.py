@@ -1,0 +1,218 @@
+"""No file that anyone drops into the run directory ends training, and no error in a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from steered import SteeredRun
+from training_cluster import Cluster
+
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+OPTIONS = ["--save-every", "25", "--keep-last", "3", "--trash-hours", "0.001"]
+
+WRONG = [
+    (CommandKind.PRUNE, {"names": 5}),
+    (CommandKind.PRUNE, {"names": None}),
+    (CommandKind.PRUNE, {}),
+    (CommandKind.RESTORE, {"name": ["ckpt-1"]}),
+    (CommandKind.RESTORE, {"name": "x" * 3_000_000}),
+    (CommandKind.STOP, {"save": None}),
+    (CommandKind.UNDO, {"trash": {"id": 5}}),
+    (CommandKind.SAVE, {"now": True}),
+    (CommandKind.PAUSE, {"until": 10**30}),
+    (CommandKind.RESUME, {"deep": [[[[[]]]]]}),
+]
+
+
+@pytest.fixture(scope="module", params=["one-device", "multi-worker"])
+def steered(request, tmp_path_factory):
+    """A run of one worker, and one of two."""
+    run_dir = tmp_path_factory.mktemp("hostile") / "run"
+    workers = 1 if request.param == "one-device" else 2
+    with Cluster(run_dir, "steered.py", OPTIONS, workers, request.param) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        yield run
+
+
+def drop(run: RunDirectory, name: str, kind: CommandKind, arguments: object, **fields) -> None:
+    """Writes a command as any program may."""
+    now = time.time()
+    path = run.inbox / f"{name}.json"
+    command = {"id": name, "requested_at": now, "expires_at": now + 60, "requested_by": "test"}
+    path.write_text(json.dumps({**command, "kind": kind, "arguments": arguments, **fields}))
+
+
+def outcome_of(steered: SteeredRun, name: str) -> Command:
+    def final() -> Command | None:
+        command = steered.box.look_up(name)
+        return command if command is not None and command.state.is_final else None
+
+    return wait_until(final, 60, f"the outcome of {name}")
+
+
+def test_wrong_arguments_are_refused_and_training_goes_on(steered):
+    for number, (kind, arguments) in enumerate(WRONG):
+        drop(steered.run, f"wrong-{number}", kind, arguments)
+    # Whatever else a client writes is replaced by what the trainer knows.
+    drop(steered.run, "forged", CommandKind.SAVE, {}, state="done", seen_by=[7], step=10**30)
+    for number, (kind, _) in enumerate(WRONG):
+        outcome = outcome_of(steered, f"wrong-{number}")
+        assert outcome.state is CommandState.REFUSED
+        assert f"The arguments of {kind} are invalid" in outcome.message
+    forged = outcome_of(steered, "forged")
+    assert forged.state is CommandState.DONE
+    assert forged.seen_by == list(range(len(steered.workers())))
+    steered.progress()
+    refused = [e for e in read_entries(steered.run) if e.kind is JournalKind.REFUSED]
+    assert len([e for e in refused if "are invalid" in e.message]) == len(WRONG)
+
+
+IN_A_HANDLER = "tfckpt_trainer.training.loop.command_handler"
+IN_A_RESTORE = "tfckpt_trainer.training.checkpoint.restore_manager"
+IN_A_SAVE = "tfckpt_trainer.training.checkpoint.worker_part"
+
+BROKEN = [
+    (0, f"{IN_A_HANDLER}.move_to_trash", CommandKind.PRUNE),
+    (0, f"{IN_A_HANDLER}.undo", CommandKind.UNDO),
+    # On the chief alone, before the others hear what to restore.
+    (0, f"{IN_A_RESTORE}.Catalog", CommandKind.RESTORE),
+    # Between two exchanges of a save, and in the part that one worker does alone.
+    (-1, f"{IN_A_SAVE}.untracked_variables", CommandKind.SAVE),
+    (0, "tfckpt_trainer.training.checkpoint.saver.begin_save", CommandKind.SAVE),
+    (0, "tfckpt_trainer.training.checkpoint.saver.commit_save", CommandKind.SAVE),
+    (-1, f"{IN_A_SAVE}.verify", CommandKind.STOP),
+    (-1, f"{IN_A_SAVE}.find_differing", CommandKind.STOP),
+    # After the last exchange.
+    (-1, f"{IN_A_HANDLER}.CommandHandler._set_paused", CommandKind.PAUSE),
+]
+
+
+def give_order(steered: SteeredRun, worker: int, target: str) -> None:
+    """Makes a function of one worker raise from the next step on; "" mends it."""
+    order = steered.run.root / f"break-{worker}"
+    done = order.with_suffix(".done")
+    done.unlink(missing_ok=True)
+    half = order.with_suffix(".half")
+    half.write_text(target)
+    half.rename(order)
+    wait_until(done.exists, 30, f"worker {worker} to take its order")
+
+
+@pytest.mark.parametrize(("worker", "target", "kind"), BROKEN)
+def test_an_error_in_a_command_fails_the_command_on_all_workers(steered, worker, target, kind):
+    count = len(steered.workers())
+    index = worker % count
+    arguments = {"name": "ckpt-25"} if kind is CommandKind.RESTORE else {}
+    arguments = {"names": ["ckpt-25"]} if kind is CommandKind.PRUNE else arguments
+    give_order(steered, index, target)
+    try:
+        failed = steered.ask(kind, **arguments)
+    finally:
+        give_order(steered, index, "")
+    assert failed.state is CommandState.FAILED, failed
+    assert "injected" in failed.message
+    assert f"worker {index}: " in failed.message
+    assert "steered.py" not in failed.message
+    # All workers do the next one together.
+    steered.progress()
+    saved = steered.ask(CommandKind.SAVE)
+    assert saved.state is CommandState.DONE, saved
+    restored = steered.ask(CommandKind.RESTORE, name=saved.result["name"])
+    assert restored.state is CommandState.DONE, restored
+    steered.progress()
+
+
+def write(text: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(text)
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "empty": write(b""),
+    "null": write(b"null"),
+    "other fields": write(b'{"names": 5}'),
+    "wrong types": write(
+        b'{"schema": 1, "name": 5, "step": "x", "checkpoint": [], "workers": 1e999}'
+    ),
+    "newer": write(b'{"schema": 99}'),
+    "huge number": write(b'{"schema": 1, "step": %s}' % (b"9" * 5000)),
+    "nested": write(b"[" * 1_000_000),
+    "megabytes": write(b'{"schema": 1, "name": "%s"}' % (b"x" * 20_000_000)),
+    "bytes": write(bytes(range(256)) * 16),
+    "directory": lambda path: path.mkdir(),
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("/etc/passwd"),
+    "loop": lambda path: path.symlink_to(path.name),
+    "unreadable": lambda path: (path.touch(), path.chmod(0)),
+}
+
+
+def targets_of(run: RunDirectory) -> list[Path]:
+    """Every file of the run directory but logs and data of checkpoints, and some that may come."""
+    found = [
+        path
+        for path in run.control.rglob("*")
+        if not path.is_dir() and path.suffix not in {".log", ".lock", ".tmp"}
+    ]
+    more = [
+        run.state_file,
+        run.head_file,
+        run.job_file,
+        run.launch_file,
+        run.supervisor_status,
+        run.worker_status(9),
+        run.record("ckpt-1"),
+        run.verification("ckpt-1"),
+        run.pin("ckpt-1"),
+        run.trash / "20260101T000000-abcdef" / "manifest.json",
+        run.save_manifest("ckpt-1"),
+        run.inbox / "any.json",
+        run.active / "any.json",
+        run.trash_order,
+        run.root / "ckpt-7.index",
+        run.root / "ckpt-8.data-00000-of-00001",
+    ]
+    return [*found, *more]
+
+
+def replace_by(make: Callable[[Path], object], path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    make(path)
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_no_file_in_the_run_directory_ends_training(steered, content):
+    for path in targets_of(steered.run):
+        try:
+            replace_by(HOSTILE[content], path)
+        except OSError:
+            # The trainer wrote or moved it in the meantime.
+            continue
+    pids = [process.pid for process in steered.cluster.processes]
+    asked = [steered.ask(kind) for kind in (CommandKind.SAVE, CommandKind.UNDO)]
+    asked.append(steered.ask(CommandKind.RESTORE, name="ckpt-1"))
+    asked.append(steered.ask(CommandKind.PRUNE, names=["ckpt-1"]))
+    assert all("Error(" not in outcome.message for outcome in asked), asked
+    assert all("An error in tfckpt_trainer" not in outcome.message for outcome in asked), asked
+    for path in steered.run.status_directory.iterdir():
+        # A directory in the place of a heartbeat stays until someone removes it.
+        if path.is_dir():
+            path.rmdir()
+    steered.progress()
+    assert [process.poll() for process in steered.cluster.processes] == [None] * len(pids)
