@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import termios
@@ -76,8 +77,17 @@ def test_a_run_keeps_its_name_over_launches(run: Run) -> None:
 
     assert (second.id, second.created_at) == (first.id, first.created_at)
     assert (first.worker_count, second.worker_count) == (2, 1)
-    assert second.command == list(run.options("exit=0").command)
-    assert second.working_directory == str(run.root.parent)
+    assert second.launched
+
+
+def test_arguments_are_for_the_owner_alone(run: Run) -> None:
+    status = launch(run.options("sleep=60", "say=5ecret"))
+    assert status.state is SupervisorState.RUNNING
+    holders = [
+        path for path in run.root.rglob("*") if path.is_file() and b"5ecret" in path.read_bytes()
+    ]
+    assert holders == [run.directory.launch_file]
+    assert stat.S_IMODE(run.directory.launch_file.stat().st_mode) == 0o600
 
 
 def test_a_script_that_fails_at_once_is_told_with_its_last_lines(run: Run) -> None:

@@ -33,7 +33,7 @@ def test_an_attempt_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
     write(path, 1, b"whole\n")
     lines = path.read_text().splitlines()
     assert lines[1] == "torn"
-    assert lines[2].endswith("start 1: python 'my train.py'")
+    assert lines[2].endswith("start 1: my train.py")
 
 
 def test_lines_that_look_like_ours_are_kept(tmp_path: Path) -> None:

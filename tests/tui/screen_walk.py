@@ -205,7 +205,7 @@ def furnish(made: RunFactory) -> RunFactory:
         workers=2,
     )
     store(made.run.launch_file, options)
-    made.create(command=["sh", "train.sh"])
+    made.create(launched=True)
     return made
 
 

@@ -488,7 +488,7 @@ async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(
         await until_shown(pilot, "was not launched by tfckpt-tui")
     command = (sys.executable, "-c", "print('no model'); raise SystemExit(3)")
     info = load(ended.run.run_file, RunInfo)
-    store(ended.run.run_file, msgspec.structs.replace(info, command=list(command)))
+    store(ended.run.run_file, msgspec.structs.replace(info, launched=True))
     store(
         ended.run.launch_file,
         LaunchOptions(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from json_reference import check as check_json
 
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.check import (
     CheckedStep,
     CheckFacts,
@@ -14,7 +18,6 @@ from tfckpt_trainer.rundir.records.check import (
     StateDigest,
     StateKind,
 )
-from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.cli.check import print_result
 from tfckpt_tui.services.exactness.check import (
     CheckOptions,
@@ -200,6 +203,15 @@ def test_an_exact_check_on_a_gpu_may_be_luck(capsys, facts: CheckFacts, said: bo
     assert ("enable_op_determinism()" in capsys.readouterr().out) is said
 
 
+def launched_run(root: Path, command: str, working_directory: Path) -> RunDirectory:
+    run = RunDirectory(root)
+    run.create()
+    words, place = tuple(command.split()), str(working_directory)
+    options = LaunchOptions(run_directory=str(root), command=words, working_directory=place)
+    store(run.launch_file, options)
+    return run
+
+
 def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     script = tmp_path / "train.py"
@@ -207,22 +219,12 @@ def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) 
     options = CheckOptions(("python", "train.py"), str(tmp_path), workers=2)
     checked = CheckResult(options, result(exact=True).repetitions, 2, (), 3, True, 1.0)
     store_check(checked, 2, "")
-    info = RunInfo(
-        id="x",
-        created_at=0.0,
-        command=["python", "train.py"],
-        working_directory=str(tmp_path),
-        worker_count=2,
-    )
-    run = tmp_path / "run"
-    found = stored_check(info, run)
+    run = launched_run(tmp_path / "run", "python train.py", tmp_path)
+    found = stored_check(run, 2)
     assert found is not None and found.exact and found.steps == 2
-    other = RunInfo(
-        **{**{name: getattr(info, name) for name in info.__struct_fields__}, "worker_count": 1}
-    )
-    assert stored_check(other, run) is None
+    assert stored_check(run, 1) is None
     script.write_text("train(more)")
-    assert stored_check(info, run) is None
+    assert stored_check(run, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -259,10 +261,5 @@ def test_a_result_counts_for_the_same_script_with_the_same_options(
     options = CheckOptions(tuple(checked.split()), str(tmp_path))
     directory = str(tmp_path / passed) if passed else ""
     store_check(replace(result(exact=True), options=options, run_directory=directory), 1, "")
-    info = RunInfo(
-        id="x",
-        created_at=0.0,
-        command=launched.format(work=tmp_path).split(),
-        working_directory=str(tmp_path),
-    )
-    assert (stored_check(info, tmp_path / "runs" / "b") is not None) == counts
+    run = launched_run(tmp_path / "runs" / "b", launched.format(work=tmp_path), tmp_path)
+    assert (stored_check(run, 1) is not None) == counts

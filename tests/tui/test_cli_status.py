@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool, run_binary
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
@@ -451,3 +453,20 @@ def test_a_failed_run_has_an_alert_with_its_reason_and_what_to_do(
     assert same.message == reason
     # It does not change while nothing happens, or the app would draw everything again.
     assert SnapshotReader(made.run).read(time.time() + 60).alerts == (same,)
+
+
+def test_another_user_sees_a_run_but_not_its_command(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None]
+) -> None:
+    made = two_branches(open_place)
+    options = LaunchOptions(
+        run_directory=str(open_place),
+        command=("python", "train.py", "--token", "5ecret"),
+        working_directory=str(open_place),
+    )
+    store(made.run.launch_file, options)
+    mine = tool("status", open_place)
+    become_nobody()
+    theirs = tool("status", open_place)
+    assert "permission" not in (theirs.data + theirs.words).lower()
+    assert (theirs.code, len(theirs.data.splitlines())) == (mine.code, len(mine.data.splitlines()))

@@ -11,6 +11,7 @@ from rundir_factory import RunFactory
 from tiny_bundle import write_bundle
 
 from command_running import Tool
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -170,12 +171,12 @@ def test_a_check_of_the_script_counts_until_the_script_changes(
     script = tmp_path / "train.py"
     script.write_text("first")
     info = load(live.run.run_file, RunInfo)
-    command = ["python", "train.py"]
-    described = msgspec.structs.replace(
-        info, command=command, working_directory=str(tmp_path), exactness=EXPECTED
-    )
+    described = msgspec.structs.replace(info, exactness=EXPECTED)
     store(live.run.run_file, described)
-    options = CheckOptions(tuple(command), str(tmp_path))
+    command, place = ("python", "train.py"), str(tmp_path)
+    launch = LaunchOptions(run_directory=place, command=command, working_directory=place)
+    store(live.run.launch_file, launch)
+    options = CheckOptions(command, place)
     result = CheckResult(
         options,
         (Repetition(Pass.IN_PLACE, 20, None),),

@@ -94,8 +94,7 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
         run.run_file,
         msgspec.structs.replace(
             known,
-            command=list(options.command),
-            working_directory=options.working_directory,
+            launched=True,
             worker_count=len(options.tasks),
         ),
     )

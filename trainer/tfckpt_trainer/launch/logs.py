@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from tfckpt_trainer.launch.options import program_name
 
 LOG_LIMIT = 32 << 20
 """Size in bytes above which the next start rotates a log; one old log is kept."""
@@ -41,7 +42,7 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"--- {stamp} start {attempt}: {shlex.join(command)}".replace("\n", " ")
+    line = f"--- {stamp} start {attempt}: {program_name(command)}".replace("\n", " ")
     # A full disk must not prevent the start: only this line is missing then.
     with suppress(OSError):
         log.write(_missing_newline(log) + line.encode("utf-8", "replace") + b"\n")

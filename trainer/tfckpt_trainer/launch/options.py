@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
 from tfckpt_trainer.cluster.tasks import Task, tasks
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import Document
@@ -31,6 +36,8 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
             number of workers.
     """
 
+    is_private: ClassVar[bool] = True
+
     run_directory: str
     command: tuple[str, ...]
     working_directory: str
@@ -51,3 +58,13 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of all processes, in the order of their numbers."""
         return tasks(self.workers, self.parameter_servers)
+
+
+def program_name(command: Sequence[str]) -> str:
+    """Returns the script or program that a command runs, without arguments: they may be secret."""
+    for option, word in pairwise(("", *command)):
+        if word == "-c":
+            break
+        if option == "-m" or word.endswith(".py"):
+            return Path(word).name
+    return Path(command[0]).name if command else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.local.local_starter import LocalStarter
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.launch.restart_policy import (
     Attempt,
@@ -266,7 +265,7 @@ class Supervisor:
         report, options = self._report, self._options
         count = processes_in_words(placement.tasks)
         if report.attempt == 0:
-            words = f"Started {count}: {shlex.join(options.command)}"
+            words = f"Started {count}: {program_name(options.command)}."
             report.note(JournalKind.START, words)
         else:
             used = f"restart {report.restarts} of {options.max_restarts}"

@@ -36,12 +36,14 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     Attributes:
         version: The schema version that is written.
         has_copy: Whether a second copy is stored beside the file.
+        is_private: Whether only the owner may read the file, because it may hold secrets.
         schema: The schema version that was read.
         unknown: Fields of the file that this version does not know. They are written back.
     """
 
     version: ClassVar[int] = SCHEMA
     has_copy: ClassVar[bool] = False
+    is_private: ClassVar[bool] = False
 
     schema: int = SCHEMA
     unknown: dict[str, Any] = {}
@@ -203,10 +205,10 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
     if document.has_copy:
         # Written first, so that a file never exists without its copy.
         try:
-            write_atomic(copy_of(path), data, durable=durable)
+            write_atomic(copy_of(path), data, durable=durable, is_private=document.is_private)
         except NotFlushedError as error:
             unflushed = error
-    write_atomic(path, data, durable=durable)
+    write_atomic(path, data, durable=durable, is_private=document.is_private)
     if unflushed is not None:
         raise unflushed
 

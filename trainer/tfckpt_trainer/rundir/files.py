@@ -23,13 +23,16 @@ class NotFlushedError(OSError):
     """A change was made but not flushed to disk. A power loss may undo it."""
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_atomic(
+    path: Path, data: bytes, *, durable: bool = True, is_private: bool = False
+) -> None:
     """Replaces the file `path` atomically: readers see either the old or the new content.
 
     Args:
         path: The file. Its directory must exist.
         data: The new content.
         durable: Whether to flush the file and its directory to disk.
+        is_private: Whether only its owner may read it.
 
     Raises:
         NotFlushedError: The file was replaced, but its directory could not be flushed.
@@ -39,7 +42,8 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     start = os.fsdecode(os.fsencode(path.name)[:200])
     temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, 0o600 if is_private else 0o644)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             if durable:

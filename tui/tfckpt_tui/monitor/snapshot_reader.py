@@ -124,7 +124,7 @@ class SnapshotReader:
     def _with_check(self, info: RunInfo | None) -> RunInfo | None:
         """Adds the last check of the script; looked up again only if the description changed."""
         if info is not self._described[0]:
-            self._described = info, info and with_stored_check(info, self._run.root)
+            self._described = info, info and with_stored_check(info, self._run)
         return self._described[1]
 
     def _read_present(self, now: float, path: str) -> RunSnapshot:

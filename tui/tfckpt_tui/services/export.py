@@ -34,7 +34,7 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
     Raises:
         UsageError: No command is known, or its program does not exist.
     """
-    options = load_if_exists(run.launch_file, LaunchOptions)
+    options = None if command else load_if_exists(run.launch_file, LaunchOptions)
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
@@ -42,13 +42,12 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
             f"it: `tfckpt-tui export {run.shell_word} -- COMMAND`."
         )
     # The user's command runs in the current directory, a launch's in its own.
-    launched = options is not None and not command
-    directory = Path(options.working_directory) if options and launched else Path.cwd()
+    directory = Path(options.working_directory) if options is not None else Path.cwd()
     if shutil.which(words[0]) is None and not (directory / words[0]).is_file():
         raise UsageError(
             f"{words[0]!r} is not a program that can be found. Check the command after `--`."
         )
-    environment = dict(options.environment) if options and launched else {}
+    environment = dict(options.environment) if options is not None else {}
     return Script(words, directory, environment)
 
 

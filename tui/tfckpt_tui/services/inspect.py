@@ -95,7 +95,7 @@ def _last_check(run: RunDirectory) -> CheckSummary | None:
         info = load_if_exists(run.run_file, RunInfo)
     except (DamagedFileError, OSError):
         return None
-    return with_stored_check(info, run.root).check if info is not None else None
+    return with_stored_check(info, run).check if info is not None else None
 
 
 def describe_damage(

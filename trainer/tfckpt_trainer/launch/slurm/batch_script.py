@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SIGNAL_MARGIN_SECONDS = 15
@@ -49,7 +49,7 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {_quoted(directive)}" for directive in directives),
-        f"# Workers: {shlex.join(options.command)}".replace("\n", " "),
+        f"# Workers: {program_name(options.command)}".replace("\n", " "),
         f"exec {shlex.join(command)}",
     ]
     return "\n".join(lines) + "\n"

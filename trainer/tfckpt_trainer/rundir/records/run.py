@@ -22,8 +22,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
             strategy these are the workers, the parameter servers and the chief.
         replica_count: Replicas in sync over all workers; 0 until the chief has started.
         cluster: Addresses by job, as in `TF_CONFIG`.
-        command: Command of the worker processes; empty if `tfckpt-tui` did not launch them.
-        working_directory: Directory in which `command` runs.
+        launched: Whether `tfckpt-tui` launched it. Only `launch.json` has the command, because its
+            arguments may be secret.
         total_steps: The step at which training ends; None if it has no end.
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Host of the chief.
@@ -40,8 +40,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     worker_count: int = 1
     replica_count: int = 0
     cluster: dict[str, list[str]] = {}
-    command: list[str] = []
-    working_directory: str = ""
+    launched: bool = False
     total_steps: int | None = None
     tensorboard: str = ".tfckpt/tensorboard"
     host: str = ""

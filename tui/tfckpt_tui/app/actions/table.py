@@ -37,7 +37,7 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
     if selected is not None and not selected.restorable:
         name, state = clean(selected.name), selected.state.value
         return f"{name} is {state}. Only restorable checkpoints can be exported."
-    if not (run.info and run.info.command):
+    if not (run.info and run.info.launched):
         name = clean(selected.name) if selected is not None else "CKPT"
         command = shlex.join(("tfckpt-tui", "export", run.path, name, "--", "COMMAND"))
         return (

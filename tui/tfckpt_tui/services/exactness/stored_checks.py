@@ -12,11 +12,14 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import state_directory
@@ -24,7 +27,7 @@ from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult
 
 
 class StoredCheck(Document, frozen=True, kw_only=True):
-    """The result of the last check of a command.
+    """The result of the last check of a command, which may hold secrets.
 
     Attributes:
         command: The command of each worker.
@@ -36,6 +39,8 @@ class StoredCheck(Document, frozen=True, kw_only=True):
         exact: Whether they were exact.
         difference: The first difference in a sentence; empty if there is none.
     """
+
+    is_private: ClassVar[bool] = True
 
     command: list[str]
     working_directory: str
@@ -79,20 +84,25 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
     return path
 
 
-def stored_check(info: RunInfo, root: Path) -> StoredCheck | None:
+def stored_check(run: RunDirectory, workers: int) -> StoredCheck | None:
     """Returns the result that counts for a run; None if its script was not checked as it is.
 
     Args:
-        info: The description of the run, which has its command.
-        root: Its run directory.
+        run: The run directory, which has the command unless somebody else launched the run.
+        workers: Number of all processes of the run.
     """
-    if not info.command or not info.working_directory:
+    try:
+        launch = load_if_exists(run.launch_file, LaunchOptions)
+    except (DamagedFileError, OSError):
+        # Another user may not read it.
         return None
-    options = CheckOptions(tuple(info.command), info.working_directory)
+    if launch is None:
+        return None
+    options = CheckOptions(launch.command, launch.working_directory)
     script = script_digest(options)
     # The script may use the word for something else, and take the run directory of the launcher.
-    for run_directory in (os.path.realpath(root), ""):
-        path = _file(options, info.worker_count or 1, run_directory)
+    for run_directory in (os.path.realpath(run.root), ""):
+        path = _file(options, workers or 1, run_directory)
         try:
             found = load_if_exists(path, StoredCheck) if path is not None else None
         except (DamagedFileError, OSError):
@@ -102,14 +112,14 @@ def stored_check(info: RunInfo, root: Path) -> StoredCheck | None:
     return None
 
 
-def with_stored_check(info: RunInfo, root: Path) -> RunInfo:
+def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
     """Returns the description of a run with the last check of its script, if there was one.
 
     Args:
         info: The description.
-        root: The run directory.
+        run: The run directory.
     """
-    found = stored_check(info, root)
+    found = stored_check(run, info.worker_count)
     if found is None:
         return info
     result = CheckSummary(at=found.checked_at, steps=found.steps, difference=found.difference)
