@@ -69,6 +69,11 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        if self._reading:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the terminal, as a window or an SSH connection closes."""
         self._reading = False
         self._thread.join(timeout=5)
         os.close(self._slave)

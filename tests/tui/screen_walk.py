@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from app_driving import StillMonitor, top, until
+from app_driving import StillMonitor, top, type_ahead, until
 from rundir_factory import RunFactory
 from screen_flaws import colour_problems, layout_problems
 from textual.pilot import Pilot
@@ -290,14 +290,7 @@ class Walk(Look):
     async def screens(self, stops: Sequence[Stop]) -> AsyncIterator[Stop]:
         """Opens each screen, yields it, and closes it."""
         for stop in stops:
-            await self._show(stop)
-            if stop.theme:
-                await self._take_theme(stop.theme)
-                await self._take_size(*SIZES[0])
-            if callable(stop.open):
-                self.app.push_screen(stop.open(self._snapshot))
-            else:
-                await self._pilot.press("home", *stop.open)
+            await self.open(stop)
             if stop.toast:
                 self.app.notify(stop.toast, title="Filter", severity="warning", timeout=3600)
             await until(
@@ -308,6 +301,23 @@ class Walk(Look):
             while len(self.app.screen_stack) > 1:
                 await self.app.pop_screen()
             await self._pilot.press("escape", "escape")
+
+    async def open(self, stop: Stop, *, waits: bool = True) -> None:
+        """Opens a screen from the dashboard; waits for what each key does, unless told not to."""
+        await self._show(stop)
+        if stop.theme:
+            await self._take_theme(stop.theme)
+            await self._take_size(*SIZES[0])
+        if callable(stop.open):
+            self.app.push_screen(stop.open(self._snapshot))
+        elif waits:
+            await self._pilot.press("home", *stop.open)
+        else:
+            type_ahead(self._pilot, "home", *stop.open)
+
+    async def until_it_quits(self) -> None:
+        """Waits until the app has begun to close its screens."""
+        await until(self._pilot, lambda: not self.app.is_running, "the end of the app")
 
     async def _show(self, stop: Stop) -> None:
         self._monitor.give(replace(self._snapshot, state=stop.state, job=stop.job))

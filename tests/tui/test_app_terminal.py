@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pyte
 import pytest
 from rundir_factory import RunFactory, two_branches
@@ -60,6 +62,11 @@ class Terminal:
     @property
     def text(self) -> str:
         return "\n".join(self._screen.display)
+
+    @property
+    def fileno(self) -> int:
+        """The file descriptor of the person's side."""
+        return self._fd
 
     def resize(self, width: int, height: int) -> None:
         self._screen.resize(height, width)
@@ -282,6 +289,30 @@ def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
     )
     terminal.press("q")
     terminal.wait_for("ready>")
+    terminal.press("exit\n")
+    assert terminal.end() == 0
+
+
+def test_a_signal_to_continue_leaves_the_terminal_as_it_was(made: RunFactory) -> None:
+    terminal = Terminal(code=_SHELL)
+    terminal.wait_for("ready>")
+    before = termios.tcgetattr(terminal.fileno)
+    terminal.press(f"{sys.executable} -c {shlex.quote(_OPEN)} {made.run.root}\n")
+    terminal.wait_for("q detach")
+    (app,) = psutil.Process(terminal.pid).children()
+    threads = app.num_threads()
+    for _ in range(3):
+        count = len(terminal.raw)
+        app.send_signal(signal.SIGCONT)
+        wait_until(
+            lambda count=count: terminal.read(0.1) and b"ckpt-b1-400" in terminal.raw[count:],
+            LEAST_SECONDS,
+            "a new frame",
+        )
+    wait_until(lambda: terminal.read(0.1) and app.num_threads() <= threads, 60, "no more threads")
+    terminal.press("q")
+    terminal.wait_for("ready>")
+    assert termios.tcgetattr(terminal.fileno) == before
     terminal.press("exit\n")
     assert terminal.end() == 0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_driving import top, until
@@ -68,6 +69,33 @@ async def test_every_screen_fits_and_can_be_read(
             flaws = [*key_problems(walk.screen), *await walk.flaws_of(stop)]
             found += [f"{stop.name}, {flaw}" for flaw in flaws]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("stops", GROUPS, ids=lambda stops: stops[0].name)
+async def test_no_screen_fails_that_opens_while_the_app_quits(
+    stops: Sequence[Stop], tmp_path: Path
+) -> None:
+    made = furnish(two_branches(tmp_path / "run", now=NOW))
+    for stop in stops:
+        if stop.screen == "DashboardScreen":
+            continue
+        # Raises what failed in the app.
+        async with walking(made) as walk:
+            walk.app.push_screen = quitting(walk.app)  # type: ignore[method-assign]
+            await walk.open(stop, waits=False)
+            await walk.until_it_quits()
+
+
+def quitting(app: TfckptApp) -> Callable[..., Any]:
+    """Opens a screen, and quits before it has widgets."""
+    push_screen = app.push_screen
+
+    def push_and_quit(*arguments: Any, **options: Any) -> Any:
+        opened = push_screen(*arguments, **options)
+        app.exit()
+        return opened
+
+    return push_and_quit
 
 
 def test_the_walk_comes_to_every_screen() -> None:

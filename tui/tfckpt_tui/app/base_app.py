@@ -16,10 +16,12 @@ from rich.style import Style
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
+from textual.worker import WorkerFailed
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
@@ -152,6 +154,12 @@ class BaseApp(App[ResultT]):
             # By default the signal kills the process and leaves the terminal in raw mode.
             leave: Callable[[], None] = partial(self.exit, return_code=128 + number)
             loop.add_signal_handler(number, leave)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Once an app quits, Textual adds no widgets to the screens that open, but mounts them.
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if not (self._exit and isinstance(cause, NoMatches)):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         # Textual prints a traceback with the values of all variables.

@@ -109,6 +109,29 @@ class TerminalWriter(threading.Thread):
         return self._takes_all or not self._is_stalled
 
 
+def _is_closed(fileno: int, wait_seconds: float = 0.0) -> bool:
+    """Whether a terminal is closed, or becomes so within some seconds."""
+    # Not kept: Python allows one thread at a time to ask it.
+    terminal = select.poll()
+    terminal.register(fileno, 0)
+    return any(event & select.POLLHUP for _, event in terminal.poll(wait_seconds * 1000))
+
+
+class _EndOfInput(threading.Event):
+    """Ends the thread that reads keys: set by the driver, or by a closed terminal.
+
+    Textual's thread takes the end of file for a pause, and would read it forever.
+    """
+
+    def __init__(self, fileno: int) -> None:
+        super().__init__()
+        self._fileno = fileno
+
+    def is_set(self) -> bool:
+        """Whether no more keys are read."""
+        return super().is_set() or _is_closed(self._fileno)
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's driver, with a writer that cannot block the app forever.
 
@@ -116,6 +139,10 @@ class TerminalDriver(LinuxDriver):
     """
 
     _writer: TerminalWriter | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.exit_event = _EndOfInput(self.fileno)
 
     def start_application_mode(self) -> None:
         """Starts to write, and to watch the terminal."""
@@ -148,6 +175,12 @@ class TerminalDriver(LinuxDriver):
             self._writer.stop()
 
     def _sigcont_application(self, *arguments: Any) -> None:
+        # The kernel also sends this signal when it closes a terminal, and anybody may send it.
+        if not self._app.is_running:
+            return
+        if self._key_thread is not None and self._key_thread.is_alive():
+            # Textual would start a second thread, which takes some of the keys.
+            self.suspend_application_mode()
         super()._sigcont_application(*arguments)
         self._redraw_soon()
 
@@ -156,9 +189,7 @@ class TerminalDriver(LinuxDriver):
 
     def _watch(self, ended: threading.Event) -> None:
         """Ends the app when the terminal is closed, also where no signal tells it."""
-        poll = select.poll()
-        poll.register(self.fileno, 0)
         while not ended.is_set():
-            if any(event & select.POLLHUP for _, event in poll.poll(_WATCH_SECONDS * 1000)):
+            if _is_closed(self.fileno, _WATCH_SECONDS):
                 self._app.call_later(self._app.exit, return_code=128 + signal.SIGHUP)
                 return

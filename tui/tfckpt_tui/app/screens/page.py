@@ -20,9 +20,9 @@ def is_open(screen: Screen[Any]) -> bool:
     """Whether the widgets of a screen exist.
 
     A closed screen may still receive results of its jobs and ticks of its timers. An app that quits
-    removes the widgets of screens that are still on the stack.
+    removes the widgets of screens that are still on the stack, and adds none to those that open.
     """
-    return screen.app.is_running and screen.is_mounted and screen in screen.app.screen_stack
+    return screen.is_attached and screen.is_mounted and screen in screen.app.screen_stack
 
 
 def search_binding(description: str, tooltip: str) -> Binding:
