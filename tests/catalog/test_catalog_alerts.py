@@ -12,9 +12,11 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
+    BEFORE_RUN,
     WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
+    Phase,
     SaveStatus,
     WorkerStatus,
 )
@@ -203,7 +205,9 @@ def test_many_metrics_are_counted():
     assert "m3" not in alert.message
 
 
-def launched_at(started_at: float, updated_at: float) -> SupervisorStatus:
+def launched_at(
+    started_at: float, updated_at: float, longest_start_seconds: float | None = None
+) -> SupervisorStatus:
     """A supervisor that has launched worker 0 as process 12."""
     return SupervisorStatus(
         pid=11,
@@ -213,33 +217,47 @@ def launched_at(started_at: float, updated_at: float) -> SupervisorStatus:
         interval_seconds=1.0,
         state=SupervisorState.RUNNING,
         workers=[WorkerProcess(index=0, pid=12, process_started_at=started_at)],
+        longest_start_seconds=longest_start_seconds,
     )
 
 
-@pytest.mark.parametrize("seconds", [29.0, 31.0])
+@pytest.mark.parametrize(
+    ("before", "limit"),
+    [(None, 180.0), (2.0, 30.0), (20.0, 80.0)],
+)
 @pytest.mark.parametrize("beats_at", [None, 50.0, 101.0])
-def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, beats_at):
-    supervisor = launched_at(100.0, 100.0 + seconds)
-    before = [] if beats_at is None else [(a_worker(updated_at=beats_at), WorkerState.LOST)]
-    found = find_alerts(ROOT, before, [], supervisor)
-    if seconds < 30 or beats_at == 101.0:
-        assert found == ()
-        return
-    (alert,) = found
-    assert alert.kind == "no-heartbeat"
-    assert alert.message.startswith("Worker 0 (process 12) runs, but no worker has written")
-    assert f"tfckpt-tui logs {QUOTED}" in str(alert.advice)
-    assert f"tfckpt-tui stop --force {QUOTED}" in str(alert.advice)
+def test_a_start_is_an_alert_once_it_takes_much_longer_than_earlier_ones(before, limit, beats_at):
+    known = [] if beats_at is None else [(a_worker(updated_at=beats_at), WorkerState.LOST)]
+    for seconds in (limit - 1, limit + 1):
+        supervisor = launched_at(100.0, 100.0 + seconds, longest_start_seconds=before)
+        found = find_alerts(ROOT, known, [], supervisor)
+        if seconds < limit or beats_at == 101.0:
+            assert found == ()
+            continue
+        (alert,) = found
+        assert (alert.kind, alert.title) == (
+            "no-heartbeat",
+            f"no heartbeat {limit:.0f} s after the start",
+        )
+        assert alert.message.startswith("Worker 0 (process 12) runs, but there is no heartbeat")
+        assert ("Earlier starts took" in alert.message) == (before is not None)
+        assert f"tfckpt-tui logs {QUOTED}" in str(alert.advice)
+        assert f"tfckpt-tui stop --force {QUOTED}" in str(alert.advice)
 
 
-@pytest.mark.parametrize("seconds", [119.0, 121.0])
-def test_workers_that_fall_silent_after_their_first_heartbeat_are_an_alert(seconds):
-    first = [(a_worker(updated_at=105.0, activity=Activity.STARTING), WorkerState.STARTING)]
-    supervisor = launched_at(100.0, 105.0 + seconds)
-    found = find_alerts(ROOT, first, [], supervisor)
-    assert [alert.title for alert in found] == (
-        ["no heartbeat 120 s after the start of its strategy"] if seconds > 120 else []
-    )
+@pytest.mark.parametrize("phase", list(Phase))
+def test_workers_that_never_begin_their_run_are_an_alert(phase):
+    early = a_worker(updated_at=105.0, activity=Activity.STARTING, phase=phase)
+    (alert, *more) = find_alerts(
+        ROOT, [(early, WorkerState.STARTING)], [], launched_at(100.0, 281.0)
+    ) or [None]
+    assert more == []
+    if phase not in BEFORE_RUN:
+        assert alert is None
+    elif phase is Phase.IMPORT:
+        assert alert.title == "no heartbeat 180 s after the start"
+    else:
+        assert alert.title == "no training run 180 s after the start"
 
 
 @pytest.mark.parametrize("state", [WorkerState.TRAINING, WorkerState.PAUSED])

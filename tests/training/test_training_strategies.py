@@ -13,7 +13,7 @@ from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.launch.cluster import addresses
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.records.worker import Activity, Phase
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -92,7 +92,7 @@ def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
             process.kill()
             process.wait()
     assert (worker.index, worker.pid, worker.activity) == (1, process.pid, Activity.STARTING)
-    assert worker.detail == "Waiting for all workers to start."
+    assert worker.phase is Phase.JOIN
 
 
 @pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])

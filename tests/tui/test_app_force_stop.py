@@ -24,7 +24,7 @@ from tfckpt_tui.services.batch.force_stop import ForceStopPlan
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Iterator[tuple[RunFactory, list[subprocess.Popen[bytes]]]]:
-    """A run whose script, started 40 s ago, does not use the library; and its two processes."""
+    """A run that starts longer than usual, without the library; and its two processes."""
     made = RunFactory(tmp_path / "run").create()
     started = [
         subprocess.Popen(["sleep", "1000"], start_new_session=True) for _ in ("supervisor", "0")
@@ -38,6 +38,7 @@ def foreign(tmp_path: Path) -> Iterator[tuple[RunFactory, list[subprocess.Popen[
         interval_seconds=3600.0,
         state=SupervisorState.RUNNING,
         workers=[WorkerProcess(index=0, pid=worker.pid, process_started_at=worker.create_time())],
+        longest_start_seconds=7.0,
     )
     store(made.run.supervisor_status, status)
     yield made, started

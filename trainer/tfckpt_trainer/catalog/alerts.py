@@ -17,9 +17,11 @@ from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import (
+    BEFORE_RUN,
     WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
+    Phase,
     SaveStatus,
     WorkerStatus,
 )
@@ -39,11 +41,13 @@ LATE_AFTER_INTERVALS = 3
 LATE_AFTER_SECONDS = 10.0
 """Shortest training without a checkpoint after which saves are overdue, in seconds."""
 
-SILENT_AFTER_SECONDS = 30.0
-"""How long a worker process may run without a heartbeat; importing TensorFlow takes seconds."""
+FIRST_START_SECONDS = 180.0
+"""How long the first start in a run directory may take: on a busy machine, the import of TensorFlow
+alone takes a minute."""
 
-SILENT_JOINING_SECONDS = 120.0
-"""How long after the heartbeat of `create_strategy` none may follow; it waits for all workers."""
+LEAST_START_SECONDS = 30.0
+START_FACTOR = 4.0
+"""How long a later start may take: at least so many seconds, and so often the longest before."""
 
 STEPS_TO_SAVE = 2
 """Steps in which a save that is due by the clock takes place: all workers act after one step."""
@@ -152,36 +156,52 @@ def missing_directory_alert(path: str) -> Alert:
     )
 
 
+def longest_start(supervisor: SupervisorStatus) -> float:
+    """Returns how many seconds a start of the workers may take before it is an alert."""
+    before = supervisor.longest_start_seconds
+    if before is None:
+        return FIRST_START_SECONDS
+    return max(LEAST_START_SECONDS, START_FACTOR * before)
+
+
 def _silent_workers(
     root: Path,
     workers: Sequence[tuple[WorkerStatus, WorkerState]],
     supervisor: SupervisorStatus,
 ) -> Alert | None:
-    """Returns the alert about processes that were started and write no heartbeat at all."""
+    """Returns the alert about processes that were started, and in which no run begins."""
     running = [process for process in supervisor.workers if process.exit_code is None]
     if not running:
         return None
     started_at = max(process.process_started_at for process in running)
-    heard = [status for status, _ in workers if status.updated_at >= started_at]
-    is_joining = all(status.activity is Activity.STARTING for status in heard)
-    last = max((status.updated_at for status in heard), default=started_at)
-    limit = SILENT_JOINING_SECONDS if heard else SILENT_AFTER_SECONDS
+    heard = [
+        status
+        for status, _ in workers
+        if status.updated_at >= started_at and status.phase is not Phase.IMPORT
+    ]
+    is_starting = all(
+        status.activity is Activity.STARTING and (status.phase or Phase.JOIN) in BEFORE_RUN
+        for status in heard
+    )
+    limit = longest_start(supervisor)
     # Both times are of the supervisor's clock.
-    if not is_joining or supervisor.updated_at - last < limit:
+    if not is_starting or supervisor.updated_at - started_at < limit:
         return None
     who = join_names([f"worker {process.index} (process {process.pid})" for process in running])
     verb = "runs" if len(running) == 1 else "run"
-    event = "the start of its strategy" if heard else "the start"
+    before = supervisor.longest_start_seconds
+    usual = f" Earlier starts took {before:.0f} s at most." if before is not None else ""
+    missing = "no training run" if heard else "no heartbeat"
     cause = (
         "The script waits for another worker, prepares its data, or trains without `TrainingRun`."
         if heard
-        else "A script that does not use tfckpt_trainer writes none."
+        else "A script that does not use tfckpt_trainer writes no heartbeat."
     )
     return Alert(
         NO_HEARTBEAT,
-        f"no heartbeat {limit:g} s after {event}",
-        f"{who[:1].upper()}{who[1:]} {verb}, but no worker has written a heartbeat within "
-        f"{limit:g} s of {event}. {cause}",
+        f"{missing} {limit:.0f} s after the start",
+        f"{who[:1].upper()}{who[1:]} {verb}, but there is {missing} {limit:.0f} s after the "
+        f"start. {cause}{usual}",
         Advice(
             (
                 "See what it prints with ",

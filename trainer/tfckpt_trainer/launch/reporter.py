@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.workers import Worker
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,6 +49,8 @@ class Reporter:
         self._reason = ""
         self._next_start_at: float | None = None
         self._beat_at = float("-inf")
+        before = read_supervisor(run)
+        self._longest_start = before.longest_start_seconds if before is not None else None
         self._process_started_at = psutil.Process().create_time()
 
     @property
@@ -64,6 +67,10 @@ class Reporter:
         self._next_start_at = next_start_at
         self._print(f"{state.value}. {reason}" if reason else state.value)
         self.beat()
+
+    def note_start_seconds(self, seconds: float) -> None:
+        """Records how long a start of all workers took, if no earlier one took longer."""
+        self._longest_start = max(seconds, self._longest_start or 0.0)
 
     def note(self, kind: JournalKind, message: str, details: dict[str, Any] | None = None) -> None:
         """Writes one entry of the event log."""
@@ -94,6 +101,7 @@ class Reporter:
             reason=self._reason,
             next_start_at=self._next_start_at,
             workers=[worker.facts() for worker in self.workers if worker.pid],
+            longest_start_seconds=self._longest_start,
         )
         self._try(lambda: self._file.write(status, if_full=status), "heartbeat")
 

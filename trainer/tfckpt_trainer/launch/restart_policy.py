@@ -100,6 +100,7 @@ class Attempt:
         exits: The workers that have ended, in that order.
         heard: Indexes of workers that have written a heartbeat. A script that does not use this
             library writes none.
+        opened: Whether the run exists in all workers: their starts are over but for the restore.
         stepped: Whether any worker made a step.
         saved: Whether a checkpoint was committed.
         stands_for: Seconds since any worker made a step, if all train; else 0.
@@ -110,6 +111,7 @@ class Attempt:
     seconds: float
     exits: tuple[Exit, ...] = ()
     heard: frozenset[int] = frozenset()
+    opened: bool = False
     stepped: bool = False
     saved: bool = False
     stands_for: float = 0.0

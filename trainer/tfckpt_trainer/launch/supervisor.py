@@ -196,7 +196,7 @@ class Supervisor:
 
     def _watch(self, watch: Watch, history: EarlierAttempts) -> Decision:
         victim_since: float | None = None
-        hinted = False
+        hinted = has_opened = False
         while True:
             attempt = watch.look()
             decision = decide(attempt, history, self._limits)
@@ -214,6 +214,9 @@ class Supervisor:
             elif hinted and attempt.heard:
                 hinted = False
                 self._report.enter(SupervisorState.RUNNING)
+            if attempt.opened and not has_opened:
+                has_opened = True
+                self._report.note_start_seconds(attempt.seconds)
             if attempt.stepped:
                 self._trained = True
                 self._starter.prepare_restart(self._environment)

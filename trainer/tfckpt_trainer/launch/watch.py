@@ -11,7 +11,7 @@ from tfckpt_trainer.launch.restart_policy import Attempt, Exit
 from tfckpt_trainer.launch.workers import Worker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import likely_straggler
 from tfckpt_trainer.script_errors import find_script_error
 
@@ -30,6 +30,7 @@ class Watch:
         self._looked_at = float("-inf")
         self._exits: dict[int, Exit] = {}
         self._heard: set[int] = set()
+        self._opened: set[int] = set()
         self._stepped = False
         self._attempt = self._gather()
 
@@ -46,7 +47,9 @@ class Watch:
     def _gather(self) -> Attempt:
         self._looked_at = time.monotonic()
         statuses = {status.index: status for status in read_workers(self._run, len(self._workers))}
-        self._heard.update(statuses)
+        # A process that only imported the library may belong to a script that does not use it.
+        self._heard.update(i for i, one in statuses.items() if one.phase is not Phase.PREPARE)
+        self._opened |= {i for i, one in statuses.items() if one.phase not in BEFORE_RUN}
         self._stepped |= any(
             (status.last_step_at or 0) >= self._began for status in statuses.values()
         )
@@ -61,6 +64,7 @@ class Watch:
             seconds=time.monotonic() - self._began_clock,
             exits=tuple(self._exits.values()),
             heard=frozenset(self._heard),
+            opened=len(self._opened) == len(self._workers),
             stepped=self._stepped,
             saved=self._saved(),
             stands_for=self._stands_for(statuses.values()),

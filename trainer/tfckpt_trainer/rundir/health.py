@@ -6,13 +6,20 @@ import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+import msgspec
 import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
-from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_trainer.rundir.records.worker import (
+    BEFORE_RUN,
+    Activity,
+    Ending,
+    Phase,
+    WorkerStatus,
+)
 from tfckpt_trainer.rundir.storage.clock import load_heartbeat
 
 LOST_AFTER_INTERVALS = 5.0
@@ -139,6 +146,9 @@ def worker_state(
         return WorkerState.EXITED
     if not is_live(status, now, lives):
         return WorkerState.LOST
+    if status.is_starting and status.phase in BEFORE_RUN:
+        # It writes one heartbeat for each phase.
+        return WorkerState.STARTING
     if heartbeat_age(status.updated_at, now) >= LOST_AFTER_INTERVALS * status.interval_seconds:
         return WorkerState.LOST
     if status.activity is Activity.TRAINING and _stalls(status, now):
@@ -195,8 +205,9 @@ def run_state(
         return RunState.DEGRADED if supervised else RunState.FAILED
     if states & {WorkerState.LOST, WorkerState.STALLED, WorkerState.EXITED}:
         return RunState.DEGRADED
-    if WorkerState.STARTING in states:
-        return RunState.STARTING
+    if any(state is WorkerState.STARTING or status.is_starting for status, state in workers):
+        is_again = supervisor is not None and supervised and supervisor.attempt > 0
+        return RunState.RESTARTING if is_again else RunState.STARTING
     if states == {WorkerState.PAUSED}:
         return RunState.PAUSED
     return RunState.TRAINING
@@ -265,6 +276,50 @@ def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStat
     return sorted(statuses, key=lambda status: status.index)
 
 
+def with_started(
+    statuses: Sequence[WorkerStatus], supervisor: SupervisorStatus | None
+) -> list[WorkerStatus]:
+    """Adds what a living supervisor knows about workers that have written no heartbeat yet.
+
+    They import TensorFlow, or run a script that does not use this library. Until the run exists
+    in a worker, it writes one heartbeat for each phase, and the supervisor sees its process live.
+
+    Args:
+        statuses: The heartbeats of the workers, by index.
+        supervisor: The heartbeat of the supervisor; None if it does not run.
+    """
+    if supervisor is None:
+        return list(statuses)
+    known = {status.index: status for status in statuses}
+    for process in supervisor.workers:
+        status = known.get(process.index)
+        if process.exit_code is not None:
+            continue
+        if status is None or status.updated_at < process.process_started_at:
+            known[process.index] = _importing(process, supervisor)
+        elif status.phase in BEFORE_RUN and status.pid == process.pid:
+            heard_at = max(status.updated_at, supervisor.updated_at)
+            known[process.index] = msgspec.structs.replace(status, updated_at=heard_at)
+    return [known[index] for index in sorted(known)]
+
+
+def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerStatus:
+    is_beside = process.host in {"", supervisor.host}
+    return WorkerStatus(
+        index=process.index,
+        host=process.host or supervisor.host,
+        pid=process.pid,
+        process_started_at=process.process_started_at,
+        namespace=supervisor.namespace if is_beside else "",
+        updated_at=supervisor.updated_at,
+        interval_seconds=supervisor.interval_seconds,
+        activity=Activity.STARTING,
+        step=0,
+        phase=Phase.IMPORT,
+        phase_since=process.process_started_at,
+    )
+
+
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
     """Whether a live chief serves the command queue of `run`."""
     chief = next((s for s in read_workers(run) if s.index == 0), None)
@@ -306,5 +361,4 @@ def knows_step(chief: WorkerStatus, *, has_checkpoint: bool, start_is_chosen: bo
     """
     if start_is_chosen and has_checkpoint:
         return False
-    is_early = chief.activity in {Activity.STARTING, Activity.RESTORING}
-    return bool(chief.step) or not (is_early and has_checkpoint)
+    return chief.has_position or not has_checkpoint

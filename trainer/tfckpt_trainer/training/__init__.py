@@ -14,6 +14,7 @@ from tfckpt_trainer.training.keras.callback import SteeringCallback
 from tfckpt_trainer.training.keras.fit import fit
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.open_runs import request_stop
+from tfckpt_trainer.training.start_heartbeat import report_import
 from tfckpt_trainer.training.strategies import create_strategy
 
 __all__ = [
@@ -29,3 +30,5 @@ __all__ = [
 # Excludes the modules of TensorFlow and Keras from garbage collection. Scanning them takes 0.1 s
 # per full collection and 0.7 s at exit.
 gc.freeze()
+
+report_import()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
+from tfckpt_trainer.training.start_heartbeat import report_import
 
 Order = dict[str, Any]
 
@@ -107,6 +108,7 @@ def run_order(order: Order) -> None:
     os.environ.update(order["environment"])
     # Unlike Python, NumPy does not reseed its random generator after a fork.
     np.random.seed()
+    report_import()
     sys.argv = list(order["arguments"])
     if order["module"]:
         sys.path.insert(0, order["directory"])

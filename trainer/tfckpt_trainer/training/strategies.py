@@ -6,26 +6,19 @@ import json
 import math
 import os
 import socket
-import time
-from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
 import tensorflow as tf
 
 from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.liveness import refuse_another_trainer
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.export import export_request_path
 from tfckpt_trainer.training.process import defer_sigterm
 from tfckpt_trainer.training.serving import serve
+from tfckpt_trainer.training.start_heartbeat import report_start
 
 PEER_SECONDS = 10.0
 """Default time for which the network between workers may fail without a restart.
@@ -43,9 +36,6 @@ the timeout.
 
 TPU_SECONDS = 10.0
 """Timeout of the connection to a TPU."""
-
-START_SECONDS = 60.0
-"""Interval announced in the first heartbeat, because no heartbeat follows until a run starts."""
 
 
 def create_strategy(
@@ -89,7 +79,13 @@ def create_strategy(
         _use_slurm(parameter_servers if chosen is StrategyName.PARAMETER_SERVER else 0)
     if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
         os.environ.update(cluster_of_indexed_job(os.environ))
-    write_first_heartbeat()
+    report_start(Phase.JOIN if chosen.has_cluster else Phase.PREPARE)
+    strategy = _new_strategy(chosen, replicas)
+    report_start(Phase.BUILD)
+    return strategy
+
+
+def _new_strategy(chosen: StrategyName, replicas: int) -> tf.distribute.Strategy:
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
@@ -129,37 +125,6 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
         serve(resolver)
     with defer_sigterm():
         return tf.distribute.ParameterServerStrategy(resolver)
-
-
-def write_first_heartbeat() -> None:
-    """Writes a first heartbeat before the strategy is created.
-
-    Creating a multi-worker strategy waits for all workers. The heartbeats show which worker is
-    missing. Does nothing in processes that the launcher did not start.
-    """
-    run_dir, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
-    if run_dir is None or index is None:
-        return
-    run = RunDirectory(Path(os.path.realpath(run_dir)))
-    with explain_disk_errors(run):
-        run.create()
-        refuse_another_trainer(run, int(index))
-        store(
-            run.worker_status(int(index)),
-            WorkerStatus(
-                index=int(index),
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                namespace=process_namespace(),
-                process_started_at=psutil.Process().create_time(),
-                updated_at=time.time(),
-                interval_seconds=START_SECONDS,
-                activity=Activity.STARTING,
-                step=0,
-                detail="Waiting for all workers to start.",
-            ),
-            durable=False,
-        )
 
 
 def _tpu_strategy() -> tf.distribute.Strategy:

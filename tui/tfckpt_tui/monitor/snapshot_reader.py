@@ -7,7 +7,6 @@ import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +28,6 @@ from tfckpt_trainer.rundir.health import (
     process_lives,
     start_was_chosen,
     trainer_answers,
-    worker_state,
 )
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -130,10 +128,10 @@ class SnapshotReader:
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._load(run.run_file, RunInfo))
-        workers = self._workers(now, info.worker_count if info is not None else None)
-        states = [(view.status, view.state) for view in workers]
+        statuses = self._statuses(info.worker_count if info is not None else None)
         supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
-        heartbeats = Heartbeats(states, supervisor, now, self._lives)
+        heartbeats = Heartbeats.judge(statuses, supervisor, now, self._lives)
+        workers = _views(heartbeats)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         record = self._load(run.job_file, BatchJob)
@@ -217,19 +215,16 @@ class SnapshotReader:
             return None
         return stats.st_dev, stats.st_ino
 
-    def _workers(self, now: float, count: int | None) -> tuple[WorkerView, ...]:
-        views = []
-        for name in sorted(_names(self._run.status_directory)):
-            if not (name.startswith("worker-") and name.endswith(".json")):
-                continue
-            path = self._run.status_directory / name
-            status = self._load_heartbeat(path, WorkerStatus)
-            if status is not None and (count is None or status.index < count):
-                state = worker_state(status, now, self._lives)
-                views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
-        index, why = find_straggler([view.status for view in views], now, self._lives) or (None, "")
-        views = [replace(v, straggling=why) if v.status.index == index else v for v in views]
-        return tuple(sorted(views, key=lambda view: view.status.index))
+    def _statuses(self, count: int | None) -> list[WorkerStatus]:
+        """Returns the heartbeats of the workers, by index."""
+        found = []
+        for name in _names(self._run.status_directory):
+            if name.startswith("worker-") and name.endswith(".json"):
+                path = self._run.status_directory / name
+                status = self._load_heartbeat(path, WorkerStatus)
+                if status is not None and (count is None or status.index < count):
+                    found.append(status)
+        return sorted(found, key=lambda status: status.index)
 
     def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
         run = self._run
@@ -317,6 +312,20 @@ class SnapshotReader:
         except (TfckptError, OSError, msgspec.MsgspecError) as error:
             self._problems.append(clean(describe_error(error)))
             return otherwise
+
+
+def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
+    now = heartbeats.now
+    index, why = find_straggler(heartbeats.statuses, now, heartbeats.lives) or (None, "")
+    return tuple(
+        WorkerView(
+            status,
+            state,
+            heartbeat_age(status.updated_at, now),
+            why if status.index == index else "",
+        )
+        for status, state in heartbeats.workers
+    )
 
 
 def _ignore() -> None:

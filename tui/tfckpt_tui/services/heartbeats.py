@@ -14,6 +14,8 @@ from tfckpt_trainer.rundir.health import (
     living,
     process_lives,
     run_state,
+    with_started,
+    worker_state,
 )
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -34,6 +36,26 @@ class Heartbeats:
     supervisor: SupervisorStatus | None
     now: float
     lives: ProcessProbe = process_lives
+
+    @classmethod
+    def judge(
+        cls,
+        statuses: Sequence[WorkerStatus],
+        supervisor: SupervisorStatus | None,
+        now: float,
+        lives: ProcessProbe = process_lives,
+    ) -> Heartbeats:
+        """Judges heartbeats as they were read; adds workers that have not written one yet.
+
+        Args:
+            statuses: The heartbeats of the workers, by index.
+            supervisor: The heartbeat of the supervisor; None without one.
+            now: Seconds since the epoch.
+            lives: Checks whether a process runs on this machine.
+        """
+        whole = with_started(statuses, living(supervisor, now, lives))
+        states = [(status, worker_state(status, now, lives)) for status in whole]
+        return cls(states, supervisor, now, lives)
 
     @property
     def statuses(self) -> list[WorkerStatus]:

@@ -27,13 +27,13 @@ from tfckpt_trainer.rundir.health import (
     knows_step,
     read_workers,
     start_was_chosen,
-    worker_state,
 )
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
@@ -167,11 +167,9 @@ def status_report(
     now = time.time() if now is None else now
     info = load_if_exists(run.run_file, RunInfo)
     supervisor = read_supervisor(run)
-    workers = [
-        (status, worker_state(status, now))
-        for status in read_workers(run, info.worker_count if info else None)
-    ]
-    heartbeats = Heartbeats(workers, supervisor, now)
+    statuses = read_workers(run, info.worker_count if info else None)
+    heartbeats = Heartbeats.judge(statuses, supervisor, now)
+    workers = heartbeats.workers
     job = (jobs or JobReader()).read(read_job_record(run), heartbeats.state)
     condition = find_condition(run, heartbeats, job, read_entries(run))
     chief = heartbeats.chief
@@ -218,6 +216,9 @@ def _worker_report(status: WorkerStatus, state: WorkerState, now: float) -> Json
         "host": status.host,
         "pid": status.pid,
         "state": state.value,
+        "phase": status.phase.value if status.phase is not None else None,
+        "phase_since": status.phase_since,
+        "doing": phase_in_words(status, now) if status.is_starting else "",
         "step": status.step,
         "branch": status.branch,
         "step_seconds": status.step_seconds,

@@ -136,6 +136,8 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         reason: Why the run is restarting, stopped or failed.
         next_start_at: While restarting, the time at which the workers start again.
         namespace: Boot and PID namespace of `pid`; empty if unknown.
+        longest_start_seconds: The longest time from the start of all workers until the run existed
+            in each of them, in this and earlier launches; None before the first.
     """
 
     pid: int
@@ -151,6 +153,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     next_start_at: float | None = None
     workers: list[WorkerProcess] = []
     namespace: str = ""
+    longest_start_seconds: float | None = None
 
     @property
     def has_ended(self) -> bool:

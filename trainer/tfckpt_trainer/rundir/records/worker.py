@@ -26,11 +26,25 @@ class Activity(StrEnum):
 
 
 class Phase(StrEnum):
-    """Part of the training loop: waiting for input, in a step, or between two steps."""
+    """What a worker is in the middle of.
 
+    At its start, in this order: `import` of TensorFlow, `prepare`, the code of the script before
+    its strategy, `join`, waiting for all workers, `build`, the code before its run, and `restore`.
+    In the training loop: waiting for `input`, in a `step`, or in the `script` between two steps.
+    """
+
+    IMPORT = "import"
+    PREPARE = "prepare"
+    JOIN = "join"
+    BUILD = "build"
+    RESTORE = "restore"
     INPUT = "input"
     STEP = "step"
     SCRIPT = "script"
+
+
+BEFORE_RUN = frozenset({Phase.IMPORT, Phase.PREPARE, Phase.JOIN, Phase.BUILD})
+"""Phases before the run exists in the worker: it writes no regular heartbeats."""
 
 
 class Ending(StrEnum):
@@ -114,8 +128,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         ending: Why the worker exited, if `activity` is `exited`.
         detail: Description of what it is doing, or why it exited.
         last_step_at: End of the last step.
-        phase: Its part of the training loop; None before the first step.
-        phase_since: Start of that part.
+        phase: What it is in the middle of; None in earlier versions, before the first step.
+        phase_since: Start of that phase.
         cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
             a core. Causes are other processes and CPU limits. None if the system does not report
             it.
@@ -157,3 +171,16 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     def has_ended(self) -> bool:
         """Whether it ended by itself, and will write no further heartbeat."""
         return self.activity is Activity.EXITED
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has completed no step since its process started."""
+        is_first_restore = self.activity is Activity.RESTORING and self.phase is Phase.RESTORE
+        return self.activity is Activity.STARTING or is_first_restore
+
+    @property
+    def has_position(self) -> bool:
+        """Whether its step is that of the run: after the restore, if there was one to do."""
+        is_early = self.phase is None or self.phase in {*BEFORE_RUN, Phase.RESTORE}
+        begins = self.activity in {Activity.STARTING, Activity.RESTORING}
+        return bool(self.step) or not (begins and is_early)

@@ -495,6 +495,7 @@ class TrainingRun:
                 "the newest checkpoint."
             )
         self._has_opened = True
+        self._telemetry.metrics.enter(Phase.RESTORE)
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
@@ -520,7 +521,8 @@ class TrainingRun:
                 self._check.opened()
             elif self._group.is_chief:
                 note_untracked(self._state, self.note)
-            self._telemetry.metrics.activity = Activity.TRAINING
+            # It is starting until its first step is done: TensorFlow traces the step function.
+            self._telemetry.metrics.enter(Phase.SCRIPT)
             if self._group.size == 1 and not in_main_thread():
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
@@ -558,6 +560,8 @@ class TrainingRun:
         metrics = self._telemetry.metrics
         if not self._has_stepped:
             self._has_stepped = True
+            metrics.activity = Activity.TRAINING
+            self._telemetry.heartbeat.nudge()
             self._state.shared.late_variables.check(self._state.shared.find())
         with self._shutdown.peers_watched:
             self._state.position.step += 1

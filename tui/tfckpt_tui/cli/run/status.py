@@ -156,6 +156,9 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
+    for worker in report["workers"]:
+        if worker["doing"]:
+            print_line(f"worker {worker['index']}  {worker['doing']}")
 
 
 def _job_text(job: dict[str, Any]) -> str:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.health import WorkerState
-from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 
 _GAP: Span = ("   ", "")
-_PHASES = {
-    Phase.INPUT: "waiting for input",
-    Phase.STEP: "running a step",
-    Phase.SCRIPT: "in the script, between two steps",
-}
 
 
 def title_of(view: WorkerView) -> Sequence[Span]:
@@ -82,9 +78,9 @@ def _activity_line(view: WorkerView, at: float) -> Line:
     spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
     spans += _fact("branch", str(status.branch))
     runs = view.state not in {WorkerState.EXITED, WorkerState.LOST}
-    if runs and status.phase is not None and status.phase_since is not None:
-        seconds = units.duration(max(0.0, at - status.phase_since))
-        spans += [_GAP, (f"{_PHASES[status.phase]} for {seconds}", "muted")]
+    phase = phase_in_words(status, at) if runs else ""
+    if phase:
+        spans += [_GAP, (phase, "muted")]
     if status.last_step_at is not None:
         spans += _fact("last step", _ago(at - status.last_step_at))
     if status.ending is not None:

@@ -12,6 +12,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 
 _COLUMNS = (
@@ -32,6 +33,10 @@ _COLUMNS = (
     Column("age", "heard", 6),
     Column("detail", "", 16, rank=11, align="<", stretch=4),
 )
+_PHASE = Column("detail", "", 24, rank=1, align="<", stretch=4)
+"""Instead of details and of what is measured in steps, while no worker has done one."""
+
+_MEASURED = frozenset({"time", "p95", "input", "loss"})
 _STALE = 3.0
 _ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED}
 
@@ -97,7 +102,11 @@ class Workers(ListPane):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one worker."""
         worker = self._worker(row)
-        return choose(self._columns(), width).row(_cells(worker))
+        return choose(self._columns(), width).row(_cells(worker, self._at))
+
+    @property
+    def _at(self) -> float:
+        return self.snapshot.at if self.snapshot is not None else 0.0
 
     def _worker(self, row: int) -> WorkerView:
         assert self.snapshot is not None
@@ -109,12 +118,15 @@ class Workers(ListPane):
         hidden = set() if has_gpu else {"gpu", "gpu-memory"}
         if all(worker.status.job == "worker" for worker in workers):
             hidden.add("job")
-        if not any(_detail(worker) or worker.straggling for worker in workers):
+        if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
-        return [column for column in _COLUMNS if column.key not in hidden]
+        columns = [column for column in _COLUMNS if column.key not in hidden]
+        if not any(worker.status.is_starting for worker in workers):
+            return columns
+        return [one for one in columns if one.key not in {*_MEASURED, "detail"}] + [_PHASE]
 
 
-def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
+def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
     status, sign = worker.status, WORKER[worker.state]
     stale = worker.age > _STALE * status.interval_seconds
     value = "muted" if stale or worker.state is WorkerState.EXITED else "value"
@@ -139,13 +151,15 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
         "gpu": ((_or_dash(busiest, _percent), value),),
         "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
         "age": ((units.age(worker.age), "bad" if stale else "muted"),),
-        "detail": ((worker.straggling, "warn"), (_detail(worker), "muted")),
+        "detail": ((worker.straggling, "warn"), (_detail(worker, at), "muted")),
     }
 
 
-def _detail(worker: WorkerView) -> str:
-    ending = worker.status.ending.value if worker.status.ending is not None else ""
-    said = " · ".join(part for part in (ending, clean(worker.status.detail)) if part)
+def _detail(worker: WorkerView, at: float) -> str:
+    status = worker.status
+    ending = status.ending.value if status.ending is not None else ""
+    phase = phase_in_words(status, at) if status.is_starting else ""
+    said = " · ".join(part for part in (ending, phase, clean(status.detail)) if part)
     return f" · {said}" if said and worker.straggling else said
 
 

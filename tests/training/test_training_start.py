@@ -1,0 +1,76 @@
+"""Each phase of a start, as it is seen from outside; real workers under a real supervisor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from training_cluster import SCRIPTS
+
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.services.report import Json, status_report
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+PARTS = ("import", "prepare", "build", "step")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDirectory]:
+    """A run of two workers whose start is held at each of its parts."""
+    for part in PARTS:
+        (tmp_path / part).touch()
+    run = RunDirectory(tmp_path / "run")
+    launch(
+        LaunchOptions(
+            run_directory=str(run.root),
+            command=(sys.executable, str(SCRIPTS / "held_start.py"), str(tmp_path)),
+            working_directory=str(tmp_path),
+            workers=2,
+            grace_seconds=1,
+        )
+    )
+    yield run
+    stop_supervisor(run, 5)
+
+
+def phases(report: Json) -> list[str | None]:
+    assert report["run"]["state"] == "starting", report
+    return [worker["phase"] for worker in report["workers"]]
+
+
+def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -> None:
+    place = run.root.parent
+
+    def await_phases(*expected: str) -> None:
+        wait_until(
+            lambda: phases(status_report(run)) == list(expected), 120, f"the phases {expected}"
+        )
+
+    await_phases("import", "import")
+    (place / "import").unlink()
+    await_phases("prepare", "prepare")
+    (place / "prepare-1").touch()
+    (place / "prepare").unlink()
+    # Worker 0 waits for worker 1.
+    await_phases("join", "prepare")
+    (place / "prepare-1").unlink()
+    await_phases("build", "build")
+    (place / "build").unlink()
+    # Its first step, which waits: no number of it is known, so it does not train yet.
+    await_phases("script", "script")
+    report = status_report(run)
+    assert [one["state"] for one in report["workers"]] == ["starting", "starting"]
+    assert (report["run"]["step"], report["alerts"]) == (0, [])
+    (place / "step").unlink()
+    wait_until(lambda: status_report(run)["run"]["state"] == "training", 120, "the first steps")
+    supervisor = read_supervisor(run)
+    assert supervisor is not None
+    assert supervisor.longest_start_seconds is not None

@@ -1,0 +1,86 @@
+"""The heartbeats of a launched worker before its run exists: one for each phase of its start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.liveness import refuse_another_trainer
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.reserve import explain_disk_errors
+
+START_SECONDS = 60.0
+"""Interval announced in these heartbeats, because the next one follows with the next phase."""
+
+
+def report_import() -> None:
+    """Reports that TensorFlow is imported, as early as a process of the launcher can know it.
+
+    Never overwrites a heartbeat, and never fails: the script has not asked for anything yet.
+    """
+    place = _launched_worker()
+    # Processes that the script starts inherit the environment.
+    if place is None or os.getsid(0) != os.getpid():
+        return
+    run, index = place
+    with suppress(OSError, TfckptError):
+        # The launcher removed the heartbeats of earlier starts; another one is that of a trainer.
+        if run.status_directory.is_dir() and not run.worker_status(index).exists():
+            _write(run, index, Phase.PREPARE)
+
+
+def report_start(phase: Phase) -> None:
+    """Reports a phase of the start, in processes that the launcher started.
+
+    Creating a multi-worker strategy waits for all workers. The heartbeats show which worker is
+    missing.
+
+    Raises:
+        RefusedError: Another trainer writes these heartbeats.
+    """
+    place = _launched_worker()
+    if place is None:
+        return
+    run, index = place
+    with explain_disk_errors(run):
+        run.create()
+        refuse_another_trainer(run, index)
+        _write(run, index, phase)
+
+
+def _launched_worker() -> tuple[RunDirectory, int] | None:
+    """Returns run directory and index of this worker; None if the launcher did not start it."""
+    run_dir, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
+    if run_dir is None or index is None or not index.isdecimal():
+        return None
+    return RunDirectory(Path(os.path.realpath(run_dir))), int(index)
+
+
+def _write(run: RunDirectory, index: int, phase: Phase) -> None:
+    now = time.time()
+    store(
+        run.worker_status(index),
+        WorkerStatus(
+            index=index,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            namespace=process_namespace(),
+            process_started_at=psutil.Process().create_time(),
+            updated_at=now,
+            interval_seconds=START_SECONDS,
+            activity=Activity.STARTING,
+            step=0,
+            phase=phase,
+            phase_since=now,
+        ),
+        durable=False,
+    )

@@ -1,0 +1,36 @@
+"""What a worker does between two signs of progress, in a few words."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
+from tfckpt_tui.formats import units
+
+_STARTING = {
+    Phase.IMPORT: "importing TensorFlow",
+    Phase.PREPARE: "preparing the strategy",
+    Phase.JOIN: "waiting for all workers",
+    Phase.BUILD: "building the model",
+    Phase.RESTORE: "restoring",
+    Phase.INPUT: "waiting for its first input",
+    Phase.STEP: "first step",
+    Phase.SCRIPT: "in the script, before its first step",
+}
+_TRAINING = {
+    Phase.INPUT: "waiting for input",
+    Phase.STEP: "running a step",
+    Phase.SCRIPT: "in the script, between two steps",
+}
+
+
+def phase_in_words(status: WorkerStatus, now: float) -> str:
+    """Returns the phase of a worker and for how long it lasts; empty if unknown.
+
+    Args:
+        status: Its last heartbeat.
+        now: Seconds since the epoch.
+    """
+    known = _STARTING if status.is_starting else _TRAINING
+    words = known.get(status.phase) if status.phase is not None else None
+    if words is None or status.phase_since is None:
+        return ""
+    return f"{words} {units.duration(max(0.0, now - status.phase_since))}"
