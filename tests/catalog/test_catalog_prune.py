@@ -152,6 +152,12 @@ class TestPrune:
         with pytest.raises(RefusedError, match="UTF-8"):
             prune(history, name)
         assert history.scan()[name].restorable
+        # A policy keeps it, and prunes the others.
+        decisions = plan(list(history.scan().values()), Policy(keep_last=1)).decisions
+        (odd,) = [one for one in decisions if one.checkpoint.name == name]
+        assert odd.keep and "UTF-8" in odd.reason
+        prune(history, *(one.checkpoint.name for one in decisions if not one.keep))
+        assert name in history.scan() and "ckpt-100" not in history.scan()
 
     def test_two_prunes_at_one_moment(self, history):
         first, second = prune(history, "ckpt-100"), prune(history, "ckpt-200")

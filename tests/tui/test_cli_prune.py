@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -436,3 +438,26 @@ def test_every_size_covers_the_state_of_the_workers(tool: Tool, ended: RunFactor
     assert said.json["plan"]["freed_bytes"] == size
     # The documents about the checkpoint are deleted too.
     assert size <= said.json["emptied"]["freed_bytes"] < size + 10_000
+
+
+@pytest.mark.parametrize("words", [("prune", "--keep-last", "1", "--yes"), ("pin", "200")])
+def test_a_read_only_disk_is_not_called_the_disk_of_somebody_else(
+    tool: Tool, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with small_tmpfs(tmp_path / "disk") as disk:
+        run = without_heartbeats(two_branches(disk / "run")).run
+        make_read_only(disk)
+        said = tool(words[0], run.root, *words[1:])
+    assert said.code == 1
+    assert "(Read-only file system). Nothing was changed. Mount it writable" in said.words
+    assert "owner" not in said.words
+
+
+def test_a_directory_of_another_user_is_called_that(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None]
+) -> None:
+    run = without_heartbeats(two_branches(open_place)).run
+    tool("prune", run.root, "--keep-last", "1", "--dry-run")
+    become_nobody()
+    said = tool("prune", run.root, "--keep-last", "1", "--yes")
+    assert f"Run this as its owner, {run.root.owner()}." in said.words

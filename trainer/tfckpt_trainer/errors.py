@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from enum import IntEnum
+from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, KeyOf
+from tfckpt_trainer.advice import Advice, KeyOf, only_command
 
 
 class ExitCode(IntEnum):
@@ -84,6 +87,21 @@ class RefusedError(TfckptError):
     """The request is valid, but carrying it out is not safe."""
 
     exit_code = ExitCode.REFUSED
+
+
+class NotWritableError(TfckptError):
+    """A run directory cannot be written to, and nothing was changed."""
+
+    def __init__(self, root: Path, error: OSError) -> None:
+        advice = None
+        if error.errno == errno.EROFS:
+            copy = "Mount it writable, or work on a copy: "
+            advice = only_command(copy, "copy", root, "CKPT", "DIRECTORY")
+        elif isinstance(error, PermissionError):
+            with suppress(OSError, KeyError):
+                advice = Advice((f"Run this as its owner, {root.owner()}.",))
+        reason = error.strerror or error
+        super().__init__(f"{root} cannot be written to ({reason}). Nothing was changed.", advice)
 
 
 class DamagedFileError(TfckptError):

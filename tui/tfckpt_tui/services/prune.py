@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.retention.prune import (
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.retention.trash import find_in_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
-from tfckpt_trainer.errors import RefusedError, TfckptError
+from tfckpt_trainer.errors import NotWritableError, RefusedError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.journal import try_write_entry
@@ -312,7 +312,7 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
     Raises:
         RefusedError: A trainer runs but does not answer.
         DiskFullError: The disk is full.
-        TfckptError: The directory cannot be written to.
+        NotWritableError: The directory cannot be written to.
     """
     # Imported here, so that the app shows its first frame sooner.
     from filelock import FileLock, Timeout
@@ -337,10 +337,7 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
             only_command("See its state with ", "status", run.root),
         ) from None
     except OSError as error:
-        raise TfckptError(
-            f"{run.root} cannot be written to ({error.strerror}); run this as its owner. Nothing "
-            "was changed."
-        ) from error
+        raise NotWritableError(run.root, error) from error
     try:
         _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):

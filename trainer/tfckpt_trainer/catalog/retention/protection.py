@@ -76,4 +76,9 @@ def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
         return in_use[checkpoint.name]
     if checkpoint.is_head:
         return "training continues from it"
+    try:
+        checkpoint.name.encode()
+    except UnicodeEncodeError:
+        # No manifest can hold it.
+        return "its name is not UTF-8; rename its files first"
     return ""

@@ -369,7 +369,7 @@ def require_prunable(
 
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
-        RefusedError: A checkpoint is protected, or its name is not UTF-8.
+        RefusedError: A checkpoint is protected.
     """
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
@@ -386,19 +386,7 @@ def require_prunable(
             raise RefusedError(
                 f"{checkpoint.name} cannot be {action}: {reason}. Nothing was changed."
             )
-        if not _can_be_written(checkpoint.name):
-            raise RefusedError(
-                f"{checkpoint.name!r} is not UTF-8 and cannot be written to a manifest; rename its "
-                "files to prune it. Nothing was changed."
-            )
     return chosen
-
-
-def _can_be_written(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _manifest(

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
 from tfckpt_trainer.catalog.scan.history import list_directory
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, describe_error
+from tfckpt_trainer.errors import (
+    DamagedFileError,
+    NotWritableError,
+    RefusedError,
+    UsageError,
+    describe_error,
+)
 from tfckpt_trainer.rundir.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -156,6 +162,7 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
 
     Raises:
         RefusedError: Another action holds the lock, or a symbolic link is in the way.
+        NotWritableError: The directory cannot be written to.
     """
     # Imported here, because reading the trash does not need it.
     from filelock import FileLock, Timeout
@@ -170,6 +177,8 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
             f"Another prune, undo, pin or emptying of {run.root} has been running for more than "
             f"{seconds:g} s. Nothing was changed; try again when it is done."
         ) from None
+    except OSError as error:
+        raise NotWritableError(run.root, error) from error
     try:
         yield
     finally:
