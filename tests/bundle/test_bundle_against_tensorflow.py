@@ -11,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conversions import write_checkpoint, write_checkpoint_like
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.deriving.average import AverageSource, is_averaged, write_average
-from tfckpt_trainer.bundle.deriving.convert_like import write_checkpoint_like
 from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
-from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES
 from tfckpt_trainer.bundle.exchange.safetensors import SAFETENSORS_TYPES

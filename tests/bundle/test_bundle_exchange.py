@@ -21,11 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, array, in_parts, key_of, rows, write
+from conversions import write_checkpoint, write_checkpoint_like
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
-from tfckpt_trainer.bundle.deriving.convert_like import write_checkpoint_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
-from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
@@ -422,7 +421,7 @@ LARGE = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
+from tfckpt_trainer.bundle.exchange.convert import write_arrays
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -436,7 +435,9 @@ index = read_index(root / "c")
 tensors = index.entries
 for kind in (ArrayFormat.NPZ, ArrayFormat.SAFETENSORS):
     extract_tensors(root / "c", index, tensors, root / kind, kind)
-    write_checkpoint(root / kind, root / f"from-{kind}", by_name=True)
+    with BundleWriter(root / f"from-{kind}") as writer:
+        write_arrays(writer, root / kind, by_name=True)
+        writer.commit()
     (root / kind).unlink()
 assert read_index(root / "from-npz").entries == read_index(root / "from-safetensors").entries
 # Not `ru_maxrss`, which a process inherits from the one that started it.

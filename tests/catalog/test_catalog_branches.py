@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_directory import NOW
+from checkpoint_directory import NOW, write_bundle
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.lineage import (
     BranchStep,
@@ -19,6 +20,8 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 
 
 def tips_of(made) -> BranchTips:
@@ -177,3 +180,31 @@ def test_the_plan_of_a_restore(forked):
     assert (plan.branch, plan.is_new_branch) == (2, True)
     assert (plan.steps_back, plan.unsaved_steps) == (195, 5)
     assert plan.left_behind == ("ckpt-b1-290", "ckpt-b1-250", "ckpt-200")
+
+
+def test_a_checkpoint_made_from_others_is_no_ancestor_unless_training_continued_from_it(made):
+    for step in (100, 200):
+        made.ours(step)
+    made.ours(150, branch=1, parent="ckpt-100")
+    made.ours(300, branch=1, parent="ckpt-b1-150")
+    edited = replace(
+        load(made.run.record("ckpt-b1-150"), CheckpointRecord),
+        name="edited",
+        parent="ckpt-b1-150",
+        derived=Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-150")]),
+    )
+    for path in write_bundle(made.root / "edited", 1):
+        made.touch(path, 3600)
+    store(made.run.record("edited"), edited)
+    found = Catalog(made.run).scan(NOW)
+    assert "edited" in [c.name for c in found]
+    assert fork_points(found) == {1: "ckpt-100"}
+    assert lineage_of(found, "ckpt-b1-300").names == ("ckpt-b1-300", "ckpt-b1-150", "ckpt-100")
+    assert lineage_of(found, "edited").names == ("edited", "ckpt-b1-150", "ckpt-100")
+    assert lineage_at(found, BranchStep(1, 200)).names == ("ckpt-b1-150", "ckpt-100")
+    prune(made, "ckpt-b1-150")
+    found = Catalog(made.run).scan(NOW)
+    assert lineage_of(found, "ckpt-b1-300").names == ("ckpt-b1-300",)
+    made.ours(400, branch=1, parent="edited")
+    found = Catalog(made.run).scan(NOW)
+    assert lineage_of(found, "ckpt-b1-400").names == ("ckpt-b1-400", "edited")

@@ -27,13 +27,20 @@ def results(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("form", "first"),
-    [("tutorial", 6), ("guide", 7), ("multi_worker_tutorial", 20), ("root", 20), ("several", 6)],
+    [
+        ("tutorial", 6),
+        ("guide", 7),
+        ("multi_worker_tutorial", 20),
+        ("root", 20),
+        ("several", 6),
+        ("derived", 6),
+    ],
 )
 def test_training_goes_on_at_the_step_of_the_checkpoint(results, form, first):
     assert results[form]["steps"] == list(range(first, first + 4))
 
 
-@pytest.mark.parametrize("form", ["tutorial", "guide", "several"])
+@pytest.mark.parametrize("form", ["tutorial", "guide", "several", "derived"])
 def test_losses_go_on_as_those_of_the_plain_program(results, form):
     assert results[form]["losses"] == results[form]["expected"]
 

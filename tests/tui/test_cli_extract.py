@@ -76,7 +76,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_numeric_tensors_are_extracted_and_the_rest_is_named(tool, run):
     said = tool("extract", run, "7", "--to", "npz")
     assert said.code == 0
-    assert said.data == "ckpt-7.npz: 3 tensors, 38 B\n"
+    assert said.data == "ckpt-7.npz: 3 tensors, 38 B, verified\n"
     assert said.words == "Left out, because they are not numeric: text.\n"
     with np.load("ckpt-7.npz") as found:
         assert sorted(found) == ["model/kernel", "model/scale", "step"]
@@ -156,8 +156,8 @@ def test_a_checkpoint_goes_out_and_comes_back(tool, run, kind):
     assert tool("extract", run, "7", "--to", kind).code == 0
     said = tool("convert", run, "ckpt-8", f"ckpt-7.{kind}")
     assert said.code == 0
-    assert said.data == "ckpt-8: 3 tensors, 38 B\n"
-    assert "tfckpt-tui verify" in said.words
+    assert said.data == "ckpt-8: 3 tensors, 38 B, verified\n"
+    assert said.data.endswith(", verified\n")
     assert verify(run / "ckpt-8").findings == ()
     before, after = read_index(run / "ckpt-7"), read_index(run / "ckpt-8")
     for name in map(key_of, ["model/kernel", "model/scale", "step"]):
@@ -166,7 +166,7 @@ def test_a_checkpoint_goes_out_and_comes_back(tool, run, kind):
     listed = tool("ls", run, "--json").json["checkpoints"]
     assert {one["name"]: one["state"] for one in listed} == {
         "ckpt-7": "complete",
-        "ckpt-8": "complete",
+        "ckpt-8": "verified",
     }
     shown = tool("inspect", run, "ckpt-8", "--json").json
     assert shown["object_graph"] is True
@@ -261,7 +261,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
         np.savez("new.npz", **{name: values * 2 for name, values in found.items()})
     said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "7")
     assert said.code == 0
-    assert said.data == "ckpt-8: 4 tensors, 46 B\n"
+    assert said.data == "ckpt-8: 4 tensors, 46 B, verified\n"
     assert "Taken from ckpt-7: step, text.\n" in said.words
     assert verify(run / "ckpt-8").findings == ()
     before, after = read_index(run / "ckpt-7"), read_index(run / "ckpt-8")
@@ -288,7 +288,7 @@ def test_a_name_with_another_step_than_the_tensors_is_said(tool, run):
     assert said.json["warning"] == words
     assert "Done" not in tool("convert", run, "again-7", "w.npz").words
     shown = tool("inspect", run, "ckpt-42").data
-    assert "step        42 on branch 0, by its name\n" in shown
+    assert "step        42 on branch 0\n" in shown
     assert "yes  step = 7; the name says 42\n" in shown
     assert "says" not in tool("inspect", run, "ckpt-7").data
 
@@ -303,6 +303,16 @@ def test_names_of_tensorflow_are_known_too_and_types_go_back(tool, run):
     stored = read_tensor_bytes(run / "ckpt-8", entries[key_of("model/scale")])
     assert np.frombuffer(stored, np.float16).tolist() == [1.0, 2.0, np.inf]
     assert read_tensor_bytes(run / "ckpt-8", entries[key_of("step")]) == np.int64(9).tobytes()
+
+
+def test_values_that_a_smaller_type_changes_are_counted(tool, run):
+    np.savez("w.npz", **{"model/kernel": np.array([[0.5, 0.1, 1e-60], [1e300, np.nan, 2.0]])})
+    said = tool("convert", run, "ckpt-8", "w.npz", "--like", run, "7")
+    assert said.code == 0
+    assert "2 values of type float64 became the nearest float32." in said.words
+    assert "1 value became infinite: too large for the new type." in said.words
+    np.savez("w.npz", **{"model/kernel": KERNEL.astype(np.float64)})
+    assert "became" not in tool("convert", run, "ckpt-9", "w.npz", "--like", run, "7").words
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.cli.checkpoints.verify import _verified
+from tfckpt_tui.services.choose import pair_to_compare
 from tfckpt_tui.services.report import list_checkpoints
 from waiting import wait_until
 
@@ -760,6 +761,31 @@ def test_bisect_within_a_part_of_the_row(tool: Tool, tmp_path: Path) -> None:
     said = tool("bisect", tmp_path, "--finite", "--from", "7", "--to", "4")
     assert said.code == 2
     assert "ckpt-7 is not an ancestor of ckpt-4" in said.words
+
+
+MADE = [
+    ["edit", "RUN", "6", "--rename", "model/kernel", "model/other", "--name", "ed", "--yes"],
+    ["average", "RUN", "4", "5", "6", "--name", "mean-6"],
+    ["convert", "RUN", "ckpt-10", "RUN/w.npz", "--by-name"],
+    ["convert", "RUN", "weights", "RUN/w.npz", "--like", "RUN", "6"],
+]
+
+
+@pytest.mark.parametrize("words", MADE, ids=lambda words: " ".join(words[::2]))
+def test_bisect_passes_over_one_that_no_training_made(
+    tool: Tool, tmp_path: Path, words: list[str]
+) -> None:
+    row_of(tmp_path, 8, steps=9)
+    np.savez(tmp_path / "w.npz", **{"model/kernel": np.zeros((1, 2), np.float32)})
+    before = tool("bisect", tmp_path, "--finite")
+    assert before.data.splitlines()[-1] == "The first bad one is ckpt-8; ckpt-7 before it is good."
+    made = tool(*(word.replace("RUN", str(tmp_path)) for word in words))
+    assert made.code == 0, made.words
+    assert tool("bisect", tmp_path, "--finite").data == before.data
+    found = list_checkpoints(RunDirectory(tmp_path))
+    assert [one.name for one in found if one.is_head] == ["ckpt-9"]
+    pair = pair_to_compare(found, [], next(one for one in found if one.name == "ckpt-6"))
+    assert [one.name for one in pair] == ["ckpt-5", "ckpt-6"]
 
 
 def checked_by(root: Path, script: str) -> list[object]:

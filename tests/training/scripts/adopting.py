@@ -14,9 +14,12 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.training import TrainingRun
 
 STEPS = 6
@@ -110,12 +113,40 @@ def go_on(directory: Path, *, by_name: bool = False) -> dict[str, object]:
     }
 
 
+def keep_derived_alone(directory: Path, name: str) -> None:
+    """Leaves a checkpoint that was made from one of the plain manager, and nothing else."""
+    index = read_index(directory / name)
+
+    def copy_all(writer, touch):
+        for entry in index.entries.values():
+            writer.copy(directory / name, index, entry)
+
+    made = Derivation(operation="edit", sources=[SourceFacts(name=name)])
+    record = CheckpointRecord(
+        name="edited-20",
+        step=20,
+        branch=0,
+        sequence=0,
+        saved_at=0.0,
+        trigger="edit",
+        parent=name,
+        derived=made,
+    )
+    add_derived_checkpoint(RunDirectory(directory), record, copy_all)
+    for path in (*directory.glob("ckpt-*"), directory / "checkpoint"):
+        path.unlink()
+
+
 def main(directory: Path) -> None:
     results = {}
     for form in FORMS:
         target = directory / form
         expected = write_plain(target, form)
         results[form] = {"expected": expected, **go_on(target, by_name=form == "several")}
+    target = directory / "derived"
+    expected = write_plain(target, "tutorial")
+    keep_derived_alone(target, "ckpt-20")
+    results["derived"] = {"expected": expected, **go_on(target)}
     target = directory / "other shapes"
     write_plain(target, "tutorial", units=5)
     results["other shapes"] = go_on(target)

@@ -69,6 +69,7 @@ def add_derived_checkpoint(
     record: CheckpointRecord,
     write: Write,
     *,
+    shard_size: int | None = None,
     workers_of: str | None = None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
     on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
@@ -79,6 +80,7 @@ def add_derived_checkpoint(
         run: The run directory.
         record: Its record, without files and time.
         write: Writes the tensors.
+        shard_size: Bytes after which the next tensor begins a new data file.
         workers_of: The checkpoint whose workers' own state is copied; None for none.
         on_verified: Called with bytes verified and in total.
         on_not_finite: Called with the tensors that have NaN or infinite values.
@@ -101,7 +103,7 @@ def add_derived_checkpoint(
     touch = _touching(place)
     with ExitStack() as clean:
         clean.callback(shutil.rmtree, place, ignore_errors=True)
-        with BundleWriter(place / name) as writer:
+        with BundleWriter(place / name, shard_size=shard_size) as writer:
             write(writer, touch)
             paths = writer.commit()
 

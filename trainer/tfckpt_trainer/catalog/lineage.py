@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_trained
 from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
@@ -145,7 +145,7 @@ def current_lineage(checkpoints: Sequence[Checkpoint], branch: int) -> Lineage:
     """
     row = _head_row(checkpoints)
     if row is None:
-        row = next((row for row, c in enumerate(checkpoints) if c.branch == branch), None)
+        row = _next_trained(checkpoints, 0, branch)
     return _trace(checkpoints, row, {})
 
 
@@ -155,7 +155,7 @@ def fork_points(checkpoints: Sequence[Checkpoint]) -> dict[int, str]:
     Args:
         checkpoints: All checkpoints of the run, newest first.
     """
-    oldest = {checkpoint.branch: checkpoint for checkpoint in checkpoints}
+    oldest = {c.branch: c for c in checkpoints if is_trained(c)}
     branch_of = {checkpoint.name: checkpoint.branch for checkpoint in checkpoints}
     return {
         branch: checkpoint.parent
@@ -265,16 +265,26 @@ def _row_before(
         pruned = BranchStep(said.branch, said.step)
         _record_step(steps, pruned)
         return _newest(checkpoints, row + 1, pruned)
-    older = range(row + 1, len(checkpoints))
-    return next((i for i in older if checkpoints[i].branch == checkpoint.branch), None)
+    is_first = checkpoint.record is not None and parent is None
+    if is_first or not is_trained(checkpoint):
+        return None
+    return _next_trained(checkpoints, row + 1, checkpoint.branch)
+
+
+def _next_trained(checkpoints: Sequence[Checkpoint], first: int, branch: int) -> int | None:
+    """Returns the row of the next checkpoint that training saved on a branch."""
+    rows = range(first, len(checkpoints))
+    return next(
+        (i for i in rows if checkpoints[i].branch == branch and is_trained(checkpoints[i])), None
+    )
 
 
 def _newest(checkpoints: Sequence[Checkpoint], first: int, position: BranchStep) -> int | None:
-    """Returns the row of the newest checkpoint at or before a position on its branch."""
+    """Returns the row of the newest one that training saved at or before a position."""
     for row in range(first, len(checkpoints)):
         checkpoint = checkpoints[row]
         is_before = checkpoint.step is not None and checkpoint.step <= position.step
-        if is_before and checkpoint.branch == position.branch:
+        if is_before and checkpoint.branch == position.branch and is_trained(checkpoint):
             return row
     return None
 

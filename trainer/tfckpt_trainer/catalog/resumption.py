@@ -114,7 +114,8 @@ def _step(
     if counter is not None:
         path, value = counter
         said = parse_checkpoint_name(prefix.name)
-        differs = record is None and said is not None and said.step != value
+        has_world = record is not None and record.world
+        differs = not has_world and said is not None and said.step != value
         name = f"; the name says {said.step:,}" if said is not None and differs else ""
         return ResumedState("step", True, f"{path} = {value:,}{name}")
     if record is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -289,7 +289,7 @@ def derivation_words(made: Derivation) -> str:
     sources = (
         one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
     )
-    return f"{made.operation} of {', '.join(sources)}"
+    return _made_words(made, sources)
 
 
 def _why_saved(row: Row) -> str:
@@ -298,7 +298,12 @@ def _why_saved(row: Row) -> str:
     made = checkpoint.record.derived if checkpoint.record is not None else None
     if checkpoint.problem or made is None:
         return checkpoint.problem or checkpoint.trigger
-    return f"{made.operation} of {', '.join(source.name for source in made.sources)}"
+    return _made_words(made, (source.name for source in made.sources))
+
+
+def _made_words(made: Derivation, sources: Iterable[str]) -> str:
+    names = ", ".join(sources)
+    return f"{made.operation} of {names}" if names else made.operation
 
 
 def _loss(row: Row) -> str:

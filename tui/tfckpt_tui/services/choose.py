@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.catalog.retention.rules import is_number
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived, is_trained
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.verify import can_be_verified
@@ -169,12 +169,12 @@ def pair_to_compare(
     if len(pair) < 2 and selected is not None and selected not in pair:
         pair.append(selected)
     if len(pair) == 1:
-        parent = next((c for c in checkpoints if c.name == pair[0].parent), None)
-        older = checkpoints[rows[pair[0].name] + 1 :]
-        other = parent or next(iter(older), None)
+        ancestors = lineage_of(checkpoints, pair[0].name).names[1:]
+        older = (c.name for c in checkpoints[rows[pair[0].name] + 1 :] if is_trained(c))
+        other = next(iter(ancestors), None) or next(older, None)
         if other is None:
             return f"{pair[0].name} is the oldest; mark another one with space first."
-        pair.append(other)
+        pair.append(checkpoints[rows[other]])
     if len(pair) < 2:
         return "Mark two checkpoints with space first."
     pair.sort(key=lambda checkpoint: -rows[checkpoint.name])

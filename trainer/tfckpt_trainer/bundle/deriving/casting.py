@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfckpt_trainer.bundle.dtypes import cast_floats, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Chunks = Iterator[NDArray[Any]]
+
+
+class CastLoss(NamedTuple):
+    """How many elements do not have the same value in a smaller type.
+
+    Attributes:
+        rounded: Those that have the nearest value of the type.
+        overflown: Finite ones that became infinite.
+    """
+
+    rounded: int = 0
+    overflown: int = 0
+
+    def plus(self, other: CastLoss) -> CastLoss:
+        """Returns the sum."""
+        return CastLoss(self.rounded + other.rounded, self.overflown + other.overflown)
 
 
 def can_be_cast(old: str, new: str) -> bool:
@@ -27,7 +43,7 @@ def cast_chunks(
     chunks: Chunks,
     dtype: str,
     on_read: Callable[[int], None],
-    on_overflow: Callable[[int], None],
+    on_loss: Callable[[CastLoss], None],
 ) -> Chunks:
     """Yields elements in another type.
 
@@ -36,7 +52,7 @@ def cast_chunks(
         chunks: Its elements.
         dtype: The new type, to which `can_be_cast`.
         on_read: Called after each chunk with its size in bytes.
-        on_overflow: Called with the number of finite elements that became infinite.
+        on_loss: Called with what each chunk lost.
 
     Raises:
         RefusedError: An integer does not fit into the new type.
@@ -50,9 +66,10 @@ def cast_chunks(
         elif _is_real(dtype):
             values = cast_floats(chunk, dtype)
             with np.errstate(invalid="ignore"):
-                was_finite = np.isfinite(chunk.astype(np.float64))
-                is_finite = np.isfinite(values.astype(np.float64))
-            on_overflow(int((was_finite & ~is_finite).sum()))
+                before, after = chunk.astype(np.float64), values.astype(np.float64)
+            overflown = np.isfinite(before) & ~np.isfinite(after)
+            changed = (before != after) & ~np.isnan(before)
+            on_loss(CastLoss(int((changed & ~overflown).sum()), int(overflown.sum())))
         else:
             values = _cast_integers(name, chunk, target)
         yield values

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.tensor_names import tensors_by_name
-from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
+from tfckpt_trainer.bundle.deriving.casting import CastLoss, can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.dtypes import format_tensor, numpy_dtype
 from tfckpt_trainer.bundle.exchange.convert import Conversion, open_array_file
@@ -32,36 +33,34 @@ class LikeConversion:
 
     Attributes:
         taken: The tensors that come from the other checkpoint, because the file lacks them.
-        overflown: Number of finite elements that became infinite in a smaller type.
+        losses: What tensors lost in a smaller type, by the types in the file and the checkpoint.
     """
 
     written: Conversion
     taken: tuple[Variable, ...]
-    overflown: int
+    losses: Mapping[tuple[str, str], CastLoss]
 
 
-def write_checkpoint_like(
+def write_arrays_like(
+    writer: BundleWriter,
     file: Path,
-    prefix: Path,
     like: EditSource,
     *,
-    shard_size: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LikeConversion:
     """Writes a new checkpoint with the names, types and object graph of another one.
 
     Args:
+        writer: The new checkpoint.
         file: An `npz` or a safetensors file, with tensors by path or name.
-        prefix: Path of the new checkpoint without suffix.
         like: The other checkpoint. Tensors that are not in the file are copied from it.
-        shard_size: Bytes after which the next tensor begins a new data file.
         on_progress: Called with the bytes done and in total, after each chunk.
 
     Raises:
         DamagedFileError: The array file is damaged.
         BundleError: A tensor of the other checkpoint is damaged.
         RefusedError: The file has a tensor that the checkpoint lacks, or one of another shape or
-            kind; or there are files of the new name.
+            kind.
         OSError: A file cannot be read or written.
     """
     with open_array_file(file) as reader:
@@ -70,31 +69,30 @@ def write_checkpoint_like(
         taken = {one.name for one in entries} - arrays.keys()
         variables = tuple(one for one in like.variables if one.entry.name in taken)
         total = sum(array.size for array in arrays.values()) + sum(one.size for one in variables)
-        done = overflown = 0
+        done = 0
+        losses: dict[tuple[str, str], CastLoss] = {}
 
         def show(size: int) -> None:
             nonlocal done
             done += size
             on_progress(done, total)
 
-        def note(count: int) -> None:
-            nonlocal overflown
-            overflown += count
+        def note(types: tuple[str, str], loss: CastLoss) -> None:
+            if any(loss):
+                losses[types] = losses.get(types, CastLoss()).plus(loss)
 
-        with BundleWriter(prefix, shard_size=shard_size) as writer:
-            for entry in entries:
-                array = arrays.get(entry.name)
-                if array is None:
-                    writer.copy(like.prefix, like.index, entry, on_chunk=show)
-                else:
-                    chunks = cast_chunks(array.name, array.chunks(), entry.dtype, show, note)
-                    writer.add(entry.name, entry.dtype, entry.shape, chunks)
-            size = writer.size
-            if KEY in like.index.entries:
-                writer.copy(like.prefix, like.index, like.index.entries[KEY])
-            return LikeConversion(
-                Conversion(writer.commit(), len(entries), size), variables, overflown
-            )
+        for entry in entries:
+            array = arrays.get(entry.name)
+            if array is None:
+                writer.copy(like.prefix, like.index, entry, on_chunk=show)
+            else:
+                lost = partial(note, (array.dtype, entry.dtype))
+                chunks = cast_chunks(array.name, array.chunks(), entry.dtype, show, lost)
+                writer.add(entry.name, entry.dtype, entry.shape, chunks)
+        size = writer.size
+        if KEY in like.index.entries:
+            writer.copy(like.prefix, like.index, like.index.entries[KEY])
+        return LikeConversion(Conversion(len(entries), size), variables, losses)
 
 
 def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Array]:

@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.analysis.tensor_names import (
     match_tensors,
     unknown_tensor,
 )
-from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
+from tfckpt_trainer.bundle.deriving.casting import CastLoss, can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
 from tfckpt_trainer.bundle.deriving.keras_names import find_attribute, find_named
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
@@ -320,9 +320,9 @@ def write_edit(
     """
     overflown = 0
 
-    def note(count: int) -> None:
+    def note(loss: CastLoss) -> None:
         nonlocal overflown
-        overflown += count
+        overflown += loss.overflown
 
     for name, one in edit.tensors.items():
         prefix, index = one.source.prefix, one.source.index

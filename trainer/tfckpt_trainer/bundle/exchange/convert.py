@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
@@ -28,17 +27,14 @@ _KERAS = (
 _NUMPY = "Write its arrays with `numpy.savez(PATH, **arrays)`, and convert that file."
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(NamedTuple):
     """What was written.
 
     Attributes:
-        files: The data files and the index.
         tensors: Number of tensors, without the object graph.
         bytes: Size of the tensors.
     """
 
-    files: tuple[Path, ...]
     tensors: int
     bytes: int
 
@@ -61,31 +57,28 @@ def open_array_file(path: Path) -> ArrayReader:
     raise DamagedFileError(f"{path} is neither an npz nor a safetensors file. {advice}")
 
 
-def write_checkpoint(
+def write_arrays(
+    writer: BundleWriter,
     source: Path,
-    prefix: Path,
     *,
     by_name: bool = False,
-    shard_size: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Conversion:
-    """Writes a new checkpoint with all tensors of an array file.
+    """Writes all tensors of an array file into a new checkpoint.
 
     Args:
+        writer: The new checkpoint.
         source: An `npz` or a safetensors file.
-        prefix: Path of the checkpoint without suffix.
         by_name: Whether to store the tensors under their names alone, as TensorFlow 1 does.
             Otherwise the names are paths of objects: the checkpoint has an object graph.
-        shard_size: Bytes after which the next tensor begins a new data file.
         on_progress: Called with the bytes done and in total, after each chunk.
 
     Raises:
         DamagedFileError: The array file is damaged.
         UsageError: A tensor cannot be stored.
-        RefusedError: There are files of this name.
         OSError: A file cannot be read or written.
     """
-    with open_array_file(source) as reader, BundleWriter(prefix, shard_size=shard_size) as writer:
+    with open_array_file(source) as reader:
         if not reader.arrays:
             raise UsageError(f"{source} has no arrays, so there is nothing to store.")
         total, done = sum(array.size for array in reader.arrays), 0
@@ -103,7 +96,7 @@ def write_checkpoint(
         size = writer.size
         if not by_name:
             writer.add_object_graph(build_object_graph(names))
-        return Conversion(writer.commit(), len(names), size)
+        return Conversion(len(names), size)
 
 
 def _names(reader: ArrayReader, by_name: bool) -> Iterator[str]:

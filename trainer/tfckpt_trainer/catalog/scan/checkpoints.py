@@ -98,6 +98,14 @@ def is_derived(checkpoint: Checkpoint) -> bool:
     return checkpoint.record is not None and checkpoint.record.derived is not None
 
 
+def is_trained(checkpoint: Checkpoint) -> bool:
+    """Whether training saved it, and under this name: neither made from others nor a link."""
+    return not is_derived(checkpoint) and not any(
+        link.name == f"{checkpoint.name}.index" and link.file.endswith(".index")
+        for link in checkpoint.links
+    )
+
+
 def trained_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Returns checkpoints in their order, those that were made from others last."""
     return sorted(checkpoints, key=is_derived)

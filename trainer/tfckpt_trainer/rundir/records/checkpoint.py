@@ -81,11 +81,12 @@ class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Derivation(msgspec.Struct, frozen=True, kw_only=True):
-    """How a checkpoint was made from others, without training.
+    """How a checkpoint was made without training.
 
     Attributes:
-        operation: `average` or `edit`.
-        sources: The checkpoints that it was made from, the newest last.
+        operation: `average`, `edit` or `convert`.
+        sources: The checkpoints that it was made from, the newest last; none if it was made from
+            an array file alone.
         changes: What was done to single tensors, a sentence each.
     """
 
@@ -117,7 +118,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
             earlier versions.
         per_worker: Paths of the values that each worker stored because they were not equal on
             all replicas; None in records of earlier versions.
-        derived: How it was made from other checkpoints; None if training saved it. A start
+        derived: How it was made without training; None if training saved it. A start
             resumes from such a checkpoint only after it was restored.
     """
 

@@ -51,6 +51,7 @@ class Prepared:
 
     Attributes:
         record: The record of the checkpoint, if there is one that can be read.
+        is_foreign: Whether another program saved its values.
         found: All state of the script.
         matches: Variables of the shared state, with their tensors.
         adoption: Where another program saved them; None if this library did.
@@ -63,6 +64,7 @@ class Prepared:
     """
 
     record: CheckpointRecord | None = None
+    is_foreign: bool = False
     found: tuple[Found, ...] = ()
     matches: tuple[Match, ...] = ()
     adoption: Adoption | None = None

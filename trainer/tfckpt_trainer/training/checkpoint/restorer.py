@@ -160,7 +160,7 @@ class Restorer:
         try:
             damage = find_damage(self._run.root / name)
             check.damaged = bool(damage)
-            prepared.record = self._record(name)
+            prepared.record, prepared.is_foreign = self._record(name)
             prepared.found = self._state.shared.find()
             problems = damage or self._check_shared(name, check, prepared, partial=partial)
             if not problems:
@@ -192,7 +192,7 @@ class Restorer:
         """Compares the shared state; returns what does not fit and may not be left out."""
         prefix = self._run.root / name
         shared = self._state.shared
-        if self._was_saved_by_another_program(name):
+        if prepared.is_foreign:
             prepared.adoption = plan_adoption(shared.checkpoint, prefix)
             comparison = prepared.adoption.comparison
         else:
@@ -231,11 +231,14 @@ class Restorer:
         self._workers.restore_objects(prepared)
         return reading
 
-    def _was_saved_by_another_program(self, name: str) -> bool:
-        return not (self._run.record(name).exists() or self._run.record_copy(name).exists())
-
-    def _record(self, name: str) -> CheckpointRecord | None:
+    def _record(self, name: str) -> tuple[CheckpointRecord | None, bool]:
+        """Returns the record of a checkpoint, and whether another program saved its values."""
         try:
-            return load_if_exists(self._run.record(name), CheckpointRecord)
+            record = load_if_exists(self._run.record(name), CheckpointRecord)
         except DamagedFileError:
-            return None
+            return None, False
+        if record is None:
+            return None, not self._run.record_copy(name).exists()
+        # One that was made from those of another program has no world, and values alone.
+        is_foreign = record.derived is not None and not record.world
+        return None if is_foreign else record, is_foreign

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.deriving.edit import EditSource
+from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.errors import ExitCode, UsageError
@@ -30,9 +29,8 @@ from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
-from tfckpt_tui.services.tensors.extract import Choice, choose_tensors, step_words
+from tfckpt_tui.services.tensors.extract import Choice, LikeCheckpoint, choose_tensors, step_words
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
-from tfckpt_tui.services.tensors.extract import convert_like as write_checkpoint_like
 from tfckpt_tui.services.tensors.extract import extract as write_file
 
 _MOST_NAMED = 3
@@ -148,31 +146,24 @@ def convert(
         raise click.UsageError("Give either --like or --by-name.")
     limit = None if shard_size is None else shard_size * 1_000_000
     other = None if like is None else _template(*like)
-    taken: tuple[Variable, ...] = ()
-    overflown = 0
     meter = ReadProgress("writing")
     try:
         with explain_interrupt(index_path(directory.expanduser() / name)):
-            if other is None:
-                written = write_checkpoint(
-                    directory, name, source, by_name=by_name, shard_size=limit, on_progress=meter
-                )
-            else:
-                found = write_checkpoint_like(
-                    directory, name, source, other, shard_size=limit, on_progress=meter
-                )
-                written, taken, overflown = found.written, found.taken, found.overflown
+            record, found = write_checkpoint(
+                directory, name, source, other, by_name=by_name, shard_size=limit, on_progress=meter
+            )
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
         meter.close()
+    written, taken = found.written, found.taken
     new = directory.expanduser() / name
-    warnings = [words for words in (overflow_words(overflown), step_words(new)) if words]
+    warnings = [words for words in (*_loss_words(found), step_words(new)) if words]
     if as_json:
         print_json(
             {
                 "checkpoint": name,
-                "files": [str(path) for path in written.files],
+                "files": [str(new.with_name(facts.name)) for facts in record.files],
                 "tensors": written.tensors,
                 "bytes": written.bytes,
                 "taken": [variable.path for variable in taken],
@@ -181,18 +172,26 @@ def convert(
         )
         return int(ExitCode.DONE)
     count = units.count(written.tensors, "tensor")
-    print_line(f"{name}: {count}, {units.size(written.bytes)}")
+    print_line(f"{name}: {count}, {units.size(written.bytes)}, verified")
     if other is not None and taken:
-        print_message(f"Taken from {other.prefix.name}: {_named(taken)}.")
-    place = shlex.quote(str(directory))
-    print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
+        print_message(f"Taken from {other.checkpoint.name}: {_named(taken)}.")
     print_warnings(warnings)
     return int(ExitCode.DONE)
 
 
-def _template(directory: Path, name: str) -> EditSource:
+def _template(directory: Path, name: str) -> LikeCheckpoint:
     run = open_run(directory)
-    return source_of(run, look_up(run, name))
+    checkpoint = look_up(run, name)
+    return LikeCheckpoint(run, checkpoint, source_of(run, checkpoint))
+
+
+def _loss_words(found: LikeConversion) -> Iterator[str]:
+    """Yields a sentence for each narrowing of types in which values changed."""
+    for (old, new), loss in found.losses.items():
+        if loss.rounded:
+            values = units.count(loss.rounded, "value")
+            yield f"{values} of type {old} became the nearest {new}."
+        yield overflow_words(loss.overflown)
 
 
 def _named(variables: Sequence[Variable]) -> str:

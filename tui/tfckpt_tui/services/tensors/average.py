@@ -96,7 +96,8 @@ def in_order(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Returns checkpoints in the order in which they were saved."""
     return sorted(
         checkpoints,
-        key=lambda c: (-1 if c.sequence is None else c.sequence, c.step or 0, c.saved_at),
+        # One without a record was saved before all with one; 0 is the place of one made from it.
+        key=lambda c: (c.sequence or 0, c.step or 0, c.saved_at),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,18 +16,22 @@ from tfckpt_trainer.bundle.analysis.tensor_names import (
     match_tensors,
     unknown_tensor,
 )
-from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_checkpoint_like
+from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_arrays_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
-from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
+from tfckpt_trainer.bundle.exchange.convert import write_arrays
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.resumption import step_counter
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.inspect import Inspection, errors_by_path
+from tfckpt_tui.services.tensors.new_checkpoint import source_facts
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
@@ -110,50 +115,82 @@ def extract(
         return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
 
+@dataclass(frozen=True)
+class LikeCheckpoint:
+    """A checkpoint from which a conversion takes names, types, object graph and missing tensors."""
+
+    run: RunDirectory
+    checkpoint: Checkpoint
+    source: EditSource
+
+
 def convert(
     directory: Path,
     name: str,
     source: Path,
+    like: LikeCheckpoint | None = None,
     *,
     by_name: bool = False,
     shard_size: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Conversion:
+) -> tuple[CheckpointRecord, LikeConversion]:
     """Writes checkpoint `name` from an array file; creates its directory if it is missing.
+
+    With `like`, the checkpoint has the names, types and object graph of that one.
+
+    Returns:
+        The record of the new checkpoint, and what was written.
 
     Raises:
         UsageError: The name is no file name, or a tensor cannot be stored.
-        RefusedError: The name is taken.
-        TfckptError: The file is damaged.
-        OSError: A file cannot be read or written.
-    """
-    with _new_checkpoint(directory, name, source) as prefix:
-        return write_checkpoint(
-            source, prefix, by_name=by_name, shard_size=shard_size, on_progress=on_progress
-        )
-
-
-def convert_like(
-    directory: Path,
-    name: str,
-    source: Path,
-    like: EditSource,
-    *,
-    shard_size: int | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> LikeConversion:
-    """Writes checkpoint `name` like another one; see `write_checkpoint_like`.
-
-    Raises:
-        UsageError: The name is no file name.
         RefusedError: The name is taken, or the file does not match the other checkpoint.
         TfckptError: The file or the other checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-    with _new_checkpoint(directory, name, source) as prefix, errors_by_path(like.variables):
-        return write_checkpoint_like(
-            source, prefix, like, shard_size=shard_size, on_progress=on_progress
-        )
+    found: LikeConversion | None = None
+
+    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        nonlocal found
+
+        def show(done: int, total: int) -> None:
+            touch()
+            on_progress(done, total)
+
+        if like is not None:
+            found = write_arrays_like(writer, source, like.source, on_progress=show)
+        else:
+            written = write_arrays(writer, source, by_name=by_name, on_progress=show)
+            found = LikeConversion(written, (), {})
+
+    variables = like.source.variables if like is not None else ()
+    with _new_checkpoint(directory, name, source) as run, errors_by_path(variables):
+        record = _record_of(run, name, source, like)
+        stored = add_derived_checkpoint(run, record, write, shard_size=shard_size)
+        assert found is not None, "it was written"
+        return stored, found
+
+
+def _record_of(
+    run: RunDirectory, name: str, source: Path, like: LikeCheckpoint | None
+) -> CheckpointRecord:
+    """Returns the record of a converted checkpoint: no training led to it."""
+    said = parse_checkpoint_name(name)
+    other = like.checkpoint if like is not None else None
+    step = said.step if said is not None else other.step if other is not None else None
+    is_here = like is not None and like.run.root == run.root
+    return CheckpointRecord(
+        name=name,
+        step=step or 0,
+        branch=said.branch if said is not None else 0,
+        sequence=0,
+        saved_at=time.time(),
+        trigger="convert",
+        derived=Derivation(
+            operation="convert",
+            sources=[source_facts(run, like.checkpoint)] if like is not None and is_here else [],
+            changes=[f"Tensors of {source.name}."],
+        ),
+    )
 
 
 def step_words(prefix: Path) -> str:
@@ -185,8 +222,8 @@ def _check_output(path: Path) -> None:
 
 
 @contextmanager
-def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[Path]:
-    """Gives the prefix of a new checkpoint; a directory that was made for it goes if it fails."""
+def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDirectory]:
+    """Gives the directory of a new checkpoint; one that was made for it goes if that fails."""
     root = Path(os.path.realpath(directory.expanduser()))
     found = next(place for place in (root, *root.parents) if os.path.lexists(place))
     if not found.is_dir():
@@ -203,7 +240,7 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[Path]:
             if_read_only="Name another directory.",
         ):
             root.mkdir(parents=True, exist_ok=True)
-            yield root / name
+            yield RunDirectory(root)
     except BaseException:
         with suppress(OSError):
             for place in made:

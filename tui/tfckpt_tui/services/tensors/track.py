@@ -23,7 +23,7 @@ from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, nearest_pa
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_trained
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
@@ -122,16 +122,7 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     Args:
         checkpoints: All checkpoints, newest first.
     """
-    return [c for c in reversed(_trained(checkpoints)) if c.state not in _NO_CHECKPOINTS]
-
-
-def _trained(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Returns the checkpoints that training passed, each under one name."""
-    return [
-        c
-        for c in checkpoints
-        if not is_derived(c) and not any(link.name == f"{c.name}.index" for link in c.links)
-    ]
+    return [c for c in reversed(checkpoints) if is_trained(c) and c.state not in _NO_CHECKPOINTS]
 
 
 def track(
@@ -154,7 +145,6 @@ def track(
     """
     prefix = run.root / source.name
     wanted = read_contents(prefix, read_index(prefix))
-    trained = _trained(checkpoints)
     seen: dict[str, _Seen] = {}
     for checkpoint in tracked_checkpoints(checkpoints):
         if not checkpoint.state.restorable:
@@ -169,7 +159,7 @@ def track(
                 continue
             with errors_by_path([tensor]):
                 found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
-                before = _before(trained, checkpoint, seen, entry)
+                before = _before(checkpoints, checkpoint, seen, entry)
                 update = None if before is None else _update(run, before, checkpoint, index, entry)
         except (BundleError, OSError) as error:
             yield TrackedPoint(checkpoint, problem=describe_error(error))
