@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage import clock
@@ -175,9 +175,9 @@ def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, nam
         assert set(left) == {(1, 100)}
 
 
-@pytest.mark.parametrize("ahead", [300.0, -300.0])
+@pytest.mark.parametrize("ahead", [300.0, -300.0, 7200.0])
 @pytest.mark.parametrize("server", [0.0, 600.0])
-def test_clocks_may_differ_by_minutes(faulty, name, ahead, server):
+def test_clocks_may_differ_by_hours(faulty, name, ahead, server):
     for mount in faulty:
         mount.set_faults(clock=server)
     clock._measured.clear()
@@ -192,6 +192,28 @@ def test_clocks_may_differ_by_minutes(faulty, name, ahead, server):
     assert abs(seen.last_step_at - now) < 3
     assert worker_state(seen, now) is WorkerState.PAUSED
     assert worker_state(seen, now + 6) is WorkerState.LOST
+
+
+@pytest.mark.parametrize("behind", [3600.0, -3600.0])
+@pytest.mark.parametrize("server", [0.0, 600.0])
+def test_a_command_of_a_machine_with_a_wrong_clock_is_taken_in_its_time(
+    faulty, name, behind, server, monkeypatch
+):
+    for mount in faulty:
+        mount.set_faults(clock=server)
+    clock._measured.clear()
+    here, there = (RunDirectory(mount.root / name) for mount in faulty)
+    here.create()
+    right = time.time
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: right() - behind)
+        sent = CommandQueue(there).submit(CommandKind.SAVE, requested_by="test", lifetime=30)
+    taken = CommandQueue(here).claim(right())
+    assert taken is not None and taken.id == sent.id
+    assert 20 < taken.expires_at - right() < 31
+    late = CommandQueue(there).submit(CommandKind.SAVE, requested_by="test", lifetime=30)
+    assert CommandQueue(here).claim(right() + 40) is None
+    assert CommandQueue(here).look_up(late.id).state is CommandState.EXPIRED
 
 
 def test_old_and_copied_heartbeats_are_taken_as_they_are(faulty, name):

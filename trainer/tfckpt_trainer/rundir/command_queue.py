@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
 from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
 from tfckpt_trainer.rundir.statuses import load_status, store_status
+from tfckpt_trainer.rundir.storage.clock import TOLERANCE_SECONDS, file_system_ahead
 
 DEFAULT_LIFETIME = 60.0
 """Seconds after which an unclaimed command expires."""
@@ -103,18 +104,18 @@ class CommandQueue:
         """
         parse_arguments(kind, arguments or {})
         at = time.time() if now is None else now
+        self._run.refuse_links()
+        make_directory(self._run.inbox)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
         command = Command(
             id=f"{stamp}-{kind.value}-{secrets.token_hex(4)}",
             kind=kind,
             arguments=arguments or {},
             requested_at=at,
-            expires_at=at + lifetime,
+            expires_at=at + self._disk_ahead + lifetime,
             requested_by=requested_by,
             history=[Transition(state=CommandState.REQUESTED, at=at)],
         )
-        self._run.refuse_links()
-        make_directory(self._run.inbox)
         store(self._run.inbox / f"{command.id}.json", command)
         return command
 
@@ -149,16 +150,18 @@ class CommandQueue:
         if poll is None:
             is_network = is_network_file_system(self._run.root)
             poll = NETWORK_POLL_SECONDS if is_network else POLL_SECONDS
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
+        lifetime = command.expires_at - self._disk_ahead - time.time()
         newest = command
         while not newest.state.is_final:
             seen = self.look_up(command.id) or newest
             if seen != newest and on_change is not None:
                 on_change(seen)
             newest = seen
-            if newest.state is CommandState.REQUESTED and time.time() > newest.expires_at:
+            waited = time.monotonic() - began
+            if newest.state is CommandState.REQUESTED and waited > lifetime:
                 newest = self.withdraw(newest) or newest
-            if time.monotonic() > deadline:
+            if waited > timeout:
                 break
             if not newest.state.is_final:
                 time.sleep(poll)
@@ -185,21 +188,32 @@ class CommandQueue:
         """Claims the oldest command. Withdraws expired commands and drops repeated ones.
 
         Returns:
-            The command, or None if there is none. One with invalid arguments is refused: its state
-            is final then.
+            The command, which expires by the clock of this machine, or None if there is none. One
+            with invalid arguments is refused: its state is final then.
         """
         for command in map(_as_requested, self._commands_in(self._run.inbox)):
             seen = _accepted(command)
+            ahead = self._disk_ahead
             if (self._run.done / f"{command.id}.json").exists():
                 (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
-            elif now > command.expires_at:
+            elif now + ahead > command.expires_at:
                 # Without its arguments if they are invalid: not all can be written as JSON.
                 self.withdraw(msgspec.structs.replace(command, arguments=seen.arguments))
             else:
+                # From here on, only this process compares it with a clock.
+                seen = msgspec.structs.replace(seen, expires_at=seen.expires_at - ahead)
                 place = self._run.done if seen.state.is_final else self._run.active
                 if self._move(self._run.inbox, place, seen):
                     return seen
         return None
+
+    @property
+    def _disk_ahead(self) -> float:
+        """Seconds by which the clock of the file system is ahead; clocks can differ by hours."""
+        with suppress(OSError):
+            ahead = file_system_ahead(self._run)
+            return ahead if abs(ahead) >= TOLERANCE_SECONDS else 0.0
+        return 0.0
 
     def update(self, command: Command) -> None:
         """Writes the progress of a claimed command."""

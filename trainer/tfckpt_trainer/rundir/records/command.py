@@ -63,7 +63,8 @@ class Command(Document, frozen=True, kw_only=True):
 
     Attributes:
         arguments: As the client wrote them; `parse_arguments` checks them.
-        expires_at: Time after which an unclaimed command is not carried out.
+        expires_at: Time by the clock of the file system, after which an unclaimed command is not
+            carried out.
         requested_by: The requester, as `USER@HOST, THROUGH`.
         seen_by: Indexes of the workers that know the command.
         worker_count: Number of workers of the run.

@@ -25,15 +25,18 @@ from tfckpt_trainer.rundir.storage.server_facts import modification_time
 TOLERANCE_SECONDS = 2.0
 """Clocks that differ by less are used as they are. Some disks store times in whole seconds."""
 
-LONGEST_SECONDS = 3600.0
-"""If the times of a heartbeat differ by more, it was copied or is old, and is used as it is."""
+LONGEST_SECONDS = 14 * 3600.0
+"""If the times of a heartbeat differ by more, it was copied or is old, and is used as it is.
+
+A clock in a wrong time zone differs by at most as much."""
 
 MEASURED_SECONDS = 60.0
 """How long a measured difference between the clocks is used."""
 
 StatusT = TypeVar("StatusT", WorkerStatus, SupervisorStatus)
 
-_measured: dict[Path, tuple[float, float]] = {}
+_measured: dict[Path, tuple[float, float, float]] = {}
+"""The difference, when it was measured, and the offset of this machine's clock then."""
 
 
 def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> StatusT | None:
@@ -73,17 +76,23 @@ def _seconds_ahead(run: RunDirectory, path: Path, updated_at: float) -> float:
     too_old = any(abs(seconds) > LONGEST_SECONDS for seconds in differences)
     if plausible or too_old or not is_network_file_system(path.parent):
         return 0.0
-    return updated_at - (written - _clock_difference(run))
+    return updated_at - (written - file_system_ahead(run))
 
 
-def _clock_difference(run: RunDirectory) -> float:
-    """Returns by how much the clock of the file system is ahead of this machine's clock."""
-    difference, at = _measured.get(run.root, (0.0, -MEASURED_SECONDS))
-    if time.monotonic() - at >= MEASURED_SECONDS:
+def file_system_ahead(run: RunDirectory) -> float:
+    """Returns by how many seconds the clock of the file system is ahead of this machine's clock.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    difference, at, offset = _measured.get(run.root, (0.0, -MEASURED_SECONDS, 0.0))
+    # A clock that was set has another offset to the one that nobody can set.
+    was_set = abs(time.time() - time.monotonic() - offset) >= TOLERANCE_SECONDS
+    if was_set or time.monotonic() - at >= MEASURED_SECONDS:
         before = time.time()
         there = file_system_time(run) / 1e9
         difference = there - (before + time.time()) / 2
-        _measured[run.root] = difference, time.monotonic()
+        _measured[run.root] = difference, time.monotonic(), time.time() - time.monotonic()
     return difference
 
 
