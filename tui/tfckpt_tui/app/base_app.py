@@ -16,12 +16,10 @@ from rich.style import Style
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
-from textual.worker import WorkerFailed
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
@@ -156,9 +154,9 @@ class BaseApp(App[ResultT]):
             loop.add_signal_handler(number, leave)
 
     def _handle_exception(self, error: Exception) -> None:
-        # Once an app quits, Textual adds no widgets to the screens that open, but mounts them.
-        cause = error.error if isinstance(error, WorkerFailed) else error
-        if not (self._exit and isinstance(cause, NoMatches)):
+        # Screens of an app that quits have no widgets any more, or none yet, and fail for want of
+        # them. Nobody can act on these errors: the app is leaving, whatever they are.
+        if not self._exit:
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
