@@ -202,10 +202,8 @@ def play(terminal: Recorder, runs: Path) -> None:
             time.sleep(KEY_PAUSE_SECONDS)
         terminal.wait_for(r"on new branch 1")
         time.sleep(4)
-    with terminal.scene("enter y", "Both workers restore it in place. No process restarts.", 6):
+    with terminal.scene("enter", "Both workers restore it in place. No process restarts.", 6):
         terminal.press("enter")
-        time.sleep(KEY_PAUSE_SECONDS)
-        terminal.press("y")
         terminal.wait_for(r"At ckpt-100 on branch 1|Restored ckpt-100 on 2 workers", LIMIT_SECONDS)
         time.sleep(4)
     with terminal.scene("", "A new branch begins. The old checkpoints stay.", 6):
@@ -251,10 +249,8 @@ def prune_and_undo(terminal: Recorder) -> None:
         terminal.press("1")
         terminal.wait_for(r"│ 1 +│")
         time.sleep(4.5)
-    with terminal.scene("enter y", "They move to the trash.", 5):
+    with terminal.scene("enter", "They move to the trash.", 5):
         terminal.press("enter")
-        time.sleep(KEY_PAUSE_SECONDS)
-        terminal.press("y")
         terminal.wait_for(r"Moved to the trash: ", LIMIT_SECONDS)
         time.sleep(4)
     with terminal.scene("u", "Undo: bring them back from the trash.", 4):

@@ -69,7 +69,7 @@ async def test_a_loss_of_nan_is_in_the_header_the_history_and_the_plan(live: Run
         await pilot.press("escape", "r")
         await until_shown(pilot, "loss ✗ NaN")
         await until_shown(pilot, "norm ✗ inf")
-        await pilot.press("escape", "p", "2", "enter")
+        await pilot.press("escape", "p", "2")
         await until_shown(pilot, "the newest with finite metrics")
 
 

@@ -267,7 +267,7 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
         app = await opened(pilot)
         await until_shown(pilot, "ckpt-40")
         for answer in ("n", "y"):
-            await pilot.press("p", "2", "enter", "y")
+            await pilot.press("p", "2", "enter")
             await until_shown(pilot, "prune new files?")
             assert "A file of a checkpoint changed" in top(app)
             assert "If none does, wait " in top(app)
@@ -283,7 +283,7 @@ async def test_new_files_of_a_foreign_trainer_are_not_pruned(made: RunFactory) -
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         await opened(pilot)
         await until_shown(pilot, "best-1")
-        await pilot.press("p", "1", "enter", "y")
+        await pilot.press("p", "1", "enter")
         await until_shown(pilot, "move 3 checkpoints to the trash")
         await pilot.press("y")
         await until_shown(pilot, "3 checkpoints moved to the trash")
@@ -421,12 +421,12 @@ async def test_on_a_full_disk_a_second_question_offers_to_delete_for_good(
         fill(root)
         async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
             app = await opened(pilot)
-            await pilot.press("p", "1", "enter", "y")
+            await pilot.press("p", "1", "enter")
             await until_shown(pilot, "Nothing was moved to the trash")
             await until_shown(pilot, "Nothing can bring")
             assert (made.run.root / "ckpt-10.index").exists()
             await pilot.press("n")
-            await pilot.press("p", "1", "enter", "y")
+            await pilot.press("p", "1", "enter")
             await until_shown(pilot, "Nothing can bring")
             await pilot.press("y")
             await until_shown(pilot, "2 checkpoints deleted for good")

@@ -35,7 +35,7 @@ async def test_enter_restores_what_the_arrows_chose(live: RunFactory, keys, name
 
 async def test_after_the_arrows_a_step_can_still_be_typed(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
-        type_ahead(pilot, "r", "down", *"300", "enter", "enter")
+        type_ahead(pilot, "r", "down", *"300", "enter")
         command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
         assert command.arguments == {"name": "ckpt-300"}
 
@@ -96,6 +96,34 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
             await walk.press("right" if isinstance(dialog, PlanDialog) else "down")
             stuck += await walk.settled(partial(stuck_at, first, name))
     assert stuck == []
+
+
+def taken_by_enter(dialog: Dialog[Any]) -> list[str]:
+    """The buttons whose label shows that enter presses them."""
+    buttons = [button for button in dialog.query(Button) if "⏎" in str(button.label)]
+    return [str(button.label).removeprefix("⏎").strip() for button in buttons]
+
+
+async def test_in_every_field_enter_does_what_the_label_of_a_button_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
+    made = furnish(two_branches(tmp_path / "run", now=1_790_000_000.0))
+    dialogs = [stop for stop in STOPS if stop.screen.endswith("Dialog")]
+    tried = []
+    async with walking(made) as walk:
+        async for stop in walk.screens(dialogs):
+            dialog = walk.screen
+            assert isinstance(dialog, Dialog)
+            for field in dialog.query(Input):
+                dialog.set_focus(field)
+                await walk.press("end")
+                promised, taken = taken_by_enter(dialog), []
+                monkeypatch.setattr(dialog, "take", lambda one, to=taken: to.append(one.label))
+                await walk.press("enter")
+                assert taken == promised, f"{stop.name}, {field.id}"
+                tried += taken
+    assert set(tried) >= {"restore", "move to the trash", "launch"}
 
 
 async def test_the_reasons_of_a_plan_are_cut_once_in_a_narrow_terminal(ended: RunFactory) -> None:

@@ -174,7 +174,7 @@ async def test_r_on_a_stopped_run_launches_it_from_that_checkpoint(
         before = resume_point(ended.run)
         assert before is not None
         assert before.checkpoint == "ckpt-b1-400"
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
         try:
             await until(pilot, lambda: read_supervisor(ended.run), "the supervisor")
             resumed = resume_point(ended.run)

@@ -202,7 +202,7 @@ async def test_restore_of_a_typed_step(live: RunFactory) -> None:
         assert "100, 200, 300, 400" in shown(pilot.app)
         await pilot.press("enter", "y", "enter")
         assert CommandQueue(live.run).pending() == [], "what is refused cannot be asked for"
-        await pilot.press("ctrl+u", *"300", "enter", "enter")
+        await pilot.press("ctrl+u", *"300", "enter")
         command = await asked(pilot, live.run)
         assert command.arguments == {"name": "ckpt-300"}
 
@@ -265,7 +265,7 @@ async def test_prune_through_the_trainer(live: RunFactory) -> None:
         screen = shown(pilot.app)
         assert "training continues from it" in screen
         assert "no rule keeps it" in screen
-        await pilot.press("enter", "y")
+        await pilot.press("enter")
         command = await asked(pilot, live.run)
         assert command.kind is CommandKind.PRUNE
         names = {"names": ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]}
@@ -279,7 +279,7 @@ async def test_prune_and_undo_without_a_trainer(ended: RunFactory) -> None:
         await until_shown(pilot, "keep last")
         await pilot.press("3")
         await until_shown(pilot, "3 checkpoints go to the trash")
-        await pilot.press("enter", "y")
+        await pilot.press("enter")
         await until_shown(pilot, "3 checkpoints moved to the trash.")
         await until(pilot, lambda: "3 in the trash" in shown(pilot.app), "the trash is shown")
         assert len(list(ended.run.root.glob("*.index"))) == 3
@@ -530,7 +530,7 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         await until_shown(pilot, "the trash is empty")
         await pilot.press("escape", "p")
         await until_shown(pilot, "keep last")
-        await pilot.press("3", "enter", "y")
+        await pilot.press("3", "enter")
         await until_shown(pilot, "3 in the trash")
         await pilot.press("T")
         await until_shown(pilot, "ckpt-100")
@@ -543,7 +543,7 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         await until_shown(pilot, "the trash is empty")
         await pilot.press("escape", "p")
         await until_shown(pilot, "keep last")
-        await pilot.press("3", "enter", "y")
+        await pilot.press("3", "enter")
         await until_shown(pilot, "3 in the trash")
         await pilot.press("T", "E")
         await until_shown(pilot, "Nothing can bring")

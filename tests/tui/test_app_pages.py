@@ -238,7 +238,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
         field.focus()
         await pilot.press("0")
         await until_shown(pilot, "a run has at least 1")
-        await pilot.press("ctrl+u", "1", "enter", "enter")
+        await pilot.press("ctrl+u", "1", "enter")
         supervisor = await until(
             pilot, lambda: read_supervisor(ended.run), "a supervisor", timeout=30
         )

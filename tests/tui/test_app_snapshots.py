@@ -123,7 +123,7 @@ def test_restore(snap_compare: Compare, made: RunFactory, size: tuple[int, int])
 
 @AT_SMALLEST
 def test_prune(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    keys = pressing("p", "2", "enter")
+    keys = pressing("p", "2")
     assert snap_compare(still(made), terminal_size=size, run_before=keys)
 
 

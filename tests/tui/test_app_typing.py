@@ -31,7 +31,7 @@ async def test_keys_typed_ahead_go_to_the_dialog_that_they_open(live: RunFactory
         type_ahead(pilot, *"r300")
         await until(pilot, lambda: field_of(pilot) == "300", "the step in the field")
         await until_shown(pilot, "step 300")
-        type_ahead(pilot, "enter", "enter")
+        type_ahead(pilot, "enter")
         command = await until(
             pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command in the box"
         )
@@ -88,7 +88,7 @@ async def test_a_field_with_the_focus_leaves_no_button_a_letter(ended: RunFactor
         field = pilot.app.screen.query_one("#command", Input)
         field.value = f"{sys.executable} -c 1"
         await until_shown(pilot, "⏎  launch")
-        await pilot.press("enter")
+        await pilot.press("up")
         await until_shown(pilot, "y  launch")
         await until_shown(pilot, "n  cancel")
 

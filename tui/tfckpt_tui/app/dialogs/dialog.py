@@ -63,7 +63,7 @@ class Dialog(ModalScreen[AnswerT | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", show=False),
         # With priority: a key typed right after enter must reach the buttons.
-        Binding("enter", "leave_field", "To the buttons", show=False, priority=True),
+        Binding("enter", "submit", "Submit", show=False, priority=True),
         Binding("enter", "enter", "Choose", show=False, priority=True),
         Binding("left", "app.focus_previous", "Previous", show=False),
         Binding("right", "app.focus_next", "Next", show=False),
@@ -210,17 +210,16 @@ class Dialog(ModalScreen[AnswerT | None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves enter to the buttons unless a field has the focus."""
-        if action == "leave_field":
+        if action == "submit":
             return isinstance(self.focused, Input)
         return super().check_action(action, parameters)
 
-    def action_leave_field(self) -> None:
-        """Moves the focus from a field to the first enabled button that does not cancel."""
+    def action_submit(self) -> None:
+        """Presses the button that enter stands on while a field has the focus, if there is one."""
         self.read_fields()
         button = self._acting_button()
         if button is not None:
-            # `Button.focus` takes effect too late for a key that is typed right after.
-            self.set_focus(button)
+            button.press()
 
     def choose_acting(self) -> None:
         """Moves the focus away from the button that cancels, after the user chose something."""

@@ -96,10 +96,10 @@ class LaunchDialog(Dialog[LaunchOptions]):
         """Returns the refusal, unless the form is new: it is incomplete, not wrong."""
         return self._problem if self._has_begun else ""
 
-    def action_leave_field(self) -> None:
-        """Moves the focus to the button, or shows what is missing."""
+    def action_submit(self) -> None:
+        """Launches, or shows what is missing."""
         self._has_begun = True
-        super().action_leave_field()
+        super().action_submit()
 
     def choices(self) -> list[Choice[LaunchOptions]]:
         """Returns cancel and launch."""
