@@ -49,8 +49,8 @@ def make_run(tmp_path, monkeypatch):
     handlers = {number: signal.getsignal(number) for number in numbers}
 
     def make(directory=tmp_path / "run", **options) -> TrainingRun:
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        return TrainingRun(directory, model=model, **options)
+        options.setdefault("model", keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+        return TrainingRun(directory, **options)
 
     yield make
     for number, handler in handlers.items():

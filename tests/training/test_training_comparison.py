@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
 
 pytestmark = pytest.mark.tensorflow
 
@@ -78,3 +84,94 @@ def test_the_memory_of_a_variable_is_read_where_it_is(kind):
     updated = memory_of(variable)
     assert updated.ctypes.data == place
     assert float(updated[0, 0]) == 1.0
+
+
+def built(make_optimizer, units=4):
+    """A small model and its optimizer, which have trained nothing."""
+    import keras
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    optimizer = make_optimizer(keras.optimizers)
+    optimizer.build(model.trainable_variables)
+    return {"model": model, "optimizer": optimizer}
+
+
+def differences(place, saved_by, compared_with, units=4):
+    """What a restore says of a checkpoint that another optimizer or another model saved."""
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.comparison import compare
+
+    tf.train.Checkpoint(**built(saved_by)).write(str(place / "saved"))
+    return compare(tf.train.Checkpoint(**built(compared_with, units)), place / "saved").summary
+
+
+def decaying(optimizers):
+    return optimizers.Adam(optimizers.schedules.ExponentialDecay(0.1, 10, 0.9))
+
+
+CHANGES = {
+    "Adam, SGD": (
+        lambda of: of.Adam(),
+        lambda of: of.SGD(),
+        "the optimizer was Adam and is SGD, so 4 of its variables do not fit",
+    ),
+    # Both keep one number for each weight, which means something else.
+    "Adagrad, momentum": (
+        lambda of: of.Adagrad(),
+        lambda of: of.SGD(momentum=0.9),
+        "the optimizer was Adagrad and is SGD, so 2 of its variables do not fit",
+    ),
+    "scaled": (
+        lambda of: of.Adam(),
+        lambda of: of.LossScaleOptimizer(of.Adam()),
+        "the optimizer was Adam and is LossScaleOptimizer, so 10 of its variables do not fit",
+    ),
+    "schedule": (
+        lambda of: of.Adam(),
+        decaying,
+        "the learning rate of the optimizer was a number and is a schedule, so 4 of its "
+        "variables do not fit",
+    ),
+    "averages": (
+        lambda of: of.Adam(),
+        lambda of: of.Adam(use_ema=True),
+        "the optimizer was created with other options, such as use_ema, so 6 of its variables do "
+        "not fit",
+    ),
+    "amsgrad": (
+        lambda of: of.Adam(),
+        lambda of: of.Adam(amsgrad=True),
+        "adam/sequential_dense_kernel_velocity_hat, adam/sequential_dense_bias_velocity_hat are "
+        "missing in the checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize(("saved_by", "compared_with", "why"), CHANGES.values(), ids=CHANGES)
+def test_a_changed_optimizer_is_named_with_all_that_does_not_fit(
+    tmp_path, saved_by, compared_with, why
+):
+    (found,) = differences(tmp_path, saved_by, compared_with)
+    assert re.sub(r"(sequential|dense|adam)_\d+", r"\1", found) == why
+
+
+def test_all_variables_that_do_not_fit_are_named_those_of_the_model_first(tmp_path):
+    found = differences(tmp_path, lambda of: of.Adam(), lambda of: of.Adam(), units=3)
+    assert len(found) == 6
+    for one, name, shape in zip(found, ("kernel", "bias"), ("2×{}", "{}"), strict=False):
+        path, _, words = one.partition(" is ")
+        assert path.endswith(f"/{name}")
+        saved, live = shape.format(4), shape.format(3)
+        assert words == f"float32 {saved} in the checkpoint and float32 {live} in the model"
+    assert all(re.match(r"adam\w*/\w+_(momentum|velocity) is ", one) for one in found[2:])
+
+
+def test_an_optimizer_that_takes_over_the_state_of_another_says_so(make_run):
+    list(make_run(**built(lambda of: of.Adam()), total_steps=1))
+    run = make_run(**built(lambda of: of.AdamW()), total_steps=2)
+    list(run)
+    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is JournalKind.START]
+    assert started[-1].message.endswith(
+        " The optimizer was Adam and is AdamW, and takes over its state."
+    )

@@ -61,10 +61,16 @@ class Node:
     @property
     def checkpoint_key(self) -> str | None:
         """Tensor key of a variable; None for other objects."""
-        for attribute in self.attributes:
-            if attribute.name == VALUE_ATTRIBUTE:
-                return attribute.checkpoint_key
-        return None
+        return self._value.checkpoint_key if self._value is not None else None
+
+    @property
+    def full_name(self) -> str:
+        """Name of a variable in the program that saved it; empty for other objects."""
+        return self._value.full_name if self._value is not None else ""
+
+    @property
+    def _value(self) -> Attribute | None:
+        return next((one for one in self.attributes if one.name == VALUE_ATTRIBUTE), None)
 
 
 def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, ...]:

@@ -18,6 +18,7 @@ from tfckpt_trainer.training.state.variables import (
     is_variable,
     live_variables,
     raw_variable,
+    variable_name,
 )
 
 _TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
@@ -214,7 +215,7 @@ def _owned(owner: Any, kind: StateKind, own: list[Any], names: ScriptNames) -> U
     expression = _public(names.of(owner)) or _common([names.of(variable) for variable in own])
     by_keras = owner is global_state.get_global_attribute("global_seed_generator")
     name = "of keras.random" if by_keras else ""
-    name = name or expression or str(getattr(owner, "name", "")) or _name(own[0])
+    name = name or expression or str(getattr(owner, "name", "")) or variable_name(own[0])
     return Untracked(kind, name, expression, tuple(own), by_keras)
 
 
@@ -229,7 +230,7 @@ def _ungrouped(variables: list[Any], names: ScriptNames) -> list[Untracked]:
             variable
         )
     return [
-        Untracked(StateKind.VARIABLE, expression or _name(own[0]), expression, tuple(own))
+        Untracked(StateKind.VARIABLE, expression or variable_name(own[0]), expression, tuple(own))
         for (expression, _), own in groups.items()
     ]
 
@@ -245,13 +246,8 @@ def _common(expressions: list[str]) -> str:
     return holders.pop() if len(holders) == 1 else ""
 
 
-def _name(variable: Any) -> str:
-    name = variable.path if isinstance(variable, keras.Variable) else variable.name
-    return str(name).removesuffix(":0")
-
-
 def _unique(variable: Any) -> str:
-    return f"{_name(variable)} {_order_of_creation(variable)}"
+    return f"{variable_name(variable)} {_order_of_creation(variable)}"
 
 
 def _order_of_creation(variable: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,13 +18,21 @@ from tfckpt_trainer.training.state.comparison import Match
 from tfckpt_trainer.training.state.variables import components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
 
-SHOWN_PROBLEMS = 5
-"""How many problems of one worker are shown; a wrong model has hundreds."""
+SHOWN_PROBLEMS = 8
+"""How many problems are shown; a wrong model has hundreds."""
 
 
 @dataclass
 class RestoreCheck:
-    """What one worker found before anything was changed."""
+    """What one worker found before anything was changed.
+
+    Attributes:
+        problems: Why it cannot be restored.
+        damaged: Whether that is because of damaged files.
+        notes: What is not restored, and why that is acceptable.
+        left_out: What a partial restore leaves out.
+        worker_state_fits: Whether the state of this worker can be restored.
+    """
 
     problems: list[str] = field(default_factory=list)
     damaged: bool = False
@@ -99,8 +108,21 @@ def find_damage(prefix: Path) -> list[str]:
     ]
 
 
-def first_problems(problems: list[str], worker: str) -> list[str]:
-    """Returns the first problems of a worker, and how many more it has."""
-    shown = [f"{worker}: {problem}" for problem in problems[:SHOWN_PROBLEMS]]
-    more = len(problems) - len(shown)
-    return [*shown, f"{worker}: and {more} more"] if more > 0 else shown
+def merge_problems(checks: Sequence[RestoreCheck]) -> list[str]:
+    """Returns the problems of all workers, each once, with the workers that have it.
+
+    Args:
+        checks: What each worker found, by its index.
+    """
+    workers: dict[str, list[str]] = {}
+    for index, check in enumerate(checks):
+        for problem in check.problems:
+            workers.setdefault(problem, []).append(str(index))
+    found = [
+        problem
+        if len(of) == len(checks)
+        else f"worker{'s' * (len(of) > 1)} {', '.join(of)}: {problem}"
+        for problem, of in workers.items()
+    ]
+    more = len(found) - SHOWN_PROBLEMS
+    return [*found[:SHOWN_PROBLEMS], f"and {more} more"] if more > 0 else found

@@ -117,18 +117,20 @@ class RestoreManager:
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
                 return None
-            refused += outcome.problems
+            # Of damaged checkpoints, the first problem is enough; of a change, all count.
+            refused += outcome.problems[:1] if outcome.damaged else outcome.problems
             self._telemetry.journal.note(
                 JournalKind.REFUSED,
-                f"{target.name} was skipped at the start: {outcome.problems[0]}.",
+                f"{target.name} was skipped at the start: {'; '.join(outcome.problems)}.",
                 checkpoint=target.name,
             )
             if not outcome.damaged:
                 break
         if refused:
             raise RefusedError(
-                f"No checkpoint in {self._run.root} can be restored: {refused[0]}. Train in "
-                "another directory, or move the checkpoints away to start from the beginning."
+                f"No checkpoint in {self._run.root} can be restored: {'; '.join(refused)}. Train "
+                "in another directory, restore what fits with TrainingRun(partial=True), or move "
+                "the checkpoints away to start from the beginning."
             )
         self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.note(JournalKind.START, "Started at step 0.")

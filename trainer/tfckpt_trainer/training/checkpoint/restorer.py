@@ -19,13 +19,13 @@ from tfckpt_trainer.training.checkpoint.restore_check import (
     Reading,
     RestoreCheck,
     find_damage,
-    first_problems,
+    merge_problems,
 )
 from tfckpt_trainer.training.checkpoint.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.checkpoint.worker_restore import WorkerRestore
 from tfckpt_trainer.training.state.adoption import plan_adoption
-from tfckpt_trainer.training.state.comparison import wrong_values
+from tfckpt_trainer.training.state.comparison import Comparison, wrong_values
 from tfckpt_trainer.training.state.variables import Rule
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -60,7 +60,7 @@ class RestoreOutcome:
     """The result of a restore; equal on all workers.
 
     Attributes:
-        problems: Why it was refused, with the index of the worker; empty if it was not.
+        problems: Why it was refused, with the workers if not all; empty if it was not.
         damaged: Whether it was refused because of damaged files and not because of the model. An
             older checkpoint may work then.
         notes: What was not restored, and why that is acceptable.
@@ -127,7 +127,7 @@ class Restorer:
         """
         check, prepared = self._check(name, partial=partial)
         checks = self._group.all_gather(check)
-        problems = [problem for checked in checks for problem in checked.problems]
+        problems = merge_problems(checks)
         if problems:
             damaged = any(checked.damaged for checked in checks)
             return RestoreOutcome(problems=tuple(problems), damaged=damaged)
@@ -165,14 +165,14 @@ class Restorer:
             problems = damage or self._check_shared(name, check, prepared, partial=partial)
             if not problems:
                 problems = self._workers.check_untracked(name, check, prepared)
-            check.problems += first_problems(problems, self._worker)
+            check.problems += problems
             if not problems:
                 self._workers.check_worker_state(name, check, prepared, partial=partial)
                 self._workers.check_objects(name, check, prepared)
                 check.notes += self._uncompared(prepared)
         except LOCAL_FAILURES as error:
             check.damaged = True
-            check.problems.append(f"{self._worker}: {describe_failure(error)}")
+            check.problems.append(describe_failure(error))
         return check, prepared
 
     def _uncompared(self, prepared: Prepared) -> list[str]:
@@ -199,12 +199,18 @@ class Restorer:
             comparison = shared.compare(prefix)
         prepared.matches = comparison.matched
         if not comparison.problems or not partial:
-            return comparison.problems
+            check.notes += self._changed_optimizers(comparison)
+            return comparison.summary
         if not comparison.matched:
-            return [f"nothing in {name} fits this model", *comparison.problems]
+            return [f"nothing in {name} fits this model", *comparison.summary]
         check.left_out += comparison.problems
         prepared.is_partial = True
         return []
+
+    def _changed_optimizers(self, comparison: Comparison) -> list[str]:
+        """Returns a note for each optimizer that takes over the state of another; on the chief."""
+        changes = comparison.optimizers if self._group.is_chief else ()
+        return [f"{self._worker}: {one.words}, and takes over its state." for one in changes]
 
     def _read(self, name: str, prepared: Prepared, with_worker_state: bool) -> Reading:
         """Restores what was checked, and proves the values of variables."""

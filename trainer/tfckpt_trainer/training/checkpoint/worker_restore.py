@@ -15,7 +15,6 @@ from tfckpt_trainer.training.checkpoint.restore_check import (
     Prepared,
     RestoreCheck,
     find_damage,
-    first_problems,
 )
 from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
@@ -79,7 +78,7 @@ class WorkerRestore:
         if not index_path(prefix).exists():
             check.damaged = True
             check.problems.append(
-                f"{self._worker}: its state {prefix.name} of {name} is missing in {prefix.parent}"
+                f"the state {prefix.name} of {name} is missing in {prefix.parent}"
             )
             return
         damage = find_damage(prefix)
@@ -98,7 +97,7 @@ class WorkerRestore:
                 f"{starting_over} because those of {name} do not fit: {problems[0]}."
             )
             return
-        check.problems += first_problems(problems, self._worker)
+        check.problems += problems
         if comparison is not None and not problems:
             prepared.tracking = tracking
             prepared.worker_matches = comparison.matched
@@ -201,4 +200,4 @@ def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:
     """Divides what does not fit: problems, and values of variables that do not exist yet."""
     late = [key for key in comparison.extra if key.startswith("replica_values/")]
     fitting = replace(comparison, extra=tuple(k for k in comparison.extra if k not in late))
-    return fitting.problems, [f"{key} is in the checkpoint and not in the model" for key in late]
+    return fitting.summary, [f"{key} is in the checkpoint and not in the model" for key in late]

@@ -97,10 +97,10 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
     found = {name: _find(name, thing, objects, saved) for name, thing in objects.items()}
     adopted = [one for one in found.values() if one is not None]
     matched = {match.key: match for one in adopted for match in one.comparison.matched}
-    problems = [text for one in adopted for text in one.comparison.different]
+    problems = {key: text for one in adopted for key, text in one.comparison.different.items()}
     missing = [path for one in adopted for path in one.comparison.missing]
     if "model" in found and found["model"] is None:
-        problems.append(_no_model(saved))
+        problems["model"] = _no_model(saved)
     step, source = _step(saved, adopted, objects.get("optimizer"))
     return Adoption(
         roots=tuple(one.root for one in adopted),
@@ -108,7 +108,7 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
             matched=tuple(matched.values()),
             missing=tuple(missing),
             extra=tuple(_extra_layers(found.get("model"), matched)),
-            different=tuple(problems),
+            different=problems,
         ),
         step=step,
         notes=(

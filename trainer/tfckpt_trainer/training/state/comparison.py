@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
+from tfckpt_trainer.training.state.optimizer_changes import (
+    OptimizerChange,
+    find_optimizer_changes,
+)
 from tfckpt_trainer.training.state.variables import (
     HOST,
     Rule,
@@ -26,7 +30,16 @@ from tfckpt_trainer.training.state.variables import (
     live_variables,
     raw_variable,
     rule_of,
+    variable_name,
 )
+
+SHOWN_PATHS = 3
+"""How many tensors of an object are named that are missing or extra."""
+
+_SLOT = "/_variables/"
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_MISSING = "{} {} missing in the checkpoint"
+_EXTRA = "{} {} in the checkpoint and not in the model"
 
 _CHUNK_BYTES = 64 << 20
 """Bytes per checksum call, during which no other thread of Python runs."""
@@ -48,22 +61,67 @@ class Comparison:
         matched: Variables with their tensors.
         missing: Paths of live variables that are not in the checkpoint.
         extra: Keys of tensors that belong to no live variable.
-        different: A sentence for each tensor of another shape or type.
+        different: A sentence for each tensor of another shape or type, by its key.
+        optimizers: Optimizers that are not those of the checkpoint.
+        titles: What users call the missing and extra ones that have a number as their name.
     """
 
     matched: tuple[Match, ...]
     missing: tuple[str, ...]
     extra: tuple[str, ...]
-    different: tuple[str, ...]
+    different: Mapping[str, str]
+    optimizers: tuple[OptimizerChange, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for each difference; empty if the checkpoint fits."""
+        """A sentence for each tensor that does not fit; empty if the checkpoint fits."""
         return [
-            *(f"{path} is missing in the checkpoint" for path in self.missing),
-            *(f"{key} is in the checkpoint and not in the model" for key in self.extra),
-            *self.different,
+            *(_MISSING.format(path, "is") for path in self.missing),
+            *(_EXTRA.format(key, "is") for key in self.extra),
+            *self.different.values(),
         ]
+
+    @property
+    def summary(self) -> list[str]:
+        """The same in fewer sentences: what changed, and the tensors of each object together."""
+        left, changes = self, []
+        for one in self.optimizers:
+            before = len(left.problems)
+            left = left._without(f"{one.path}/")
+            count = before - len(left.problems)
+            changes += [f"{one.words}, so {count} of its variables do not fit"] if count else []
+        return [
+            *changes,
+            # Those of the model explain those of its optimizer.
+            *(left.different[key] for key in sorted(left.different, key=lambda k: _SLOT in k)),
+            *left._grouped(left.missing, _MISSING),
+            *left._grouped(left.extra, _EXTRA),
+        ]
+
+    def _without(self, beginning: str) -> Comparison:
+        """Returns the comparison without the differences below a path."""
+
+        def rest(keys: Iterable[str]) -> tuple[str, ...]:
+            return tuple(key for key in keys if not key.startswith(beginning))
+
+        return replace(
+            self,
+            missing=rest(self.missing),
+            extra=rest(self.extra),
+            different={key: self.different[key] for key in rest(self.different)},
+        )
+
+    def _grouped(self, paths: Iterable[str], sentence: str) -> Iterator[str]:
+        """Yields a sentence for the tensors of each object that was passed."""
+        of_object: dict[str, list[str]] = {}
+        for path in paths:
+            shown = self.titles.get(path, path.removesuffix(_SUFFIX))
+            of_object.setdefault(path.partition("/")[0], []).append(shown)
+        for found in of_object.values():
+            more = f" and {len(found) - SHOWN_PATHS} more" if len(found) > SHOWN_PATHS else ""
+            names = ", ".join(found[:SHOWN_PATHS])
+            yield sentence.format(f"{names}{more}", "is" if len(found) == 1 else "are")
 
 
 def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
@@ -79,21 +137,34 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
 def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Comparison:
     """Compares an object graph that was read before with live objects, as `compare` does."""
     live = {id(variable): (path, variable) for path, variable in live_variables(root)}
-    found = _variables_by_key(root, nodes)
-    matched, different = [], []
+    pairs = list(_pairs(root, nodes))
+    found = {
+        key: thing
+        for _, thing, node in pairs
+        if (key := node.checkpoint_key) is not None and is_variable(thing)
+    }
+    optimizers = tuple(find_optimizer_changes(pairs, nodes))
+    misfits = {key: one for one in optimizers for key in one.misfits}
+    matched, different = [], {}
     for key, variable in found.items():
         difference = describe_difference(key, variable, index)
+        if key in misfits and not difference:
+            difference = f"{key} has another meaning, because {misfits[key].words}"
         if difference:
-            different.append(difference)
+            different[key] = difference
         else:
             matched.append(Match(key, variable))
     taken = {id(variable) for variable in found.values()}
-    known = {node.checkpoint_key for node in nodes if node.checkpoint_key is not None}
+    known = {node.checkpoint_key: node for node in nodes if node.checkpoint_key is not None}
+    saved_titles = {key: node.full_name for key, node in known.items() if _is_numbered(key)}
+    live_titles = {path: variable_name(v) for path, v in live.values() if _is_numbered(path)}
     return Comparison(
         matched=tuple(matched),
         missing=tuple(path for number, (path, _) in live.items() if number not in taken),
-        extra=tuple(sorted(known - set(found))),
-        different=tuple(different),
+        extra=tuple(sorted(set(known) - set(found))),
+        different=different,
+        optimizers=optimizers,
+        titles=saved_titles | live_titles,
     )
 
 
@@ -175,23 +246,24 @@ def checksum(value: npt.NDArray[Any]) -> int:
     return computed
 
 
-def _variables_by_key(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
-    """Walks live objects and saved nodes in parallel; returns live variables by key."""
+def _is_numbered(path: str) -> bool:
+    """Whether Keras numbers a variable, so that its path does not tell what it is."""
+    return _SLOT in path or "/_trainable_variables/" in path
+
+
+def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]]:
+    """Walks live objects and saved nodes in parallel; yields path, object and node."""
     view = tf.train.TrackableView(root)
-    found: dict[str, Any] = {}
     seen = {0}
-    waiting = deque([(root, 0)])
+    waiting = deque([("", root, 0)])
     while waiting:
-        thing, number = waiting.popleft()
-        key = nodes[number].checkpoint_key
-        if key is not None and is_variable(thing):
-            found[key] = thing
+        path, thing, number = waiting.popleft()
+        yield path, thing, nodes[number]
         children = view.children(thing)
         for name, child in nodes[number].children.items():
             if name in children and child not in seen:
                 seen.add(child)
-                waiting.append((children[name], child))
-    return found
+                waiting.append((f"{path}/{name}" if path else name, children[name], child))
 
 
 def describe_difference(key: str, variable: Any, index: Index) -> str:
@@ -201,7 +273,8 @@ def describe_difference(key: str, variable: Any, index: Index) -> str:
         return f"{key} is in the object graph and not in the index of the checkpoint"
     live = format_tensor(raw.dtype.name, raw.shape.as_list())
     saved = format_tensor(entry.dtype, entry.shape)
-    return f"{key} is {saved} in the checkpoint and {live} in the model" if live != saved else ""
+    shown = variable_name(variable) if _is_numbered(key) else key.removesuffix(_SUFFIX)
+    return f"{shown} is {saved} in the checkpoint and {live} in the model" if live != saved else ""
 
 
 def _has_checksum(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> bool:

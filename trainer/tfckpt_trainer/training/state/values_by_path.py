@@ -67,7 +67,7 @@ def compare_values(found: Iterable[Found], prefix: Path) -> Comparison:
         ),
         missing=tuple(path for path in live if path not in present),
         extra=tuple(path for path in index.entries if path not in live),
-        different=tuple(filter(None, differences.values())),
+        different={path: text for path, text in differences.items() if text},
     )
 
 

@@ -75,6 +75,12 @@ def raw_variable(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
+def variable_name(variable: Any) -> str:
+    """Returns the name of a variable in its program, such as `adam/dense_kernel_velocity`."""
+    name = variable.path if isinstance(variable, keras.Variable) else variable.name
+    return str(name).removesuffix(":0")
+
+
 def components(variable: Any) -> tuple[Any, ...]:
     """Returns the variables that hold the value on this worker, one per replica."""
     raw = raw_variable(variable)

@@ -1,0 +1,101 @@
+"""Finds out that the optimizer of a run is not the one whose state a checkpoint holds.
+
+Keras numbers the variables of an optimizer. So those of another one may fit by their shapes, and
+if they do not, their numbers say nothing to a user. The names of the saved variables tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras.src.utils.naming import to_snake_case
+
+from tfckpt_trainer.bundle.object_graph import Node
+from tfckpt_trainer.training.state.variables import variable_name
+
+_TITLES = {
+    to_snake_case(name): name
+    for name in dir(keras.optimizers)
+    if isinstance(getattr(keras.optimizers, name), type)
+}
+
+
+_OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+@dataclass(frozen=True)
+class OptimizerChange:
+    """What an optimizer was at the save, and is now.
+
+    Attributes:
+        path: Its path in the checkpoint.
+        words: The change, as a clause.
+        misfits: Keys of tensors that fit another variable by their shape alone.
+    """
+
+    path: str
+    words: str
+    misfits: tuple[str, ...] = ()
+
+
+def find_optimizer_changes(
+    pairs: Iterable[tuple[str, Any, Node]], nodes: Sequence[Node]
+) -> Iterator[OptimizerChange]:
+    """Yields the changes of all optimizers that a checkpoint and a run have at the same place.
+
+    Args:
+        pairs: Path, live object and saved node of each object that both have.
+        nodes: All saved nodes.
+    """
+    for path, thing, node in pairs:
+        if isinstance(thing, _OPTIMIZERS) and "_iterations" in node.children:
+            change = _change(path, thing, node, nodes)
+            if change is not None:
+                yield change
+
+
+def _change(path: str, optimizer: Any, node: Node, nodes: Sequence[Node]) -> OptimizerChange | None:
+    was = _optimizer_of(nodes[node.children["_iterations"]].full_name)
+    now = _optimizer_of(variable_name(optimizer._iterations))
+    subject = "the optimizer" if path == "optimizer" else f"the optimizer {path}"
+    # Other versions of Keras name their variables otherwise.
+    misfits = tuple(_misfits(optimizer, node, nodes)) if was in _TITLES else ()
+    if was.lower() != now.lower():
+        words = f"{subject} was {_TITLES.get(was, was)} and is {_TITLES.get(now, now)}"
+        return OptimizerChange(path, words, misfits)
+    rate = node.children.get("_learning_rate")
+    was_number = rate is not None and nodes[rate].checkpoint_key is not None
+    is_schedule = isinstance(
+        optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule
+    )
+    if was_number == is_schedule:
+        kinds = ("a number", "a schedule") if was_number else ("a schedule", "a number")
+        words = f"the learning rate of {subject} was {kinds[0]} and is {kinds[1]}"
+        return OptimizerChange(path, words, misfits)
+    words = f"{subject} was created with other options, such as use_ema"
+    return OptimizerChange(path, words, misfits) if misfits else None
+
+
+def _misfits(optimizer: Any, node: Node, nodes: Sequence[Node]) -> Iterator[str]:
+    """Yields the keys of variables that hold something else, such as an average of squares."""
+    saved = nodes[node.children["_variables"]].children if "_variables" in node.children else {}
+    for number, variable in enumerate(optimizer._variables):
+        if str(number) in saved:
+            one = nodes[saved[str(number)]]
+            is_other = _role(one.full_name) != _role(variable_name(variable))
+            if one.checkpoint_key is not None and is_other:
+                yield one.checkpoint_key
+
+
+def _optimizer_of(name: str) -> str:
+    """Returns the name of an optimizer, without the number that tells it from its like."""
+    return re.sub(r"_\d+$", "", name.partition("/")[0])
+
+
+def _role(name: str) -> str:
+    """Returns what a variable is for its optimizer, such as `momentum`."""
+    return name.rpartition("/")[2].rpartition("_")[2]
