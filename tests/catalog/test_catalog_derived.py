@@ -68,9 +68,9 @@ def test_the_record_has_all_files(run):
     assert not (run.root / "mean_temp").exists()
 
 
-@pytest.mark.parametrize("when", range(5))
+@pytest.mark.parametrize("when", range(6))
 def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
-    """The moves of workers' files, of data and of the index, the record, and the last flush."""
+    """The moves of the new directory, workers' files, data and index, the record, the flush."""
     run.create()
     own = run.worker_state_directory("ckpt-5")
     own.mkdir()
@@ -90,7 +90,7 @@ def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
 
     for name in ("move", "store"):
         monkeypatch.setattr(derived, name, failing(getattr(derived, name)))
-    if when == 4:
+    if when == 5:
         add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
         assert names(run) == ["mean"]
         return

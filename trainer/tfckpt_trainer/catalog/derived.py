@@ -2,7 +2,8 @@
 
 Everything is written and verified in `NAME_temp`, as TensorFlow does. Then the workers' files and
 the data files are moved into place, the record is written, and the index is moved last. Until
-then there is no checkpoint; after a crash, a prune of the name removes what is left.
+then there is no checkpoint. `NAME_temp` is marked with the process that writes: what a killed one
+left does not take the name, and the next command removes it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,15 +23,25 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.checkpoint_files import WRITER, look_into_temporary, owner_of
+from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import remove, store
 from tfckpt_trainer.rundir.files import move, open_plain, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.writer_marks import (
+    is_writer_gone,
+    own_mark,
+    remove_temporary,
+    temporary_directory,
+    temporary_path,
+)
 
 _TOUCHED_SECONDS = 10.0
 _PIECE = 4 << 20
 _WORKERS = "workers"
+_TEMPORARY = "_temp"
 
 Write = Callable[[BundleWriter, Callable[[], None]], None]
 """Writes the tensors; calls the second argument from time to time."""
@@ -51,11 +62,12 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
     if not is_plain_name(name) or name.startswith("-"):
         raise UsageError(f"{name!r} is not a valid checkpoint name; use one such as ckpt-0.")
     taken = {trashed.name for manifest in list_trash(run) for trashed in manifest.checkpoints}
-    if name in taken or run.record(name).exists():
+    is_left = own is None and _is_leftover(run, name)
+    if name in taken or (run.record(name).exists() and not is_left):
         raise RefusedError(
             f"{name} is or was the name of a checkpoint of this run; choose another name."
         )
-    if not run.root.is_dir():
+    if not run.root.is_dir() or is_left:
         return
     starts = (f"{name}.index", f"{name}.data-", f"{name}.meta")
     for file in sorted(os.listdir(run.root)):
@@ -98,11 +110,12 @@ def add_derived_checkpoint(
     name = record.name
     require_free_name(run, name)
     run.refuse_links()
-    place = run.root / f"{name}_temp"
-    os.mkdir(place)
+    _remove_leftovers(run)
+    place = _temporary(run, name)
     touch = _touching(place)
     with ExitStack() as clean:
-        clean.callback(shutil.rmtree, place, ignore_errors=True)
+        clean.callback(_remove_marked, place)
+        _make_marked(place)
         with BundleWriter(place / name, shard_size=shard_size) as writer:
             write(writer, touch)
             paths = writer.commit()
@@ -122,6 +135,62 @@ def add_derived_checkpoint(
         run.create()
         _move_into_place(run, stored, place, paths)
     return stored
+
+
+def _temporary(run: RunDirectory, name: str) -> Path:
+    return run.root / f"{name}{_TEMPORARY}"
+
+
+def _make_marked(place: Path) -> None:
+    """Makes a directory with the mark of this process; others never see it without.
+
+    Raises:
+        FileExistsError: It exists.
+    """
+    with temporary_directory(place) as made:
+        (made / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+        move(made, place)
+
+
+def _is_leftover(run: RunDirectory, name: str) -> bool:
+    """Whether a killed command left files of a checkpoint, which is not there."""
+    if os.path.lexists(index_path(run.root / name)):
+        return False
+    return _is_writer_gone(run, _temporary(run, name))
+
+
+def _is_writer_gone(run: RunDirectory, place: Path) -> bool:
+    """Whether the command that wrote in a directory has ended; false for other programs."""
+    newest, _, writer = look_into_temporary(place)
+    if newest is None or not writer:
+        return False
+    gone = is_writer_gone(writer)
+    # A command on another machine changes the time of the directory while it writes.
+    return time.time() - newest > quiet_seconds_of(run.root) if gone is None else gone
+
+
+def _remove_leftovers(run: RunDirectory) -> None:
+    """Removes what killed commands left: of a checkpoint without an index, all."""
+    for entry in os.listdir(run.root):
+        name = entry.removesuffix(_TEMPORARY)
+        place = run.root / entry
+        if name == entry or not place.is_dir() or not _is_writer_gone(run, place):
+            continue
+        if _is_leftover(run, name):
+            for path in run.root.iterdir():
+                if path.name.startswith(f"{name}.") and owner_of(path.name) == name:
+                    path.unlink(missing_ok=True)
+            remove(run.record(name))
+            shutil.rmtree(run.worker_state_directory(name), ignore_errors=True)
+        _remove_marked(place)
+
+
+def _remove_marked(place: Path) -> None:
+    """Removes a directory, which is never seen without its mark."""
+    aside = temporary_path(place)
+    with suppress(OSError):
+        move(place, aside)
+        remove_temporary(aside)
 
 
 def _move_into_place(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportReport,
     ExportRequest,
 )
+from tfckpt_trainer.rundir.writer_marks import temporary_directory
 from tfckpt_trainer.script_errors import find_script_error
 
 SECONDS = 600.0
@@ -97,14 +97,14 @@ def export(
         )
     began = time.monotonic()
     reports = {}
-    with tempfile.TemporaryDirectory(prefix=".tfckpt-export-", dir=target.parent) as scratch:
+    with temporary_directory(target) as scratch:
         for phase in ExportPhase:
             on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
                 checkpoint=checkpoint, format=form, file_name=target.name, phase=phase
             )
-            reports[phase] = _run(run, script, Path(scratch), request)
-        written = Path(scratch) / target.name
+            reports[phase] = _run(run, script, scratch, request)
+        written = scratch / target.name
         size = _size(written)
         os.rename(written, target)
     wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]

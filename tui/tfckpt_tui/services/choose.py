@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.catalog.retention.rules import is_number
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived, is_trained
+from tfckpt_trainer.catalog.scan.checkpoints import (
+    Checkpoint,
+    is_derived,
+    is_trained,
+)
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.verify import can_be_verified
@@ -169,9 +173,10 @@ def pair_to_compare(
     if len(pair) < 2 and selected is not None and selected not in pair:
         pair.append(selected)
     if len(pair) == 1:
+        readable = {c.name for c in checkpoints if can_be_verified(c)}
         ancestors = lineage_of(checkpoints, pair[0].name).names[1:]
-        older = (c.name for c in checkpoints[rows[pair[0].name] + 1 :] if is_trained(c))
-        other = next(iter(ancestors), None) or next(older, None)
+        older = [c.name for c in checkpoints[rows[pair[0].name] + 1 :] if is_trained(c)]
+        other = next((name for name in (*ancestors, *older) if name in readable), None)
         if other is None:
             return f"{pair[0].name} is the oldest; mark another one with space first."
         pair.append(checkpoints[rows[other]])
@@ -191,8 +196,9 @@ def _named(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint | None:
 
 
 def _trained_first(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Leaves out checkpoints made from others, unless there are no others: they have names."""
-    return [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
+    """Leaves out checkpoints made from others, and killed saves, unless there are no others."""
+    trained = [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
+    return [c for c in trained if can_be_verified(c)] or trained
 
 
 def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -> Checkpoint:

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
-from uuid import uuid4
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.files import move
+from tfckpt_trainer.rundir.writer_marks import remove_leftovers, temporary_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 PIECE = 4 << 20
 """Bytes that are read from a file at a time."""
-
-_LONGEST_NAME = 60
-"""Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
 
 WIDENED = {
     "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32",
@@ -89,17 +86,13 @@ def new_file(path: Path) -> Iterator[Path]:
         RefusedError: `path` exists.
     """
     refuse_existing(path)
+    remove_leftovers(path.parent)
     temporary = temporary_path(path)
     try:
         yield temporary
         move_new(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def temporary_path(path: Path) -> Path:
-    """Returns a hidden path in the same directory, with the name of `path` in it."""
-    return path.with_name(f".{path.name[:_LONGEST_NAME]}.{uuid4().hex}.tmp")
 
 
 def refuse_existing(path: Path) -> None:

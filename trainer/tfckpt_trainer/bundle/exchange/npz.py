@@ -5,7 +5,6 @@ Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +19,9 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     move_new,
     new_file,
     refuse_existing,
-    temporary_path,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.rundir.writer_marks import temporary_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,16 +70,13 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
     """
     places = _places(arrays)
     refuse_existing(directory)
-    temporary = temporary_path(directory)
-    try:
+    with temporary_directory(directory) as temporary:
         for array, place in zip(arrays, places, strict=True):
             path = temporary / place
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "xb") as file:
                 _write(file, array)
         move_new(temporary, directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _places(arrays: Sequence[Array]) -> list[Path]:

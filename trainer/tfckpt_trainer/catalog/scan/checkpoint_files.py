@@ -18,6 +18,9 @@ _ONLY_DATA = ".data-00000-of-00001"
 _DATA_LENGTH = len(_ONLY_DATA)
 _DATA = ".data-"
 
+WRITER = ".writer-"
+"""What the name of the file begins with that marks the writer of a `NAME_temp`."""
+
 
 class CheckpointFiles(msgspec.Struct, frozen=True):
     """The files of one checkpoint in one directory.
@@ -28,6 +31,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
         temporary_at: The newest modification time of `NAME_temp`, where TensorFlow writes, and
             of its content; None if it does not exist.
         part_at: The newest modification time of its content; None if it is empty.
+        writer: The mark of the command of this library that writes there; empty if none does.
         links: The files that are symbolic links, wherever they lead.
     """
 
@@ -35,6 +39,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
     facts: tuple[FileFact, ...] = ()
     temporary_at: float | None = None
     part_at: float | None = None
+    writer: str = ""
     links: tuple[Link, ...] = ()
 
     @property
@@ -183,21 +188,21 @@ class FileScanner:
         links: list[Link] = []
         if self._listing.links:
             links = _add_links(facts, names, self._listing.links)
-        temporary_at, part_at = self._temporary(name)
+        temporary_at, part_at, writer = self._temporary(name)
         # A `.meta` alone is no checkpoint.
         is_graph = all(fact.name.endswith(_META) for fact in facts)
         if is_graph and temporary_at is None and all(link.name.endswith(_META) for link in links):
             return self.files.pop(name, None) is not None
         facts.sort()
-        files = CheckpointFiles(name, tuple(facts), temporary_at, part_at, tuple(links))
+        files = CheckpointFiles(name, tuple(facts), temporary_at, part_at, writer, tuple(links))
         self.files[name] = files
         return files != before
 
-    def _temporary(self, name: str) -> tuple[float | None, float | None]:
+    def _temporary(self, name: str) -> tuple[float | None, float | None, str]:
         directory = f"{name}{_TEMPORARY}"
         if directory not in self._listing.directories:
-            return None, None
-        return _times(os.path.join(self._directory, directory))
+            return None, None, ""
+        return look_into_temporary(os.path.join(self._directory, directory))
 
 
 def size_of_directory(directory: Path) -> int:
@@ -280,30 +285,39 @@ def place_of(name: str) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-def _times(directory: str) -> tuple[float | None, float | None]:
-    """Returns the newest time of a directory with its content, and of the content alone."""
+def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
+    """Returns the newest time of a directory with its content, that of the content, and its mark.
+
+    The mark is that of the command of this library that writes there; empty if none does.
+    """
     newest: float | None = None
+    writer = ""
     try:
         own = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
             for entry in entries:
+                if entry.name.startswith(WRITER):
+                    writer = entry.name.removeprefix(WRITER)
+                    continue
                 with suppress(FileNotFoundError):
                     newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
     except FileNotFoundError:
         # Its save has just ended.
-        return None, None
+        return None, None, ""
     except OSError:
         # It may not be read: use its own time.
-        return own, own
-    return max(own, newest or 0.0), newest
+        return own, own, ""
+    return max(own, newest or 0.0), newest, writer
 
 
 __all__ = [
+    "WRITER",
     "CheckpointFiles",
     "FileFact",
     "FileScanner",
     "Identity",
     "identity_of",
+    "look_into_temporary",
     "owner_of",
     "place_of",
     "scan_files",

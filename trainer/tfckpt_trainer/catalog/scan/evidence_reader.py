@@ -12,6 +12,7 @@ from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.writer_marks import is_writer_gone
 
 QUICK_RECORDS = 512
 """Records that a quick scan reads: about 30 milliseconds."""
@@ -83,6 +84,7 @@ class EvidenceReader:
             listed=files.index is None and is_listed,
             in_transit=name in self._in_transit,
             trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
+            writer_gone=is_writer_gone(files.writer) if files.writer else None,
             verification=self._verifications.of(name),
         )
 

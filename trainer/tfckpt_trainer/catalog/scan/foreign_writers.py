@@ -111,14 +111,16 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     found, unseen = _open_files(root)
     ours = {os.getpid(), *_our_pids(run)}
     control = f"{run.control.name}/"
-    writers: dict[int, _Open] = {}
-    for opened in found:
-        # Files in `.tfckpt/` are written by this library or by processes that it launched.
-        if opened.writes and opened.pid not in ours and not opened.file.startswith(control):
-            writers.setdefault(opened.pid, opened)
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
+    commands = {f"{name}{_TEMPORARY}/" for name, one in files.items() if one.writer}
+    writers: dict[int, _Open] = {}
+    for opened in found:
+        # Files in `.tfckpt/` are written by this library or by processes that it launched.
+        is_own = opened.pid in ours or opened.file.startswith((control, *commands))
+        if opened.writes and not is_own:
+            writers.setdefault(opened.pid, opened)
     fresh = {
         name: age
         for name, found in files.items()
@@ -243,7 +245,9 @@ def _checkpoint_of(file: str) -> str:
 
 
 def _was_made_here(run: RunDirectory, files: CheckpointFiles) -> bool:
-    """Whether a command of this library made it from others, and nothing changed it since."""
+    """Whether a command of this library made it or makes it, and nothing changed it since."""
+    if files.writer:
+        return True
     try:
         record = load_if_exists(run.record(files.name), CheckpointRecord)
     except (TfckptError, OSError):

@@ -10,7 +10,8 @@ The first rule that applies decides:
    index (a save under the same name). Without T, S counts only while its trainer may live. Also:
    fresh data files without an index that TensorFlow's state file does not list. TensorFlow writes
    data files first and the state file last.
-3. *orphaned*: no index, and T or S is left of a killed save.
+   A command of this library marks T with its process: T counts while that process lives.
+3. *orphaned*: no index, and T or S is left of a killed save or command.
 4. *incomplete*: no index, or an empty one.
 5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
    incomplete if a file is missing or too short. It overrides the record: damage may come later.
@@ -113,6 +114,8 @@ class Evidence(msgspec.Struct, frozen=True):
         listed: Whether TensorFlow's state file lists it.
         in_transit: Whether an interrupted prune or undo has moved some of its files.
         trainer_gone: Whether the trainer that wrote `aside` has certainly ended.
+        writer_gone: Whether the command that writes in T has ended; None if that is unknown, or if
+            another program writes there.
         verification: The newest stored verification result.
     """
 
@@ -122,6 +125,7 @@ class Evidence(msgspec.Struct, frozen=True):
     listed: bool = False
     in_transit: bool = False
     trainer_gone: bool = False
+    writer_gone: bool | None = None
     verification: VerificationRecord | None = None
 
 
@@ -213,8 +217,10 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     if by_link is not None:
         return Verdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
-    cut_off = evidence.trainer_gone and files.temporary_at is None
-    if (under_way or not was_saved) and not cut_off and _is_fresh(evidence, moment):
+    gone = evidence.trainer_gone and files.temporary_at is None
+    cut_off = gone or evidence.writer_gone is True
+    is_active = evidence.writer_gone is False or _is_fresh(evidence, moment)
+    if (under_way or not was_saved) and not cut_off and is_active:
         return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     if under_way:
         # A start finishes what is in `saving/`, and nothing else.
@@ -222,6 +228,8 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
         if aside is not None:
             follows = "The next start completes it or removes it."
         problem = f"Its save was cut off. {follows}"
+        if files.writer:
+            problem = f"The command that wrote it was ended. Run it again. {follows}"
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = f"{files.name}.index is missing."
     return _for_now(evidence, CheckpointState.INCOMPLETE, problem)

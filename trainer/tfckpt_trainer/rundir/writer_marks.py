@@ -1,0 +1,84 @@
+"""Marks of the process that writes a temporary file, so that leftovers of dead processes are known.
+
+A mark is part of a name: a file that is created has it from the beginning.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2s
+from pathlib import Path
+
+import psutil
+
+from tfckpt_trainer.rundir.health import process_lives
+from tfckpt_trainer.rundir.processes import process_namespace
+
+_LONGEST_NAME = 60
+"""Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
+
+_PATTERN = re.compile(r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})")
+"""Digest of the PID namespace, process ID, start of the process in milliseconds."""
+
+_TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
+
+
+def own_mark() -> str:
+    """Returns the mark of this process."""
+    started = psutil.Process().create_time()
+    return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
+
+
+def is_writer_gone(mark: str) -> bool | None:
+    """Whether a process has ended, by its mark; None if this machine cannot tell."""
+    parts = _PATTERN.fullmatch(mark)
+    if parts is None or parts[1] != _namespace_digest():
+        return None
+    return not process_lives(int(parts[2]), int(parts[3]) / 1000)
+
+
+def temporary_path(path: Path) -> Path:
+    """Returns a hidden path in the same directory, with the name of `path` and the own mark."""
+    return path.with_name(f".{path.name[:_LONGEST_NAME]}.{own_mark()}.tmp")
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes what processes that have ended left of temporary paths in a directory."""
+    for name in os.listdir(directory):
+        parts = _TEMPORARY_NAME.fullmatch(name)
+        if parts is not None and is_writer_gone(parts[1]):
+            remove_temporary(directory / name)
+
+
+def remove_temporary(path: Path) -> None:
+    """Removes a temporary file or directory, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """Makes a directory at `temporary_path(path)`, and removes it at the end.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    remove_leftovers(path.parent)
+    temporary = temporary_path(path)
+    os.mkdir(temporary)
+    try:
+        yield temporary
+    finally:
+        remove_temporary(temporary)
+
+
+def _namespace_digest() -> str:
+    place = process_namespace() or socket.gethostname()
+    return blake2s(place.encode(), digest_size=6).hexdigest()
