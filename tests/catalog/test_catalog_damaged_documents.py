@@ -8,6 +8,7 @@ from checkpoint_directory import NOW
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import copy_of
 
@@ -98,3 +99,21 @@ def test_a_catalog_that_looks_again_sees_the_damage_and_its_repair(gone_back):
     assert head() == "ckpt-300"
     path.unlink()
     assert head() == "ckpt-400"
+
+
+def test_a_checkpoint_that_lost_its_record_is_inexact_until_the_record_is_back(made):
+    made.ours(100)
+    made.ours(200)
+    catalog = Catalog(made.run)
+    path = made.run.record("ckpt-200")
+    sound = path.read_bytes()
+    assert {c.state for c in catalog.scan(NOW)} == {CheckpointState.VERIFIED}
+    damage(path)
+    found = {c.name: c for c in catalog.scan(NOW)}
+    assert found["ckpt-100"].state is CheckpointState.VERIFIED
+    assert found["ckpt-200"].state is CheckpointState.INEXACT
+    assert found["ckpt-200"].restorable
+    assert "not the input position" in found["ckpt-200"].problem
+    # The record alone is enough.
+    path.write_bytes(sound)
+    assert {c.state for c in catalog.scan(NOW)} == {CheckpointState.VERIFIED}

@@ -15,7 +15,11 @@ from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
 from tfckpt_trainer.catalog.verification.stored_results import holds_for
-from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
+from tfckpt_trainer.catalog.verification.verify_checkpoint import (
+    RECORD_UNUSABLE,
+    Verified,
+    verify_checkpoint,
+)
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -133,13 +137,14 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
     found = verified(run)
     assert faults(found) == [("warning", "record", f"{NAME}.json")]
     assert "Its copy ckpt-7.json.copy is used." in found.record.findings[0].message
-    assert found.ok
+    assert found.ok and found.is_exact
     run.record_copy(NAME).write_bytes(b"{torn")
     found = verified(run)
     assert faults(found) == [
-        ("warning", "record", f"{NAME}.json"),
+        ("warning", RECORD_UNUSABLE, f"{NAME}.json"),
         ("warning", "record", f"{NAME}.json.copy"),
     ]
+    assert not found.is_exact
     assert "but not the input position and the random states" in found.record.findings[0].message
 
 

@@ -172,6 +172,22 @@ def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path
     assert message.endswith("Its copy head.json.copy is used.")
 
 
+def test_a_checkpoint_without_its_record_is_not_called_sound(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    name = save(tmp_path, 2)
+    record = CheckpointRecord(name=name, step=2, branch=0, sequence=99, saved_at=0.0, trigger="end")
+    store(run.record(name), record)
+    assert tool("verify", tmp_path, name, "--strict").code == 0
+    for path in (run.record(name), copy_of(run.record(name))):
+        flip(path, 20)
+    said = tool("verify", tmp_path, name)
+    assert f"{name}  inexact" in said.data and "1 inexact" in said.data
+    assert said.code == 0
+    assert tool("verify", tmp_path, name, "--strict").code == 1
+    [row] = [one for one in tool("ls", tmp_path).data.splitlines() if one.startswith(f"{name} ")]
+    assert "inexact" in row and "not the input position" in row
+
+
 def test_a_warning_alone_is_no_problem(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 1)
     with open(data_of(tmp_path, "ckpt-1"), "ab") as file:

@@ -17,6 +17,7 @@ class CheckpointState(StrEnum):
     WRITING = "writing"
     COMPLETE = "complete"
     VERIFIED = "verified"
+    INEXACT = "inexact"
     INCOMPLETE = "incomplete"
     CORRUPT = "corrupt"
     UNREADABLE = "unreadable"
@@ -27,7 +28,11 @@ class CheckpointState(StrEnum):
     def restorable(self) -> bool:
         """Whether it can be restored."""
         # Not membership in a set: this runs for ten thousand checkpoints, and hashing is slow.
-        return self is CheckpointState.COMPLETE or self is CheckpointState.VERIFIED
+        return (
+            self is CheckpointState.COMPLETE
+            or self is CheckpointState.VERIFIED
+            or self is CheckpointState.INEXACT
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Checkpoint:
             not list it. No manager will delete it.
         is_placed_by_step: Whether its place among the others follows from its step, because
             nothing records the order.
-        problem: Why it cannot be restored; empty if it can.
+        problem: Why it cannot be restored, or not exactly; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
             looked for them.

@@ -80,9 +80,10 @@ class Documents(Generic[DocumentT]):
         changed = set()
         for file in gone | there:
             name = file.removesuffix(_SUFFIX)
+            was_damaged = name in self.damaged
             self.damaged.discard(name)
             document = self._read(file, name) if file in there else None
-            if document != self.found.get(name):
+            if document != self.found.get(name) or was_damaged != (name in self.damaged):
                 changed.add(name)
             if document is not None:
                 self.found[name] = document

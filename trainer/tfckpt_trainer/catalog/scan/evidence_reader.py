@@ -80,6 +80,7 @@ class EvidenceReader:
             files=files,
             aside=aside,
             record=self.records.found.get(name),
+            has_bad_record=name in self.records.damaged,
             # Needed only without an index; the list changes with each save.
             listed=files.index is None and is_listed,
             in_transit=name in self._in_transit,

@@ -26,13 +26,16 @@ The first rule that applies decides:
    all bytes were read back and matched.
 10. *complete*: everything else.
 
+A checkpoint that is verified or complete by these rules is *inexact* if its record and the copy of
+it cannot be used.
+
 A symbolic link counts as the file that it leads to in the same directory. A link to no file is a
 missing file, and a link out of the directory an unreadable one. A checkpoint whose files are all
 links to those of another checkpoint has the state of that one. It is not restored under its own
 name, because the link may change before the restore reads it.
 
-Only complete and verified checkpoints can be restored. A scan never reads data files: rules 5 and
-9 use stored results.
+Only complete, verified and inexact checkpoints can be restored. A scan never reads data files:
+rules 5 and 9 use stored results.
 
 The caller chooses how deep a scan goes, see `Depth`. Reading a whole index takes long with
 thousands of tensors, and opening ten thousand indexes takes most of a second. A verdict says if
@@ -86,6 +89,12 @@ QUIET_SECONDS_NETWORK = 600.0
 CLOCK_SLACK_SECONDS = 2.0
 """File systems stamp times coarsely, and not from the clock that stamped the record."""
 
+WITHOUT_RECORD = (
+    "Its record cannot be used. A restore brings back the model and the optimizer, but not the "
+    "input position and the random states."
+)
+"""What is lost if the record of a checkpoint is damaged, and its copy too."""
+
 _CUT = {
     "index-missing", "index-empty", "shard-missing", "shard-not-plain", "shard-short",
     "record-missing", "record-short",
@@ -110,7 +119,8 @@ class Evidence(msgspec.Struct, frozen=True):
     Attributes:
         files: Its files in the run directory.
         aside: Its files in `saving/`, from a running or interrupted save of this library.
-        record: Its record, if there is one.
+        record: Its record, if there is one that can be used.
+        has_bad_record: Whether there is one that cannot be used.
         listed: Whether TensorFlow's state file lists it.
         in_transit: Whether an interrupted prune or undo has moved some of its files.
         trainer_gone: Whether the trainer that wrote `aside` has certainly ended.
@@ -122,6 +132,7 @@ class Evidence(msgspec.Struct, frozen=True):
     files: CheckpointFiles
     aside: CheckpointFiles | None = None
     record: CheckpointRecord | None = None
+    has_bad_record: bool = False
     listed: bool = False
     in_transit: bool = False
     trainer_gone: bool = False
@@ -170,7 +181,15 @@ def derive_state(
         quiet: Seconds for which a file is fresh after its last change.
         depth: How much may be read.
     """
-    index, moment = evidence.files.index, _Moment(now, quiet)
+    verdict = _state_of_files(root, evidence, _Moment(now, quiet), depth)
+    if evidence.has_bad_record and verdict.state.restorable:
+        state = CheckpointState.INEXACT
+        return msgspec.structs.replace(verdict, state=state, problem=WITHOUT_RECORD)
+    return verdict
+
+
+def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Depth) -> Verdict:
+    index = evidence.files.index
     if index is None:
         return _without_index(evidence, moment)
     if _is_being_written_again(evidence, index, moment):

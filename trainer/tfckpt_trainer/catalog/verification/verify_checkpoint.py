@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, Identity, identity_of
 from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.scan.states import WITHOUT_RECORD
 from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.errors import (
     BundleError,
@@ -41,6 +42,9 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 
 _ATTEMPTS = 3
 
+RECORD_UNUSABLE = "record-unusable"
+"""Kind of the finding that neither the record nor its copy can be used."""
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -60,6 +64,11 @@ class Verified:
     def unread(self) -> FoundFault | None:
         """The first file that could not be read; the result is then invalid."""
         return next((found for found in self.record.findings if found.kind == UNREADABLE), None)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether what the record holds can be restored too, or there never was a record."""
+        return all(found.kind != RECORD_UNUSABLE for found in self.record.findings)
 
     @property
     def ok(self) -> bool:
@@ -191,7 +200,8 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
     """
     record, damage = _read_record(run, name)
     if damage:
-        yield Finding("warning", "record", f"{name}.json", None, damage)
+        kind = RECORD_UNUSABLE if record is None else "record"
+        yield Finding("warning", kind, f"{name}.json", None, damage)
     of_copy = describe_copy_damage(run.record(name), CheckpointRecord)
     if of_copy:
         yield Finding("warning", "record", run.record_copy(name).name, None, of_copy)
@@ -215,10 +225,7 @@ def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None,
     try:
         record = load_if_exists(path, CheckpointRecord)
     except DamagedFileError as error:
-        return None, (
-            f"{error} Without it a restore brings back the model and the optimizer, but not the "
-            "input position and the random states."
-        )
+        return None, f"{error} {WITHOUT_RECORD}"
     damage = describe_damage(path, CheckpointRecord) if record is not None else ""
     return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
 

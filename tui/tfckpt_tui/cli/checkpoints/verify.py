@@ -58,16 +58,23 @@ _LAST_STATUS = 127
 @RunArgument
 @click.argument("names", type=CHECKPOINT, nargs=-1, metavar="[CKPT]...")
 @click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")
 @JsonOption
 @on_open_run
 def verify(
-    run: RunDirectory, names: tuple[str, ...], finite: bool, again: bool, as_json: bool
+    run: RunDirectory,
+    names: tuple[str, ...],
+    finite: bool,
+    strict: bool,
+    again: bool,
+    as_json: bool,
 ) -> int:
     """Read checkpoints and compare every byte with its checksum; all checkpoints by default.
 
     CKPT is a name or a step. Without CKPT, the record of the last restore is checked too. Exits 1
-    if a checkpoint is damaged, or if a CKPT cannot be read yet.
+    if a checkpoint is damaged, or if a CKPT cannot be read yet. A checkpoint whose record is lost
+    is inexact: it restores, but not exactly. With --strict, that exits 1 too.
     """
     contents = None if names else list_with_diagnostics(run)
     chosen = list(contents.checkpoints) if contents is not None else look_up_all(run, names)
@@ -106,6 +113,8 @@ def verify(
             print_message(f"{one.name} was skipped ({_UNSUPPORTED})")
     unanswered = bool(names and passed_over)
     done = all(one.ok for one in results) and not unanswered
+    if strict:
+        done = done and not of_run and not any(one.record.findings for one in results)
     return int(ExitCode.DONE if done else ExitCode.PROBLEM)
 
 
@@ -222,7 +231,9 @@ def _infinite(found: NotFinite) -> str:
 def _word(verified: Verified) -> str:
     if verified.record.fault is not None:
         return state_for_fault(verified.record.fault).value
-    return "not finite" if verified.not_finite else "sound"
+    if verified.not_finite:
+        return "not finite"
+    return "sound" if verified.is_exact else "inexact"
 
 
 def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint]) -> None:

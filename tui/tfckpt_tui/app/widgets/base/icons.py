@@ -62,6 +62,7 @@ CHECKPOINT: Mapping[CheckpointState, Icon] = {
     CheckpointState.WRITING: Icon("◌", "busy", "being written; not committed yet"),
     CheckpointState.COMPLETE: Icon("●", "calm", "all files present; can be restored"),
     CheckpointState.VERIFIED: Icon("✓", "good", "complete, and all checksums match"),
+    CheckpointState.INEXACT: Icon("◑", "warn", "can be restored, but not exactly"),
     CheckpointState.INCOMPLETE: Icon("◐", "bad", "a file is missing or too short"),
     CheckpointState.CORRUPT: Icon("✗", "bad", "its contents do not match its checksums"),
     CheckpointState.UNREADABLE: Icon("∅", "warn", "its index cannot be read"),
