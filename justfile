@@ -40,6 +40,6 @@ pictures:
     {{ python }} docs/tools/make_recording.py
     {{ python }} docs/tools/make_session.py
 
-# Run a benchmark, such as `just bench first_frame`; without a name, list them.
+# Run a benchmark, such as `just bench first_frame`; exits with 1 if the machine is busy. Without a name, list them.
 bench name="" *arguments:
     {{ if name == "" { "ls tests/benchmarks/*.py" } else { python + " tests/benchmarks/" + name + ".py " + arguments } }}

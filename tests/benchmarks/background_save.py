@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import tensorflow as tf
+from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer import SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.scan.history import Records
@@ -64,6 +65,7 @@ def costs(run_dir: Path, model: Model, options: SaveOptions, saves: int) -> list
     return [record.cost for record in measured[1:-1] if record.cost is not None]
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=200)

@@ -12,6 +12,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
+from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.check.untracked import find_untracked
 from tfckpt_trainer.training.state.walk import find_state
@@ -20,6 +21,7 @@ from tfckpt_tui.services.exactness.check import CheckOptions, run_check
 DEMO = (sys.executable, "-m", "tfckpt_trainer.examples.language_model")
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=2)

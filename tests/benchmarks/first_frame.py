@@ -21,11 +21,13 @@ import psutil
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from rundir_factory import RunFactory
+from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
 BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")]
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)

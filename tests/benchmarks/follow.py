@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
+from scripts.machine import on_quiet_machine
 
 from bundle_writing import array, write
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -52,6 +53,7 @@ class Followed:
         return time.perf_counter()
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "training")]
+from scripts.machine import on_quiet_machine
 from steered import SteeredRun
 from training_cluster import Cluster
 
@@ -69,6 +70,7 @@ def traced(pid: int, root: Path, seconds: float) -> Counter[str]:
     return Counter({name: count / seconds for name, count in counts.items()})
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20)

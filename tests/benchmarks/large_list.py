@@ -22,6 +22,7 @@ for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from app_driving import StillMonitor
 from rundir_factory import two_branches
+from scripts.machine import on_quiet_machine
 from textual.pilot import Pilot
 
 from tfckpt_tui.app.app import TfckptApp
@@ -33,6 +34,7 @@ FILTERS = ("ckpt-19 -pinned", "step>15000 state:complete", "loss<2.5 marked")
 AIM_SECONDS = 0.05
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoints", type=int, default=20_000)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
 from checkpoint_directory import write_bundle
+from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -36,6 +37,7 @@ LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoints", type=int, nargs="+", default=[10_000, 100_000])

@@ -28,6 +28,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scripts.machine import on_quiet_machine
+
 from tfckpt_trainer.launch.cluster import free_ports
 
 BLOCK_SECONDS = 0.5
@@ -37,6 +39,7 @@ MATRIX = 128
 """Rows of the matrices whose products make a step longer."""
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=1)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).with_name("scripts")))
 from made_checkpoints import make
+from scripts.machine import on_quiet_machine
 
 COMMANDS = {
     "verify": ["verify", "--again", "RUN", "ckpt-1"],
@@ -56,6 +57,7 @@ sys.exit(code)
 """Tells its own peak in KiB: that of `getrusage` counts what forked it too."""
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=1_000_000_000)

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from listing import KINDS, Directory
+from scripts.machine import on_quiet_machine
 
 COMMANDS = (
     "inspect {name}",
@@ -36,6 +37,7 @@ COMMANDS = (
 _AGE = 3600.0
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoints", type=int, default=100_000)

@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts.machine import on_quiet_machine
+
 VARIABLES = (33, 2_000, 10_000)
 
 WRITING = """
@@ -55,6 +57,7 @@ print(len(shapes), imported - began, done - opening, peak)
 """
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)

@@ -26,6 +26,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from scripts.machine import on_quiet_machine
+
 from waiting import wait_until
 
 PARTS = ("detection", "start", "import and cluster", "restore", "first step")
@@ -78,6 +80,7 @@ def _wait_for_steps(run: RunDirectory, steps: int, *, since: float) -> float:
     return wait_until(made, 120, "steps")
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)

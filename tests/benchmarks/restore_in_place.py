@@ -38,6 +38,8 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import JournalKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from scripts.machine import on_quiet_machine
+
 from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("scripts") / "timed_training.py"
@@ -185,6 +187,7 @@ def _print(what: str, restores: list[Restore]) -> None:
     )
 
 
+@on_quiet_machine
 def main() -> None:
     """Measures all sizes."""
     parser = argparse.ArgumentParser(

@@ -14,12 +14,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import tensorflow as tf
+from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state.measurement import find_differing
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
+@on_quiet_machine
 def main() -> None:
     """Builds models of dense layers, and of blocks with dropout, and times the walk."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -28,6 +28,7 @@ import psutil
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from rundir_factory import two_branches
+from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
 SIMULATED = Path(__file__).with_name("scripts") / "simulated_run.py"
@@ -35,6 +36,7 @@ SETTLE_SECONDS = 5.0
 HOUR_STEPS = 3600
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0)

@@ -27,6 +27,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 sys.path.insert(0, str(SCRIPTS))
 import google_crc32c
 from made_checkpoints import make
+from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.shard import CHUNK
@@ -42,6 +43,7 @@ KINDS = {
 PLAIN, FINITE, PARSING = "plain CRC32C", "verify, looking for what is not finite", "parsing alone"
 
 
+@on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
