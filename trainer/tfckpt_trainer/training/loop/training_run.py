@@ -47,6 +47,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     WorkerState,
 )
 from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
+from tfckpt_trainer.training.draws.by_step import DrawsByStep
 from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
@@ -82,6 +83,9 @@ _NO_SIGNALS = (
     "SIGTERM does not save: TrainingRun was created outside the main thread. Call "
     "run.request_stop(preempted=True) to save and leave."
 )
+
+_WITHOUT_SEED = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
+"""Strategies whose replicas are not known when a step is traced."""
 
 
 class TrainingRun:
@@ -132,6 +136,7 @@ class TrainingRun:
         restart_status: int | None = None,
         metrics: Any = None,
         on_dataset_end: Literal["stop", "wait"] = "stop",
+        random_seed: int | None = None,
     ) -> None:
         """Creates the run directory and prepares training.
 
@@ -175,6 +180,11 @@ class TrainingRun:
                 ends the run after the last step for which all workers have data. `wait` continues
                 with the others until all datasets have ended; the step must be a `function` that
                 updates the model by a Keras optimizer.
+            random_seed: Makes random draws a function of this seed, the step, the replica and
+                their order in the step, so that they are the same after a restore. It applies to
+                `tf.random`, `tf.nn`, `tf.image` and `keras.random` without a generator, in the
+                loop and in functions that are traced after this call. By default they draw as
+                TensorFlow does, which no checkpoint can save.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -266,6 +276,7 @@ class TrainingRun:
             self._resources.callback(self._inputs.close)
         self._resources.callback(self._ownership.release)
         self._resources.callback(telemetry.summaries.close)
+        self._draws: DrawsByStep | None = None
         self._shutdown = Shutdown(
             run, group, telemetry, self._poller, self._resources, self._statuses.restart
         )
@@ -278,6 +289,17 @@ class TrainingRun:
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
+            if random_seed is not None:
+                self._draw_by_step(random_seed)
+
+    def _draw_by_step(self, seed: int) -> None:
+        if isinstance(self._strategy, _WITHOUT_SEED):
+            raise UsageError(
+                f"random_seed does not support {strategy_name(self._strategy)}. Leave it out, and "
+                "draw from a tf.random.Generator that is passed in extra={…}."
+            )
+        self._draws = DrawsByStep(seed, self._group.index, self.note)
+        self._resources.callback(self._draws.close)
 
     def _handle_signals_and_errors(self) -> None:
         on_signal(signal.SIGTERM, self._on_termination)
@@ -527,6 +549,11 @@ class TrainingRun:
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
+        self._start_draws()
+
+    def _start_draws(self) -> None:
+        if self._draws is not None:
+            self._draws.start_step(self.step)
 
     def _info(self) -> dict[str, Any]:
         """Returns the fields of `run.json` that describe this trainer."""
@@ -571,6 +598,7 @@ class TrainingRun:
             if self._check is not None:
                 self._check.step_done()
                 self._end_check()
+        self._start_draws()
 
     def _end(self, reason: str = "") -> None:
         with self._shutdown.peers_watched:

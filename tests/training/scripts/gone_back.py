@@ -1,0 +1,58 @@
+"""What the ports of public scripts add to them: a log, a restore in place and a sudden end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from shared_parts import digest, request_restore
+
+SAVE_EVERY = 4
+
+
+def parsed_arguments() -> argparse.Namespace:
+    """Returns the arguments that every port takes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--strategy", default="one-device")
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--random-seed", type=int)
+    parser.add_argument("--go-back-at", type=int, help="restores ckpt-4, and ends from ckpt-b1-8")
+    return parser.parse_args()
+
+
+class StepLog:
+    """Logs all variables after each step; once, goes back, and later kills the process."""
+
+    def __init__(self, options: argparse.Namespace, strategy: tf.distribute.Strategy) -> None:
+        self._go_back_at = options.go_back_at
+        self._strategy = strategy
+        self._worker = int(os.environ["TFCKPT_WORKER_INDEX"])
+        self._path = Path(f"{options.log}-{self._worker}.jsonl")
+        self._directory = Path(os.environ["TFCKPT_RUN_DIR"])
+        self._last = 0
+        self._has_gone_back = False
+
+    def write(self, step: int, variables: Iterable[Any], **metrics: float) -> None:
+        """Writes a line after the step with this number, and does what is due then."""
+        values = {name: float(value).hex() for name, value in metrics.items()}
+        line = {"step": step, "digest": digest(self._strategy, variables), **values}
+        with self._path.open("a") as log:
+            log.write(json.dumps(line) + "\n")
+        self._has_gone_back |= step <= self._last
+        self._last = step
+        if self._go_back_at is None:
+            return
+        if step == self._go_back_at and not self._has_gone_back and self._worker == 0:
+            request_restore(self._directory, f"ckpt-{SAVE_EVERY}")
+        if self._has_gone_back and step > 2 * SAVE_EVERY:
+            while not (self._directory / f"ckpt-b1-{2 * SAVE_EVERY}.index").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,59 @@
+"""Draws that are a function of the step: exact after a restore, and as random as before."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from training_cluster import Cluster
+
+pytestmark = pytest.mark.tensorflow
+
+
+def attempts(log, worker):
+    """Each attempt that a worker logged, as the lines by step: a restore begins another one."""
+    found = [{}]
+    for text in log.with_name(f"{log.name}-{worker}.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        if line["step"] <= max(found[-1], default=0):
+            found.append({})
+        found[-1][line["step"]] = line
+    return found
+
+
+def train(tmp_path, script, strategy, workers, seed):
+    """Trains, goes back in place, is killed and resumes; returns the attempts of each worker."""
+    run, log = tmp_path / "run", tmp_path / "log"
+    arguments = ["--log", str(log), *(["--random-seed", str(seed)] if seed is not None else [])]
+    with Cluster(run, script, [*arguments, "--go-back-at", "7"], workers, strategy) as cluster:
+        assert -signal.SIGKILL in cluster.wait(), cluster.output()
+    with Cluster(run, script, arguments, workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+    return [attempts(log, worker) for worker in range(workers)]
+
+
+@pytest.mark.parametrize(
+    ("script", "strategy", "workers"),
+    [
+        ("ported_dcgan.py", "one-device", 1),
+        ("ported_dcgan.py", "multi-worker", 2),
+        ("ported_wgan_gp.py", "one-device", 1),
+        ("ported_wgan_gp.py", "multi-worker", 2),
+        ("ported_vae.py", "one-device", 1),
+        ("ported_vae.py", "mirrored", 1),
+        ("ported_vae.py", "multi-worker", 2),
+    ],
+)
+def test_a_public_script_that_draws_resumes_exactly(tmp_path, script, strategy, workers):
+    for first, in_place, cold in train(tmp_path, script, strategy, workers, seed=7):
+        assert [*first][:7] == [1, 2, 3, 4, 5, 6, 7]
+        assert [*in_place][:5] == [5, 6, 7, 8, 9]
+        assert [*cold] == [9, 10, 11, 12]
+        assert [in_place[step] for step in (5, 6, 7)] == [first[step] for step in (5, 6, 7)]
+        assert cold[9] == in_place[9]
+
+
+def test_without_a_seed_the_same_script_does_not(tmp_path):
+    [(first, in_place, _)] = train(tmp_path, "ported_vae.py", "one-device", 1, seed=None)
+    assert in_place[5] != first[5]
