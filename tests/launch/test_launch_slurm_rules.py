@@ -100,6 +100,9 @@ def test_any_answer_of_scontrol_is_read(text):
         # A person cancelled it, also near its limit.
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
+        # A person stopped the run before Slurm preempted the job, or a node was lost.
+        (stopped(facts=JobFacts("RUNNING", preempted=True), by_command=True), Requeue.NO),
+        (stopped(lost_nodes="Node tn1 is lost.", by_command=True), Requeue.NO),
         (JobEnding(SupervisorState.FINISHED, JobFacts("RUNNING"), near_limit=True), Requeue.NO),
         (JobEnding(SupervisorState.FAILED, JobFacts("RUNNING", preempted=True)), Requeue.NO),
     ],

@@ -52,8 +52,8 @@ async def test_a_script_without_the_library_is_told_and_can_be_ended(foreign) ->
     async with opened(made.run) as pilot:
         await until_shown(pilot, "no heartbeat 30 s after the start")
         await pilot.press("x")
-        await until_shown(pilot, "Press X to end")
-        await pilot.press("X")
+        await until_shown(pilot, "No worker trains yet. The supervisor ends the processes")
+        await pilot.press("n", "X")
         await until_shown(pilot, f"worker 0 (process {processes[1].pid})")
         assert "killed" in top(pilot.app)
         await pilot.press("n")
@@ -65,6 +65,15 @@ async def test_a_script_without_the_library_is_told_and_can_be_ended(foreign) ->
             pilot, lambda: all(process.poll() is not None for process in processes), "their end"
         )
         await until_shown(pilot, "Ended all processes of the run")
+
+
+async def test_a_stop_beside_a_worker_that_is_stopped_says_what_happens(live: RunFactory) -> None:
+    live.worker(1, host="elsewhere", updated_at=time.time() - 30)
+    async with opened(live.run) as pilot:
+        await pilot.press("x")
+        await until_shown(pilot, "Worker 1 has sent no heartbeat for")
+        assert "No worker can save before it goes on." in top(pilot.app)
+        assert "or a few steps later" not in top(pilot.app)
 
 
 async def test_what_has_ended_meanwhile_is_told(live: RunFactory) -> None:

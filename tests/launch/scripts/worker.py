@@ -19,7 +19,7 @@ import psutil
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
@@ -64,12 +64,28 @@ def start_child(_value: str) -> None:
     write_own("child", subprocess.Popen([sys.executable, "-c", stubborn]).pid)
 
 
-def serve_a_stop(_value: str) -> None:
-    """Trains until it is told to stop, and says that it has; what is left is its own affair."""
-    box = CommandQueue(RUN)
-    while (command := box.claim(time.time())) is None:
+def train(value: str) -> None:
+    """Trains for some seconds."""
+    end = time.monotonic() + float(value)
+    while time.monotonic() < end:
         beat(Activity.TRAINING, step=1, last_step_at=time.time())
         time.sleep(0.05)
+
+
+def claim(_value: str) -> Command:
+    """Trains until it gets a command, and does not act on it."""
+    box = CommandQueue(RUN)
+    while (command := box.claim(time.time())) is None:
+        train("0.05")
+    write_own("claimed", command.id)
+    return command
+
+
+def serve_a_stop(value: str) -> None:
+    """Trains until it is told to stop, and says that it has; what is left is its own affair."""
+    box, command = CommandQueue(RUN), claim(value)
+    # A step, or a validation after it, may take long.
+    train(value or "0")
     box.finish(advance(command, CommandState.DONE, "Stopped after step 1."))
     beat(Activity.EXITED, ending=Ending.STOPPED)
 
@@ -92,6 +108,8 @@ VERBS = {
     "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
     "die": die,
     "wait-for": wait_for,
+    "train": train,
+    "claim": claim,
     "serve-a-stop": serve_a_stop,
     "sleep": lambda value: time.sleep(float(value)),
     "exit": lambda value: sys.exit(int(value)),

@@ -58,6 +58,11 @@ class Reporter:
         """The current state of the supervisor."""
         return self._state
 
+    @property
+    def reason(self) -> str:
+        """The reason of the current state."""
+        return self._reason
+
     def enter(
         self, state: SupervisorState, reason: str = "", next_start_at: float | None = None
     ) -> None:

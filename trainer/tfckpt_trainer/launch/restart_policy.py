@@ -105,6 +105,7 @@ class Attempt:
         saved: Whether a checkpoint was committed.
         stands_for: Seconds since any worker made a step, if all train; else 0.
         suspect: The worker that seems to hold up the others, and why.
+        silent: The worker that is stopped or sends no heartbeat, and why.
     """
 
     workers: int
@@ -116,6 +117,7 @@ class Attempt:
     saved: bool = False
     stands_for: float = 0.0
     suspect: tuple[int, str] | None = None
+    silent: tuple[int, str] | None = None
 
     @property
     def fruitless(self) -> bool:

@@ -1,4 +1,4 @@
-"""Stops the processes of a run from outside, if its trainer does not answer."""
+"""Stops a run whose trainer does not answer: by its supervisor, or from outside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.errors import LaunchError, describe_error
+from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.orphans import (
     OrphanProcess,
@@ -19,13 +20,22 @@ from tfckpt_trainer.launch.orphans import (
     read_supervisor,
 )
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
-from tfckpt_trainer.rundir.health import is_live
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
+from tfckpt_trainer.rundir.health import is_live, read_workers, trainer_answers
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_trainer.rundir.statuses import store_status
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at the command queue."""
+
+UNANSWERED_SECONDS = 5.0
+"""How long the trainer may have a command to stop while a worker does not react."""
 
 
 def _ignore(_: str) -> None:
@@ -191,3 +201,82 @@ def _tell(
             store_status(run.supervisor_status, ended, durable=True)
         except OSError as error:
             on_warning(f"The status of the run could not be written: {describe_error(error)}.")
+
+
+class StopCommands:
+    """Sees that a command to stop ends the run, whatever the trainer does.
+
+    While the trainer takes no commands, such as during a start, it claims the command. A command
+    that the trainer claimed is left to it, until the supervisor takes it over.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._queue = CommandQueue(run)
+        self._looked_at = float("-inf")
+        self._claimed_since: dict[str, float] = {}
+        self._requester = ""
+
+    @property
+    def requester(self) -> str:
+        """Who asked for a stop that has to be carried out here; empty if nobody did."""
+        return self._requester
+
+    def look(self, *, hangs: bool) -> bool:
+        """Looks at the command queue from time to time; returns whether to end the workers now.
+
+        Args:
+            hangs: Whether a worker does not react. Only that keeps the others from acting on a
+                command: a step, or a validation after it, may take longer than any limit.
+        """
+        if self._requester:
+            return True
+        if time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return False
+        self._looked_at = time.monotonic()
+        # A disk that fails must not end training.
+        with suppress(OSError, TfckptError):
+            if not self._trainer_takes_commands():
+                self._claim()
+            if self._is_unanswered() and hangs:
+                return self.take_over()
+        return bool(self._requester)
+
+    def take_over(self) -> bool:
+        """Takes over what the trainer claimed and did not finish; returns whether there is any."""
+        with suppress(OSError, TfckptError):
+            for command in self._working():
+                self._take(command)
+        return bool(self._requester)
+
+    def finish(self, message: str) -> None:
+        """Answers all commands to stop, now that the run has ended."""
+        with suppress(OSError, TfckptError):
+            self._claim()
+            for command in self._working():
+                self._queue.finish(advance(command, CommandState.DONE, message))
+
+    def _trainer_takes_commands(self) -> bool:
+        """Whether the trainer claims commands now, or once it has restored a checkpoint."""
+        chief = next((one for one in read_workers(self._run) if one.index == 0), None)
+        begins = chief is not None and chief.phase in BEFORE_RUN
+        return not begins and trainer_answers(self._run, time.time())
+
+    def _claim(self) -> None:
+        command = self._queue.claim(time.time(), CommandKind.STOP)
+        if command is not None and not command.state.is_final:
+            self._take(command)
+
+    def _take(self, command: Command) -> None:
+        self._requester = command.requested_by
+        message = "The trainer does not react. The supervisor ends the workers."
+        self._queue.update(advance(command, CommandState.WORKING, message))
+
+    def _working(self) -> list[Command]:
+        return [one for one in self._queue.working() if one.kind is CommandKind.STOP]
+
+    def _is_unanswered(self) -> bool:
+        now = time.monotonic()
+        waiting = [one.id for one in self._working() if one.state is CommandState.SEEN]
+        self._claimed_since = {name: self._claimed_since.get(name, now) for name in waiting}
+        return any(now - since > UNANSWERED_SECONDS for since in self._claimed_since.values())

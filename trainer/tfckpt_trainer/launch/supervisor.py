@@ -35,6 +35,7 @@ from tfckpt_trainer.launch.restart_policy import (
     signal_name,
 )
 from tfckpt_trainer.launch.starters import CannotStartError, Placement, WorkerStarter
+from tfckpt_trainer.launch.stop import StopCommands
 from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import POLL_SECONDS
 from tfckpt_trainer.rundir.documents import load, load_if_exists, store
@@ -85,6 +86,7 @@ class Supervisor:
         self._trained = False
         self._asked = "The supervisor was asked to stop."
         self._asked_to_stop = threading.Event()
+        self._stop_commands = StopCommands(run)
 
     @property
     def report(self) -> Reporter:
@@ -100,6 +102,11 @@ class Supervisor:
     def asked_to_stop(self) -> str:
         """Why it was asked to stop; empty if it was not."""
         return self._asked if self._asked_to_stop.is_set() else ""
+
+    @property
+    def stopped_by(self) -> str:
+        """Who sent the command to stop that it carried out; empty if nobody did."""
+        return self._stop_commands.requester
 
     def stop(self, reason: str) -> None:
         """Makes the workers save and exit soon; signal handlers may call it."""
@@ -120,6 +127,7 @@ class Supervisor:
             )
             raise
         finally:
+            self._stop_commands.finish(f"The run has ended. {self._report.reason}")
             self._starter.close()
             self._log_clock.record(self._logs)
         return self._report.state
@@ -161,6 +169,10 @@ class Supervisor:
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
         self._starter.end(grace, self._tick)
+        if decision.next is Next.RESTART and self._stop_commands.take_over():
+            # Whatever ended the workers, the stop was accepted before.
+            decision = Decision(Next.STOP, f"{decision.reason} {self._why_stopped}")
+        told = told and not self.stopped_by
         return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 
     def _start_workers(self) -> Placement:
@@ -200,6 +212,7 @@ class Supervisor:
         while True:
             attempt = watch.look()
             decision = decide(attempt, history, self._limits)
+            self._look_for_stop(attempt)
             if self._asked_to_stop.is_set() and decision.next is not Next.FINISH:
                 return self._stop(attempt)
             if decision.next is not Next.WAIT:
@@ -222,6 +235,17 @@ class Supervisor:
                 self._starter.prepare_restart(self._environment)
             self._tick()
             self._asked_to_stop.wait(POLL_SECONDS)
+
+    def _look_for_stop(self, attempt: Attempt | None = None) -> None:
+        """Asks itself to stop if a command to stop has come that the trainer cannot carry out."""
+        silent = attempt.silent if attempt is not None else None
+        if self._stop_commands.look(hangs=silent is not None):
+            cause = f" Worker {silent[0]} did not react." if silent is not None else ""
+            self.stop(f"{self._why_stopped}{cause}")
+
+    @property
+    def _why_stopped(self) -> str:
+        return f"The run was stopped by {self.stopped_by}."
 
     def _tick(self) -> None:
         """Does the periodic work during every wait."""
@@ -248,6 +272,8 @@ class Supervisor:
         if killed:
             who = ", ".join(map(str, killed))
             reason += f" Killed because they did not end in {grace:g} s: workers {who}."
+            if attempt.stepped:
+                reason += " Steps since the newest checkpoint may be lost."
         return Decision(Next.STOP, reason)
 
     def _pause(self, decision: Decision) -> bool:
@@ -258,6 +284,7 @@ class Supervisor:
         while (left := deadline - time.monotonic()) > 0:
             if self._asked_to_stop.wait(min(left, POLL_SECONDS)):
                 break
+            self._look_for_stop()
             self._tick()
         if self._asked_to_stop.is_set():
             self._end(Decision(Next.STOP, self._asked))

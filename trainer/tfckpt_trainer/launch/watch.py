@@ -12,7 +12,7 @@ from tfckpt_trainer.launch.workers import Worker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import likely_straggler
+from tfckpt_trainer.rundir.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.script_errors import find_script_error
 
 LOOK_SECONDS = 1.0
@@ -69,6 +69,7 @@ class Watch:
             saved=self._saved(),
             stands_for=self._stands_for(statuses.values()),
             suspect=likely_straggler(list(statuses.values()), time.time()),
+            silent=silent_worker(list(statuses.values()), time.time()),
         )
 
     def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:

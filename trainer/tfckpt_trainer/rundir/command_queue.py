@@ -184,14 +184,20 @@ class CommandQueue:
         """Returns commands that were claimed and are not finished, oldest first."""
         return self._commands_in(self._run.active)
 
-    def claim(self, now: float) -> Command | None:
+    def claim(self, now: float, kind: CommandKind | None = None) -> Command | None:
         """Claims the oldest command. Withdraws expired commands and drops repeated ones.
+
+        Args:
+            now: Seconds since the epoch.
+            kind: The kind of commands to claim; by default all.
 
         Returns:
             The command, which expires by the clock of this machine, or None if there is none. One
             with invalid arguments is refused: its state is final then.
         """
         for command in map(_as_requested, self._commands_in(self._run.inbox)):
+            if kind is not None and command.kind is not kind:
+                continue
             seen = _accepted(command)
             ahead = self._disk_ahead
             if (self._run.done / f"{command.id}.json").exists():

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.processes import is_pid_valid_here, process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0
 """CPU use below which a worker is idle, in percent of one core."""
@@ -39,7 +39,7 @@ def likely_straggler(statuses: Sequence[WorkerStatus], now: float) -> tuple[int,
     3. It has a CPU stall.
     4. It is the only one that computes.
     """
-    for reason in (_silence, _between_steps, _cpu_stall, _computes_alone):
+    for reason in (silent_worker, _between_steps, _cpu_stall, _computes_alone):
         found = reason(statuses, now)
         if found is not None:
             return found
@@ -140,10 +140,16 @@ def _is_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
     return is_ours and not lives(status.pid, status.process_started_at)
 
 
-def _silence(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+def silent_worker(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    """Returns the first worker that is stopped or sends no heartbeat, and the reason."""
     for status in statuses:
+        if status.has_ended:
+            continue
         if is_process_stopped(status):
             return status.index, _stop_in_words(status)
+        if status.phase in BEFORE_RUN:
+            # It writes one heartbeat for each phase.
+            continue
         age = heartbeat_age(status.updated_at, now)
         if age >= LOST_AFTER_INTERVALS * status.interval_seconds:
             return status.index, _silence_in_words(age)

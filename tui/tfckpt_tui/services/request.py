@@ -17,11 +17,12 @@ from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.health import RunState, trainer_answers
+from tfckpt_trainer.rundir.health import RunState, read_workers, trainer_answers
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
@@ -30,6 +31,7 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
+from tfckpt_trainer.rundir.stragglers import silent_worker
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.settings.recent_runs import summarize_run
 
@@ -130,7 +132,7 @@ def ask(
 
 
 def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
-    """Makes sure that a trainer can take commands.
+    """Makes sure that a trainer can take commands, or a supervisor a stop.
 
     Args:
         run: The run directory.
@@ -145,6 +147,9 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
     status, stop = command_or_key("", "status", run.root), command_or_key("stop", "stop", run.root)
     now = time.time()
     supervisor = living_supervisor(run, now)
+    if supervisor is not None and kind is CommandKind.STOP:
+        # It carries out a stop while no trainer can, such as during a start.
+        return
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
     alive += map(str, orphan_processes(run, now))
     job = None if alive else JobReader().read(read_job_record(run))
@@ -166,6 +171,11 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
         )
     if not alive:
         raise _no_processes(run, kind)
+    if supervisor is not None and supervisor.state in _STARTS:
+        raise NoTrainerError(
+            f"No trainer answers in {run.root} yet: the run is {supervisor.state}.",
+            Advice(("Try again when it trains: see ", status, "."), ("Try again when it trains.",)),
+        )
     raise NoTrainerError(
         f"No trainer answers in {run.root}, but these processes are running: {', '.join(alive)}. "
         "They are starting, hang, or run a script that does not use tfckpt_trainer.",
@@ -180,6 +190,8 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
         ),
     )
 
+
+_STARTS = {SupervisorState.STARTING, SupervisorState.RESTARTING}
 
 _ENDED = {
     RunState.FINISHED: "The run in {} has finished",
@@ -218,7 +230,7 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
         stop = command_or_key("force-stop", "stop", "--force", run.root)
         end = ("End a trainer that hangs with ", stop, ".")
         raise NoTrainerError(
-            f"{kind}: {outcome.message}",
+            f"{kind}: {outcome.message}{_why_unanswered(run)}",
             Advice(("See the state of the run with ", status, ". ", *end), end),
         )
     if outcome.state is CommandState.REFUSED:
@@ -227,9 +239,16 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
         raise TfckptError(f"{kind} failed: {outcome.message}", outcome.advice)
     journal = command_or_key("events", "journal", run.root)
     raise TfckptError(
-        f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}",
+        f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}"
+        f"{_why_unanswered(run)}",
         Advice(("See the outcome later with ", journal, ".")),
     )
+
+
+def _why_unanswered(run: RunDirectory) -> str:
+    """Returns a sentence about the worker that keeps the others from acting; empty if none does."""
+    found = silent_worker(read_workers(run), time.time())
+    return "" if found is None else f" Worker {found[0]} {found[1]}."
 
 
 HEARTBEAT_SECONDS = 3.0

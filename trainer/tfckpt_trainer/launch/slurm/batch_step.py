@@ -106,6 +106,7 @@ class BatchStep:
             near_limit=self._near_limit,
             lost_nodes=self._allocation.lost_nodes,
             trained=self._supervisor.trained,
+            by_command=bool(self._supervisor.stopped_by),
             dead_nodes=(
                 describe_dead_nodes(self._record.nodes) if state is SupervisorState.STOPPED else ""
             ),

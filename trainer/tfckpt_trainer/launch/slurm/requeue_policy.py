@@ -41,6 +41,7 @@ class JobEnding:
         lost_nodes: Why too few nodes were left; empty if there were enough.
         trained: Whether any worker made a step.
         dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
+        by_command: Whether the supervisor carried out a command to stop.
     """
 
     state: SupervisorState
@@ -49,6 +50,7 @@ class JobEnding:
     lost_nodes: str = ""
     trained: bool = False
     dead_nodes: str = ""
+    by_command: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     if facts.restarts > job.requeues:
         cause = reason or ending.dead_nodes
         return RequeueDecision(Requeue.BY_SLURM, f"{cause} Slurm requeues the job.".lstrip())
+    if ending.by_command:
+        return RequeueDecision(Requeue.NO)
     if not reason:
         return RequeueDecision(Requeue.NO, _why_over(facts, job))
     fruitless = 0 if ending.trained else job.fruitless + 1

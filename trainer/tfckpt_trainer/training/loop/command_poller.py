@@ -9,9 +9,10 @@ from collections import deque
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.storage.directory_changes import DirectoryChanges, watch_directory
+from tfckpt_trainer.training.process import was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 CLEAN_SECONDS = 2.0
@@ -46,13 +47,18 @@ class CommandPoller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops claiming; commands that were claimed and not carried out have failed."""
+        """Stops claiming; commands that were claimed and not carried out have failed.
+
+        A supervisor carries out a command to stop all the same, so it is left to it.
+        """
         self._stopping.set()
         if self._changes is not None:
             self._changes.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         for command in self.take():
+            if command.kind is CommandKind.STOP and was_launched():
+                continue
             self._telemetry.journal.advance_command(
                 command, CommandState.FAILED, "The trainer ended before it ran the command."
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Reason, Selection, default_keys, press, require
 from tfckpt_tui.formats.checkpoint_columns import copied_names
@@ -53,8 +54,11 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     if _is_job_unknown(run):
         unknown = "Slurm cannot be asked about the batch job. Press "
         return Advice((unknown, press("force-stop"), " to try to cancel it."))
-    is_over = _has_ended(run, selection)
-    return (_needs_processes if is_over else _STOPPABLE)(run, selection)
+    if _has_ended(run, selection):
+        return _needs_processes(run, selection)
+    # A supervisor carries out a stop while no trainer can, such as during a start.
+    supervised = run.supervisor is not None and run.supervisor.state in _SUPERVISES
+    return "" if supervised else _STOPPABLE(run, selection)
 
 
 def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
@@ -138,6 +142,8 @@ def _shown(run: RunSnapshot, selection: Selection) -> Reason:
     is_made = selection.selected is not None or bool(run.checkpoints and selection.unsupported)
     return _why_unselected(run, selection, is_made=is_made)
 
+
+_SUPERVISES = {SupervisorState.STARTING, SupervisorState.RUNNING, SupervisorState.RESTARTING}
 
 _JOB_WAITS = Advice(
     ("The batch job of the run waits in the queue. Press ", press("stop"), " to cancel it first.")

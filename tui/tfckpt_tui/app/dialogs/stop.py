@@ -6,10 +6,14 @@ from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.alerts import SAVE_FAILED
 from tfckpt_trainer.catalog.lineage import unsaved_steps
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import WorkerView
 
 
 class StopDialog(Dialog[bool]):
@@ -19,11 +23,10 @@ class StopDialog(Dialog[bool]):
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what stops, and what is lost without a save."""
-        yield (
-            (f"Training stops on {units.count(len(self.snapshot.workers), 'worker')} at step ", ""),
-            (f"{self.snapshot.step or 0:,}", "strong"),
-            (" or a few steps later.", ""),
-        )
+        if self._starts:
+            yield (("No worker trains yet. The supervisor ends the processes of the run.", ""),)
+            return
+        yield from self._when()
         for alert in self.snapshot.alerts:
             if alert.kind == SAVE_FAILED:
                 yield (
@@ -42,8 +45,46 @@ class StopDialog(Dialog[bool]):
             yield (("The newest checkpoint holds all steps so far.", "muted"),)
         yield (("The next launch continues from the newest checkpoint.", "muted"),)
 
+    @property
+    def _starts(self) -> bool:
+        """Whether no worker trains yet, so that there is nothing to save."""
+        chief = self.snapshot.chief
+        lost = any(view.state is WorkerState.LOST for view in self.snapshot.workers)
+        return not lost and (chief is None or chief.status.phase in BEFORE_RUN)
+
+    def _when(self) -> Iterable[Iterable[Span]]:
+        """Returns when the run stops; not soon if a worker does not react."""
+        silent = [view for view in self.snapshot.workers if view.state is WorkerState.LOST]
+        if silent:
+            yield from self._after_silence(silent[0])
+        else:
+            count = units.count(len(self.snapshot.workers), "worker")
+            stalled = any(view.state is WorkerState.STALLED for view in self.snapshot.workers)
+            yield (
+                (f"Training stops on {count} at step ", ""),
+                (f"{self.snapshot.step or 0:,}", "strong"),
+                (" or a few steps later.", ""),
+            )
+            if stalled:
+                yield (("No step was done for a while. It stops after the next one.", "warn"),)
+
+    def _after_silence(self, silent: WorkerView) -> Iterable[Iterable[Span]]:
+        why = clean(silent.straggling) or f"has sent no heartbeat for {units.duration(silent.age)}"
+        yield ((f"✗ Worker {silent.status.index} {why}. ", "bad"),)
+        yield (("No worker can save before it goes on.", ""),)
+        if self.snapshot.supervisor is not None:
+            yield (("If it does not, the supervisor ends all workers without a save.", ""),)
+        else:
+            yield (
+                ("If it does not, end the processes with ", ""),
+                (key_of(self, "force-stop"), "key"),
+                (".", ""),
+            )
+
     def choices(self) -> list[Choice[bool]]:
         """Returns cancel, stop with a save and stop without one."""
+        if self._starts:
+            return [Choice("n", "cancel", None), Choice("y", "stop", False, "warning")]
         return [
             Choice("n", "cancel", None),
             Choice("s", "save, then stop", True, "warning"),

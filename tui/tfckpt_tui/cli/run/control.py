@@ -164,6 +164,9 @@ def stop(
         _await_end(run, stopped, max(END_SECONDS, deadline - time.monotonic()))
 
     try:
+        if force:
+            # Without a trainer, force does not wait for the supervisor.
+            require_trainer(run)
         arguments = {"save": with_save}
         _ask(run, CommandKind.STOP, arguments, no_wait, timeout, as_json, then=await_end)
     except RefusedError:
