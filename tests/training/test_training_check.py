@@ -10,7 +10,7 @@ from training_cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.records.check import CheckOrder, Pass, StateKind
 from tfckpt_tui.services.exactness.check import read_traces
-from tfckpt_tui.services.exactness.likely_causes import likely_causes
+from tfckpt_tui.services.exactness.likely_causes import likely_cause
 from tfckpt_tui.services.exactness.step_differences import What, first_difference, steps_compared
 
 pytestmark = pytest.mark.tensorflow
@@ -39,7 +39,7 @@ def recorded(tmp_path_factory):
     """The traces of the script `omissions.py`, by omission."""
     directory = tmp_path_factory.mktemp("omissions")
     # Its function graphs stay in the process, so the operation comes last.
-    names = ["nothing", *ENDS, *OMITTED, "python", "operation"]
+    names = ["nothing", *ENDS, *OMITTED, "python", "own_data", "operation"]
     ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names, timeout=280)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return {
@@ -74,7 +74,7 @@ def test_an_omitted_object_is_found_by_name(recorded, omission, phase):
     assert found is not None
     assert (found.kind, found.name) == OMITTED[omission]
     assert (found.what, found.after_steps, found.passed) == (What.STATE, 0, False)
-    (cause,) = likely_causes(found)
+    cause = likely_cause(found)
     assert OMITTED[omission][1] in cause.advice
 
 
@@ -82,11 +82,21 @@ def test_an_omitted_object_is_found_by_name(recorded, omission, phase):
 def test_a_stateful_operation_is_found_with_its_line(recorded, phase):
     found = first_difference(recorded["operation"], phase)
     assert found is not None and found.after_steps == 1
-    cause = likely_causes(found)[0]
+    # Neither the step's own result nor a position that was only looked at later is evidence.
+    assert [name for name, _, _ in found.values] == ["calls"]
+    cause = likely_cause(found)
     assert cause.id == "stateful-operation"
     script = (SCRIPTS / "omissions.py").read_text().splitlines()
     line = next(number for number, text in enumerate(script, 1) if "tf.random.normal(" in text)
     assert f"tf.random.normal ({SCRIPTS / 'omissions.py'}, line {line})" in cause.why
+
+
+def test_a_dataset_that_the_script_reads_itself_is_named(recorded):
+    found = first_difference(recorded["own_data"], Pass.IN_PLACE)
+    assert found is not None and found.after_steps == 1
+    cause = likely_cause(found)
+    assert cause.id == "input" and "dataset and mini_batches" in cause.why
+    assert "shuffle(…, seed=run.step)" in cause.advice
 
 
 @pytest.mark.parametrize("phase", REPEATED)
@@ -94,9 +104,9 @@ def test_a_python_value_that_changes_training_is_named(recorded, phase):
     found = first_difference(recorded["python"], phase)
     assert found is not None and found.after_steps == 1
     assert found.name == "adam/learning_rate"
-    rate, value = likely_causes(found)[:2]
-    assert (rate.id, value.id) == ("learning-rate", "python-value")
-    assert "calls was 2 at the save" in value.why
+    cause = likely_cause(found)
+    assert cause.id == "learning-rate"
+    assert "calls was 2 at the save" in cause.why
 
 
 def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():

@@ -15,14 +15,12 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, run_check
 from tfckpt_tui.services.exactness.check_report import (
     PASS_WORDS,
-    causes_of,
+    cause_of,
     describe_difference,
     first_problem,
     result_as_json,
 )
 from tfckpt_tui.services.exactness.stored_checks import store_check
-
-_SHOWN_CAUSES = 2
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -82,7 +80,7 @@ def _store(result: CheckResult) -> str | None:
 
 
 def print_result(result: CheckResult) -> None:
-    """Prints what each pass compared, the likely causes of a difference, and the outcome."""
+    """Prints what each pass compared, the likely cause of a difference, and the outcome."""
     for repetition in result.repetitions:
         place = PASS_WORDS[repetition.phase]
         difference = repetition.difference
@@ -90,8 +88,9 @@ def print_result(result: CheckResult) -> None:
             print_line(f"{place}: {units.count(repetition.steps, 'step')} exact")
             continue
         print_line(f"{place}: not exact. {describe_difference(difference)}")
-        for number, cause in enumerate(causes_of(result, repetition)[:_SHOWN_CAUSES]):
-            print_line(f"    {'or' if number else 'likely cause'}: {cause.why}")
+        cause = cause_of(result, repetition)
+        if cause is not None:
+            print_line(f"    likely cause: {cause.why}")
             print_line(f"    what to do: {cause.advice}")
     compared = f"{units.count(len(result.metrics), 'metric')} of each step"
     compared += ", its input" if result.has_input else ""

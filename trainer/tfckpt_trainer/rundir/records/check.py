@@ -94,6 +94,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
         input_causes: Why the position of the dataset is not exact, each as a noun phrase.
         input_remedies: What to change in the dataset, each as a sentence.
         iterators: Names of iterators that the script reads itself and did not pass.
+        datasets: Names of datasets of the script, if none was passed to `TrainingRun`.
         run_directory: Path of the run directory that the script passed; empty if it passed none.
     """
 
@@ -108,6 +109,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
     input_causes: list[str] = []
     input_remedies: list[str] = []
     iterators: list[str] = []
+    datasets: list[str] = []
     run_directory: str = ""
 
 
@@ -120,7 +122,8 @@ class CheckedStep(Document, frozen=True, kw_only=True):
         metrics: What the step reported, as hexadecimal floats.
         batch: Checksum of the input of the step; empty if it is unknown.
         state: Digest of each object with state, by name.
-        values: Python numbers that the script can see, by name; only before the first step.
+        values: Python numbers that the script can see, by name, without those that the step
+            reported; only before and after the first step.
         facts: Only after the first step of a pass.
         problem: Why the check cannot go on; then this is the last line.
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.documents import encode
@@ -151,22 +152,32 @@ class CheckSession:
                 phase=phase,
                 step=self._state.position.step,
                 state=self._digests.digest(),
-                values=names.values,
+                values=self._values(names),
             )
         )
 
+    def _values(self, names: ScriptNames) -> dict[str, str]:
+        """Returns the numbers of the script, but for those that the last step reported."""
+        reported = {str(value) for value in self._telemetry.metrics.newest.values()}
+        return {name: text for name, text in names.values.items() if text not in reported}
+
     def _record(self, phase: Pass, step: int) -> None:
-        facts = None
+        facts, values = None, {}
         if step == self._warm_up + 1:
             # The first step of a process creates what is created late, such as metrics.
-            self._digests.find(ScriptNames())
+            names = ScriptNames()
+            self._digests.find(names)
+            values = self._values(names)
+            datasets = [] if self._batch else [name for name, _ in names.named((tf.data.Dataset,))]
             found = collect_facts(
                 self._topology,
                 has_dataset=bool(self._batch),
                 iterators=self._digests.iterators,
                 inputs=self._state.worker.inputs.exactness.inputs,
             )
-            facts = msgspec.structs.replace(found, run_directory=self._run_directory)
+            facts = msgspec.structs.replace(
+                found, datasets=sorted(datasets), run_directory=self._run_directory
+            )
         metrics = self._telemetry.metrics.newest
         self._write(
             CheckedStep(
@@ -175,6 +186,7 @@ class CheckSession:
                 metrics={name: float(value).hex() for name, value in metrics.items()},
                 batch=self._batch,
                 state=self._digests.digest(),
+                values=values,
                 facts=facts,
             )
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_tui.services.exactness.check import CheckResult, Repetition
-from tfckpt_tui.services.exactness.likely_causes import Cause, likely_causes
+from tfckpt_tui.services.exactness.likely_causes import Cause, likely_cause
 from tfckpt_tui.services.exactness.step_differences import Difference, What
 
 SHOWN_OTHERS = 3
@@ -31,12 +32,12 @@ def describe_difference(difference: Difference) -> str:
     return f"{subject} {where}{_others(difference.others)}."
 
 
-def causes_of(result: CheckResult, repetition: Repetition) -> list[Cause]:
-    """Returns the likely causes of the first difference of a pass; none if it is exact."""
+def cause_of(result: CheckResult, repetition: Repetition) -> Cause | None:
+    """Returns the likely cause of the first difference of a pass; None if it is exact."""
     if repetition.difference is None:
-        return []
+        return None
     in_place = next(one for one in result.repetitions if one.phase is Pass.IN_PLACE)
-    return likely_causes(repetition.difference, in_place_exact=in_place.exact)
+    return likely_cause(repetition.difference, in_place_exact=in_place.exact)
 
 
 def first_problem(result: CheckResult) -> Repetition | None:
@@ -67,7 +68,7 @@ def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
 
 
 def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]:
-    found = repetition.difference
+    found, cause = repetition.difference, cause_of(result, repetition)
     return {
         "pass": repetition.phase.value,
         "exact": repetition.exact,
@@ -81,10 +82,7 @@ def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]
         "after_steps": found.after_steps if found else None,
         "message": describe_difference(found) if found else None,
         "others": list(found.others) if found else [],
-        "causes": [
-            {"id": cause.id, "why": cause.why, "advice": cause.advice}
-            for cause in causes_of(result, repetition)
-        ],
+        "cause": asdict(cause) if cause is not None else None,
     }
 
 

@@ -26,26 +26,26 @@ class Cause:
     advice: str
 
 
-def likely_causes(difference: Difference, *, in_place_exact: bool = False) -> list[Cause]:
-    """Returns the causes that fit a difference, the most likely first.
+def likely_cause(difference: Difference, *, in_place_exact: bool = False) -> Cause:
+    """Returns the cause that fits a difference best.
 
     Args:
         difference: The first difference of a pass.
         in_place_exact: Whether the pass in place repeated all steps exactly.
     """
     if difference.what is What.END:
-        return [_ended_early(difference)]
+        return _ended_early(difference)
     if difference.what is What.STATE and not difference.passed:
-        return [_not_passed(difference), *_known_input(difference)]
+        return _not_passed(difference)
     if difference.what is What.STATE and difference.after_steps == 0:
-        return [_not_restored(difference)]
+        return _not_restored(difference)
     if difference.what is What.INPUT:
-        return [_input(difference)]
-    facts = difference.facts or CheckFacts(has_dataset=True)
-    found = [cause for rule in _RULES if (cause := rule(difference, facts)) is not None]
+        return _input(difference)
     if difference.phase is Pass.COLD and in_place_exact:
-        found.insert(0, _NEW_PROCESS)
-    return found or [_UNKNOWN]
+        return _NEW_PROCESS
+    facts = difference.facts or CheckFacts(has_dataset=True)
+    found = (rule(difference, facts) for rule in _RULES)
+    return next((cause for cause in found if cause is not None), _UNKNOWN)
 
 
 def _ended_early(difference: Difference) -> Cause:
@@ -170,27 +170,31 @@ def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
 def _python_values(difference: Difference, _: CheckFacts) -> Cause | None:
     if not difference.values:
         return None
-    shown = [
-        f"{name} was {before} at the save and is {after} after the restore"
-        for name, before, after in difference.values[:SHOWN_VALUES]
-    ]
     name = difference.values[0][0]
     key = name.rpartition(".")[2]
     return Cause(
         "python-value",
         "A Python value may change the result, and the restore does not bring it back: "
-        f"{'; '.join(shown)}.",
+        f"{_changed(difference)}.",
         f"Keep it in run.state: `run.state[{key!r}]` is saved and restored.",
+    )
+
+
+def _changed(difference: Difference) -> str:
+    return "; ".join(
+        f"{name} was {before} at the save and is {after} after the restore"
+        for name, before, after in difference.values[:SHOWN_VALUES]
     )
 
 
 def _learning_rate(difference: Difference, _: CheckFacts) -> Cause | None:
     if not difference.name.endswith("/learning_rate"):
         return None
+    evidence = f": {_changed(difference)}" if difference.values else ""
     return Cause(
         "learning-rate",
         "The script or a callback sets the learning rate, from something that the restore does "
-        "not bring back.",
+        f"not bring back{evidence}.",
         "Compute it from run.step, or give the optimizer a schedule of keras.optimizers.schedules.",
     )
 
@@ -205,6 +209,19 @@ def _iterators(_: Difference, facts: CheckFacts) -> Cause | None:
         f"The iterator {name} was not passed to TrainingRun, so no checkpoint holds its position.",
         "Pass the dataset, and loop over the run: TrainingRun(…, dataset=dataset). Or pass the "
         f"iterator: extra={{{key!r}: {name}}}.",
+    )
+
+
+def _own_datasets(_: Difference, facts: CheckFacts) -> Cause | None:
+    if facts.has_dataset or not facts.datasets:
+        return None
+    shown = " and ".join(facts.datasets[:SHOWN_VALUES])
+    return Cause(
+        "input",
+        f"TrainingRun was given no dataset, and the script has {shown}. No checkpoint holds their "
+        "positions and the order of their shuffles.",
+        "Pass the dataset: TrainingRun(…, dataset=dataset), and loop over the run. A dataset that "
+        "is made in each step needs a seed of the step: shuffle(…, seed=run.step).",
     )
 
 
@@ -266,15 +283,17 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
+# What names an operation or an object of the script comes before what only may matter.
 _RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
     _random_operations,
     _learning_rate,
     _iterators,
-    _no_dataset,
-    _python_values,
+    _own_datasets,
     _python_operations,
     _parameter_servers,
     _input_state,
+    _python_values,
+    _no_dataset,
     _gpu,
     _threads,
 )

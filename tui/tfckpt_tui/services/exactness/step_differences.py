@@ -107,7 +107,6 @@ def _differences_at(
     first, again = trace.get((Pass.FIRST, step)), trace.get((phase, step))
     if first is None:
         return
-    start, restart = trace[Pass.FIRST, saved], trace.get((phase, saved))
 
     def difference(what: What, name: str = "") -> Difference:
         return Difference(
@@ -117,7 +116,7 @@ def _differences_at(
             worker=worker,
             step=step,
             after_steps=step - saved,
-            values=_changed_values(start, restart),
+            values=_changed_values(trace, phase, saved),
             facts=_facts(trace),
         )
 
@@ -138,15 +137,21 @@ def _differences_at(
             yield difference(What.METRIC, name)
 
 
-def _changed_values(
-    start: CheckedStep, restart: CheckedStep | None
-) -> tuple[tuple[str, str, str], ...]:
-    if restart is None:
+def _changed_values(trace: Trace, phase: Pass, saved: int) -> tuple[tuple[str, str, str], ...]:
+    """Returns Python numbers that differ after the restore, and still after its first step.
+
+    A number that each step sets anew is then as it was: it differed because it was looked at at
+    another moment.
+    """
+    start, restart = (trace.get((one, saved)) for one in (Pass.FIRST, phase))
+    then, again = (trace.get((one, saved + 1)) for one in (Pass.FIRST, phase))
+    if start is None or restart is None or then is None or again is None:
         return ()
     return tuple(
         (name, value, restart.values[name])
         for name, value in start.values.items()
         if restart.values.get(name, value) != value
+        and again.values.get(name) != then.values.get(name)
     )
 
 
