@@ -114,9 +114,9 @@ def test_a_job_from_the_queue_to_its_end(slurm: None, run: RunDirectory) -> None
     assert held.explanation == f"it is held; release it with `scontrol release {first}`"
     assert held.report is not None and held.report.name == HOSTILE
     assert state_with_job(RunState.FAILED, held, 0.0) is RunState.QUEUED
-    listed = JobList().summarize([], with_others=True)
+    listed = JobList().read([], with_others=True)
     found = next(one for one in listed if one.root == run.root)
-    assert (found.state, found.job) == (RunState.QUEUED, f"{first} JobHeldUser")
+    assert (found.state, found.job_in_short) == (RunState.QUEUED, f"{first} JobHeldUser")
 
     assert cancel(run) == f"Cancelled batch job {first}, which waited in the queue."
     assert view_of(run).state is JobState.CANCELLED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +11,16 @@ from pathlib import Path
 import pytest
 from training_cluster import SCRIPTS
 
+from front_ends import Said, what_all_say
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.services.report import Json, status_report
+from tfckpt_tui.services.request import FrontEnd, ask
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -74,3 +80,35 @@ def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -
     supervisor = read_supervisor(run)
     assert supervisor is not None
     assert supervisor.longest_start_seconds is not None
+
+
+def test_all_front_ends_say_the_same_of_real_processes(run: RunDirectory) -> None:
+    place = run.root.parent
+
+    def await_state(state: str) -> Said:
+        """Waits until all front ends say the same of a run in this state; returns what."""
+
+        def wanted() -> Said | None:
+            found = set(what_all_say(run).values())
+            one = found.pop()
+            return one if not found and one[0] == state else None
+
+        return wait_until(wanted, 120, f"one account of a run that is {state}")
+
+    assert await_state("starting") == ("starting", 0, 0)
+    for part in PARTS:
+        (place / part).unlink()
+    wait_until(lambda: status_report(run)["run"]["checkpoint"], 120, "a checkpoint")
+    state, step, branch = await_state("training")
+    assert (state, branch) == ("training", 0)
+    assert step is not None and step > 0
+    ask(run, CommandKind.PAUSE, through=FrontEnd.COMMAND_LINE)
+    assert await_state("paused")[1] == status_report(run)["workers"][0]["step"]
+
+    (place / "build").touch()
+    os.kill(read_workers(run)[1].pid, signal.SIGKILL)
+    newest = wait_until(lambda: status_report(run)["run"]["checkpoint"], 60, "its checkpoint")
+    state, step, branch = await_state("restarting")
+    assert (f"ckpt-{step}", branch) == (newest, 0)
+    (place / "build").unlink()
+    assert await_state("training")[2] == 0

@@ -213,7 +213,7 @@ def test_reasons_come_in_order() -> None:
         name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None,
         requires=(first, second), changes_run=True,
     )  # fmt: skip
-    snapshot = RunSnapshot(at=0.0, path="run")
+    snapshot = RunSnapshot(at=0.0, root=Path("run"))
     nothing = Selection()
     assert action.why_unavailable(snapshot, nothing, read_only=False) == "one"
     assert "read only" in action.why_unavailable(None, nothing, read_only=True)

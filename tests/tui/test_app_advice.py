@@ -41,9 +41,9 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.batch.job_control import submit_again
-from tfckpt_tui.services.failure import find_failure
 from tfckpt_tui.services.request import FrontEnd, ask
 from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.runs.failure import find_failure
 from tfckpt_tui.services.verify import verify_and_store
 from tfckpt_tui.settings.config import Config
 

@@ -78,7 +78,7 @@ def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -
     (entry,) = read_entries(run)
     assert entry.kind == "failed"
     assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
-    assert f"state     unattended: {entry.message}" in tool("status", run.root).data
+    assert f"state     refused: {entry.message}" in tool("status", run.root).data
 
 
 def test_a_refusal_of_slurm_keeps_the_record_of_the_last_job(

@@ -19,15 +19,11 @@ from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.run_list import RunList
+from tfckpt_tui.services.batch.job_list import JobList
+from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.services.runs.search import runs_below
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import (
-    MOST_RECENT,
-    RunSummaries,
-    remember_run,
-    remembered_runs,
-    runs_below,
-    summarize_run,
-)
+from tfckpt_tui.settings.recent_runs import MOST_RECENT, remember_run, remembered_runs
 
 
 @pytest.fixture
@@ -94,8 +90,9 @@ def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: 
         remember_run(place)
     remember_run(tmp_path / "run-20")
     os.rmdir(tmp_path / "run-54")
-    found = [one.root for one in RunSummaries().read(remembered_runs(), 60)]
-    assert found[:2] == [tmp_path / "run-20", tmp_path / "run-53"]
+    assert remembered_runs()[:3] == [tmp_path / f"run-{number}" for number in (20, 54, 53)]
+    found = [one.root for one in JobList().read(remembered_runs(), with_others=False)]
+    assert tmp_path / "run-54" not in found
     assert len(found) == MOST_RECENT - 1
 
 
@@ -128,9 +125,9 @@ def test_a_name_that_no_json_holds_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_glance_tells_how_a_run_is(runs: Path) -> None:
-    ours = summarize_run(runs / "deep" / "digits", time.time())
+    ours = brief_account(runs / "deep" / "digits")
     assert (ours.step, ours.total_steps, ours.loss) == (438, 5000, 2.144)
-    foreign = summarize_run(runs / "foreign", time.time())
+    foreign = brief_account(runs / "foreign")
     assert (foreign.state, foreign.step) == (RunState.UNATTENDED, 70)
 
 

@@ -17,8 +17,9 @@ from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import LONGEST_SILENT_SECONDS, WAITING_SECONDS
+from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import RunSummary, remember_run
+from tfckpt_tui.settings.recent_runs import remember_run
 
 
 @pytest.fixture
@@ -57,9 +58,9 @@ def line_of(made: RunFactory, job_id: str, **fields: object) -> str:
 
 def listed(
     slurm: RecordedSlurm, *made: RunFactory, with_others: bool = True
-) -> dict[str, RunSummary]:
+) -> dict[str, RunAccount]:
     roots = [one.run.root for one in made]
-    found = JobList(slurm).summarize(roots, with_others=with_others)
+    found = JobList(slurm).read(roots, with_others=with_others)
     return {one.root.name: one for one in found}
 
 
@@ -77,8 +78,8 @@ def test_each_run_has_its_job_and_jobs_without_a_known_run_are_offered(
     )
     found = listed(slurm, known)
     assert set(found) == {"known", "other"}
-    assert (found["known"].state, found["known"].job) == (RunState.QUEUED, "1234 Priority")
-    assert (found["other"].state, found["other"].job) == (RunState.STARTING, "1235")
+    assert (found["known"].state, found["known"].job_in_short) == (RunState.QUEUED, "1234 Priority")
+    assert (found["other"].state, found["other"].job_in_short) == (RunState.STARTING, "1235")
     assert set(listed(slurm, known, with_others=False)) == {"known"}
     assert slurm.asked("squeue") == 2
 
@@ -87,7 +88,7 @@ def test_a_script_that_somebody_submitted_by_hand_belongs_to_its_run(known: RunF
     slurm = RecordedSlurm(
         line_of(known, "1234", state="CANCELLED") + line_of(known, "1300", reason="Resources")
     )
-    assert listed(slurm, known)["known"].job == "1300 Resources"
+    assert listed(slurm, known)["known"].job_in_short == "1300 Resources"
 
 
 def test_a_job_that_has_ended_adds_no_run(known: RunFactory, other: RunFactory) -> None:
@@ -96,7 +97,10 @@ def test_a_job_that_has_ended_adds_no_run(known: RunFactory, other: RunFactory) 
     )
     found = listed(slurm, known)
     assert set(found) == {"known"}
-    assert (found["known"].state, found["known"].job) == (RunState.FAILED, "1234 node failure")
+    assert (found["known"].state, found["known"].job_in_short) == (
+        RunState.FAILED,
+        "1234 node failure",
+    )
 
 
 def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunFactory) -> None:
@@ -104,17 +108,17 @@ def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunF
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235"))
     jobs = JobList(slurm, lambda: now[0])
     roots = [known.run.root, other.run.root]
-    jobs.summarize(roots, with_others=True, ask=False)
+    jobs.read(roots, with_others=True, ask=False)
     assert slurm.commands == []
     for _ in range(5):
-        jobs.summarize(roots, with_others=True)
+        jobs.read(roots, with_others=True)
     assert slurm.asked("squeue") == 1
     now[0] += WAITING_SECONDS
     slurm.raises = FileNotFoundError("squeue")
-    found = jobs.summarize(roots, with_others=True)
-    assert [one.job for one in found] == ["", ""]
+    found = jobs.read(roots, with_others=True)
+    assert [one.job_in_short for one in found] == ["", ""]
     now[0] += LONGEST_SILENT_SECONDS - 1
-    jobs.summarize(roots, with_others=True)
+    jobs.read(roots, with_others=True)
     assert slurm.asked("squeue") == 2
 
 

@@ -156,6 +156,21 @@ def missing_directory_alert(path: str) -> Alert:
     )
 
 
+def silent_directory_alert(path: str, title: str) -> Alert:
+    """Returns the alert about a run directory that does not answer.
+
+    Args:
+        path: The run directory, safe to show.
+        title: For how long it has not answered.
+    """
+    return Alert(
+        NO_DIRECTORY,
+        title,
+        f"{path} does not answer: its disk hangs, or is very slow.",
+        Advice((f"Look at it with `ls {shlex.quote(path)}`.",)),
+    )
+
+
 def longest_start(supervisor: SupervisorStatus) -> float:
     """Returns how many seconds a start of the workers may take before it is an alert."""
     before = supervisor.longest_start_seconds

@@ -57,7 +57,8 @@ class WorkerState(StrEnum):
 class RunState(StrEnum):
     """State of a run, as seen from outside.
 
-    `queued` is known from its scheduler alone. `unknown` is a run whose directory does not answer.
+    `queued` is known from its scheduler alone. `refused` is a run whose newest batch job the
+    scheduler did not accept. `unknown` is a run whose directory does not answer.
     """
 
     QUEUED = "queued"
@@ -69,6 +70,7 @@ class RunState(StrEnum):
     STOPPED = "stopped"
     FINISHED = "finished"
     FAILED = "failed"
+    REFUSED = "refused"
     UNATTENDED = "unattended"
     UNKNOWN = "unknown"
 
@@ -80,6 +82,7 @@ HAS_ENDED = frozenset(
         RunState.FINISHED,
         RunState.STOPPED,
         RunState.FAILED,
+        RunState.REFUSED,
     }
 )
 """States of a run without running processes."""
@@ -322,11 +325,14 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
 
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
     """Whether a live chief serves the command queue of `run`."""
-    chief = next((s for s in read_workers(run) if s.index == 0), None)
-    return chief is not None and worker_state(chief, now, lives) not in {
-        WorkerState.EXITED,
-        WorkerState.LOST,
-    }
+    chiefs = (status for status in read_workers(run) if status.index == 0)
+    return any(serves_commands(chief, worker_state(chief, now, lives)) for chief in chiefs)
+
+
+def serves_commands(status: WorkerStatus, state: WorkerState) -> bool:
+    """Whether a worker is a chief that takes commands, now or once it has started."""
+    is_heard = status.phase is not Phase.IMPORT
+    return status.index == 0 and is_heard and state not in {WorkerState.EXITED, WorkerState.LOST}
 
 
 def start_was_chosen(run: RunDirectory, chief: WorkerStatus, now: float) -> bool:

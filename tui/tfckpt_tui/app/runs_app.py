@@ -21,8 +21,10 @@ from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.processes.launch import form_like
+from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
+from tfckpt_tui.settings.recent_runs import remembered_runs
 
 _POLL_SECONDS = 2.0
 
@@ -33,7 +35,7 @@ _ANSWER_TIMEOUT_SECONDS = 0.5
 class RunsRead(Message):
     """The state of all runs was read."""
 
-    def __init__(self, found: Sequence[RunSummary], at: float) -> None:
+    def __init__(self, found: Sequence[RunAccount], at: float) -> None:
         super().__init__()
         self.found = found
         self.at = at
@@ -165,7 +167,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         seconds, search = _ANSWER_TIMEOUT_SECONDS, self._search
         roots = search.find(seconds) if search is not None else remembered_runs()
         others = search is None
-        found = self._jobs.summarize(roots, with_others=others, ask=ask, seconds=seconds)
+        found = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
         self.post_message(RunsRead(found, time.time()))
 
 

@@ -12,7 +12,8 @@ from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_tui.monitor.snapshot import Forecast, WorkerView
+from tfckpt_tui.monitor.snapshot import Forecast
+from tfckpt_tui.services.runs.account import WorkerView
 
 _NEWEST = 10
 _AT_WORK = {WorkerState.TRAINING, WorkerState.SAVING, WorkerState.RESTORING, WorkerState.WAITING}

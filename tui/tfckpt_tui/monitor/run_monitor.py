@@ -74,7 +74,7 @@ class Monitor:
         self._poll = poll if poll is not None else POLL_SECONDS
         self._clock = clock
         self._reader = SnapshotReader(run, jobs=JobWatch(jobs or JobReader(), self.refresh))
-        self._last = RunSnapshot(at=clock(), path=clean(str(run.root)))
+        self._last = RunSnapshot(at=clock(), root=run.root)
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

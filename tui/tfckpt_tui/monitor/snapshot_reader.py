@@ -24,10 +24,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
-    heartbeat_age,
     process_lives,
     start_was_chosen,
-    trainer_answers,
 )
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -38,19 +36,16 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.clock import StatusT, load_heartbeat
-from tfckpt_trainer.rundir.stragglers import find_straggler
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
-from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.heartbeats import Heartbeats
-from tfckpt_tui.services.run_condition import find_condition, find_run_alerts
-
-JOURNAL_KEPT = 500
-"""Maximum number of journal entries in a snapshot."""
+from tfckpt_tui.services.runs.account import RunReading, find_next_start, give_account
+from tfckpt_tui.services.runs.heartbeats import Heartbeats
+from tfckpt_tui.services.runs.reading import JOURNAL_KEPT
 
 OUTCOMES_KEPT = 20
 """Maximum number of finished commands in a snapshot."""
@@ -108,7 +103,7 @@ class SnapshotReader:
             self._identity = None
             return RunSnapshot(
                 at=now,
-                path=path,
+                root=self._run.root,
                 present=False,
                 alerts=(missing_directory_alert(path),),
                 problems=tuple(self._problems),
@@ -117,7 +112,7 @@ class SnapshotReader:
             # The directory was replaced by another one.
             self._forget()
             self._identity = identity
-        return self._read_present(now, path)
+        return self._read_present(now)
 
     def _with_check(self, info: RunInfo | None) -> RunInfo | None:
         """Adds the last check of the script; looked up again only if the description changed."""
@@ -125,19 +120,31 @@ class SnapshotReader:
             self._described = info, info and with_stored_check(info, self._run)
         return self._described[1]
 
-    def _read_present(self, now: float, path: str) -> RunSnapshot:
+    def _read_present(self, now: float) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._load(run.run_file, RunInfo))
         statuses = self._statuses(info.worker_count if info is not None else None)
         supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
         heartbeats = Heartbeats.judge(statuses, supervisor, now, self._lives)
-        workers = _views(heartbeats)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         record = self._load(run.job_file, BatchJob)
         job = self._jobs.look(record, heartbeats.state, self._job_told_at())
-        condition = find_condition(run, heartbeats, job, self._journal)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
+        tips = self._newest_branch_tips(trash)
+        chief = heartbeats.chief
+        reading = RunReading(
+            run,
+            heartbeats,
+            info,
+            record,
+            tuple(self._journal),
+            find_next_start(checkpoints, self._catalog.resumed, tips),
+            start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+            saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
+            checkpoints=checkpoints,
+        )
+        account = give_account(reading, job)
         queue = CommandQueue(run)
         none: list[Command] = []
         pending = self._try(queue.pending, none)
@@ -146,38 +153,25 @@ class SnapshotReader:
         diagnostics = self._newest_diagnostics(now)
         # Found with the diagnostics.
         unsupported = tuple(self._catalog.version_one)
-        return RunSnapshot(
-            at=now,
-            path=path,
+        return RunSnapshot.of(
+            account,
             tracked=run.was_trained_here,
-            info=info,
-            state=condition.state,
-            job=condition.job,
-            trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
-            workers=workers,
-            supervisor=supervisor,
             checkpoints=checkpoints,
-            branch_tips=self._newest_branch_tips(trash),
+            branch_tips=tips,
             diagnostics=diagnostics,
             version_one=unsupported,
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
-            journal=tuple(self._journal),
+            journal=reading.journal,
             points=self._series.points,
             trash=trash,
             disk_total=total,
             disk_free=free,
-            start_is_chosen=self._start_is_chosen(heartbeats),
             disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
-            forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_run_alerts(run, heartbeats, condition, checkpoints),
+            forecast=forecast(account.workers, info, checkpoints, free, self._journal, now),
             problems=tuple(self._problems),
         )
-
-    def _start_is_chosen(self, heartbeats: Heartbeats) -> bool:
-        chief = heartbeats.chief
-        return chief is not None and start_was_chosen(self._run, chief, heartbeats.now)
 
     def _job_told_at(self) -> float:
         """Returns the time of the newest event that may have changed the batch job."""
@@ -312,20 +306,6 @@ class SnapshotReader:
         except (TfckptError, OSError, msgspec.MsgspecError) as error:
             self._problems.append(clean(describe_error(error)))
             return otherwise
-
-
-def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
-    now = heartbeats.now
-    index, why = find_straggler(heartbeats.statuses, now, heartbeats.lives) or (None, "")
-    return tuple(
-        WorkerView(
-            status,
-            state,
-            heartbeat_age(status.updated_at, now),
-            why if status.index == index else "",
-        )
-        for status, state in heartbeats.workers
-    )
 
 
 def _ignore() -> None:

@@ -9,38 +9,28 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.named_checkpoints import find_named
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import (
-    RunState,
-    WorkerState,
-    heartbeat_age,
-    knows_step,
-    read_workers,
-    start_was_chosen,
-)
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.worker_phases import phase_in_words
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.heartbeats import Heartbeats
-from tfckpt_tui.services.run_condition import find_condition, find_run_alerts
+from tfckpt_tui.services.runs.account import WorkerView, give_account
+from tfckpt_tui.services.runs.reading import read_whole_run
 
 Json = dict[str, Any]
+
+_BAD = frozenset({RunState.DEGRADED, RunState.FAILED, RunState.REFUSED, RunState.RESTARTING})
+"""States of a run that are problems."""
 
 
 def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
@@ -165,57 +155,44 @@ def status_report(
             scheduler is asked less often.
     """
     now = time.time() if now is None else now
-    info = load_if_exists(run.run_file, RunInfo)
-    supervisor = read_supervisor(run)
-    statuses = read_workers(run, info.worker_count if info else None)
-    heartbeats = Heartbeats.judge(statuses, supervisor, now)
-    workers = heartbeats.workers
-    job = (jobs or JobReader()).read(read_job_record(run), heartbeats.state)
-    condition = find_condition(run, heartbeats, job, read_entries(run))
-    chief = heartbeats.chief
-    catalog = Catalog(run)
-    saved = catalog.scan(now)
-    head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
-    if chief is not None and not knows_step(
-        chief,
-        has_checkpoint=head is not None,
-        start_is_chosen=start_was_chosen(run, chief, now),
-    ):
-        chief = None
-    step = chief.step if chief else head.step if head else None
+    reading = read_whole_run(run, now)
+    job = (jobs or JobReader()).read(reading.record, reading.heartbeats.state)
+    account = give_account(reading, job)
+    info, supervisor, start = account.info, account.supervisor, reading.start
     return {
         "run": {
             "id": info.id if info else None,
             "directory": str(run.root),
-            "state": condition.state.value,
-            "reason": condition.reason,
+            "state": account.state.value,
+            "reason": account.reason,
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
-            "worker_count": info.worker_count if info else len(workers),
+            "worker_count": info.worker_count if info else len(account.workers),
             "cluster": info.cluster if info else {},
-            "step": step,
-            "branch": _branch(chief, head, catalog.resumed, catalog.branch_tips(list_trash(run))),
-            "total_steps": info.total_steps if info else None,
-            "checkpoint": head.name if head else None,
-            "checkpoints": len(saved),
+            "step": account.step,
+            "branch": account.branch,
+            "total_steps": account.total_steps,
+            "checkpoint": start.checkpoint if start else None,
+            "checkpoints": len(reading.checkpoints),
             "restarts": supervisor.attempt if supervisor else 0,
         },
-        "job": condition.job.as_data() if condition.job is not None else None,
+        "job": account.job.as_data() if account.job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
-            for alert in find_run_alerts(run, heartbeats, condition, saved)
+            for alert in account.alerts
         ],
-        "workers": [_worker_report(status, state, now) for status, state in workers],
+        "workers": [_worker_report(worker, now) for worker in account.workers],
     }
 
 
-def _worker_report(status: WorkerStatus, state: WorkerState, now: float) -> Json:
+def _worker_report(worker: WorkerView, now: float) -> Json:
+    status = worker.status
     return {
         "index": status.index,
         "job": status.job,
         "host": status.host,
         "pid": status.pid,
-        "state": state.value,
+        "state": worker.state.value,
         "phase": status.phase.value if status.phase is not None else None,
         "phase_since": status.phase_since,
         "doing": phase_in_words(status, now) if status.is_starting else "",
@@ -231,29 +208,16 @@ def _worker_report(status: WorkerStatus, state: WorkerState, now: float) -> Json
         "cpu_percent": status.cpu_percent,
         "memory_bytes": status.memory_bytes,
         "gpus": [msgspec.to_builtins(gpu) for gpu in status.gpus],
-        "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
+        "heartbeat_age_seconds": worker.age,
         "detail": status.detail,
     }
 
 
 def has_problem(report: Json) -> bool:
     """Whether a status report shows a problem."""
-    bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
-    return report["run"]["state"] in bad or bool(report["alerts"])
+    return report["run"]["state"] in _BAD or bool(report["alerts"])
 
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:
     found = with_stored_check(info, run).known_exactness if info is not None else None
     return msgspec.to_builtins(found) | {"words": found.words} if found is not None else None
-
-
-def _branch(
-    chief: WorkerStatus | None,
-    head: Checkpoint | None,
-    resumed: ResumePoint | None,
-    tips: BranchTips,
-) -> int:
-    """Returns the branch in training or, before that, the branch of the next start."""
-    if chief is not None:
-        return chief.branch
-    return tips.at_start(head, resumed) if head is not None else 0

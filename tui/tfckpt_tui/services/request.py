@@ -33,7 +33,7 @@ from tfckpt_trainer.rundir.reserve import (
 )
 from tfckpt_trainer.rundir.stragglers import silent_worker
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.settings.recent_runs import summarize_run
+from tfckpt_tui.services.runs.reading import brief_account
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""
@@ -197,12 +197,13 @@ _ENDED = {
     RunState.FINISHED: "The run in {} has finished",
     RunState.STOPPED: "The run in {} was stopped before",
     RunState.FAILED: "The run in {} has failed",
+    RunState.REFUSED: "Slurm refused the job of the run in {}",
     RunState.UNATTENDED: "No trainer runs in {}",
 }
 
 
 def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsError:
-    found = summarize_run(run.root, time.time())
+    found = brief_account(run.root)
     ended = _ENDED.get(found.state)
     # A process of which nothing is heard may live on another host.
     if kind in {CommandKind.STOP, CommandKind.PAUSE} and ended is not None and found.reported:

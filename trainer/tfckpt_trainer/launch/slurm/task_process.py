@@ -25,6 +25,7 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
@@ -36,9 +37,11 @@ from tfckpt_trainer.launch.slurm.step_starter import (
 )
 from tfckpt_trainer.launch.workers import RunningWorker, start_worker
 from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.health import heartbeat_age, living
 from tfckpt_trainer.rundir.journal import read_entries, try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
 
 LOOK_SECONDS = 0.1
 
@@ -51,13 +54,40 @@ NOTE_STAGGER_SECONDS = 0.5
 RECENT_SECONDS = 60.0
 """How old that event may be, if it is about the same supervisor."""
 
-LOST_SUPERVISOR = (
-    "The supervisor does not answer: it was killed, or its node is down or cut off. The "
-    "workers save and end."
-)
+_LOST = {"lost": "supervisor"}
+"""Details of that event."""
 
 _PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl."""
+
+
+def describe_lost_supervisor(
+    index: int, supervisor: SupervisorStatus | None, silent_seconds: float | None, now: float
+) -> str:
+    """Returns what a task knows about a supervisor that it does not hear any more, as sentences.
+
+    Args:
+        index: Index of its worker.
+        supervisor: The last heartbeat of the supervisor in the run directory; None without one.
+        silent_seconds: For how long the task has heard nothing; None if the connection was closed.
+        now: Seconds since the epoch.
+    """
+    who, place = f"Worker {index} on {socket.gethostname()}", ""
+    seen = ""
+    if supervisor is not None:
+        place = f" on {supervisor.host}"
+        age = heartbeat_age(supervisor.updated_at, now)
+        seen = f", whose last heartbeat is {age:.0f} s old"
+    end = f"Worker {index} is told to save and end."
+    if silent_seconds is None:
+        return (
+            f"{who} lost its connection to the supervisor{place}{seen}: the supervisor was killed, "
+            f"or one of the two nodes is down or cut off. {end}"
+        )
+    silence = f"{who} has heard nothing from the supervisor{place} for {silent_seconds:.0f} s"
+    if living(supervisor, now) is not None:
+        return f"{silence}, but the supervisor runs: the node of worker {index} is cut off. {end}"
+    return f"{silence}{seen}: it was killed, or its node is down or cut off. {end}"
 
 
 class TaskProcess:
@@ -75,6 +105,7 @@ class TaskProcess:
         self._input = b""
         self._heard_at = time.monotonic()
         self._supervised = True
+        self._silent_seconds: float | None = None
 
     def run(self) -> int:
         """Runs the worker to its end; returns its exit status as a shell does."""
@@ -123,8 +154,8 @@ class TaskProcess:
             time.sleep(LOOK_SECONDS)
         elif select.select([0], [], [], LOOK_SECONDS)[0]:
             self._read_orders()
-        elif time.monotonic() - self._heard_at > silence_seconds(self._options):
-            self._lose_supervisor()
+        elif (silent := time.monotonic() - self._heard_at) > silence_seconds(self._options):
+            self._lose_supervisor(silent)
         while self._signals:
             worker.signal(signal.Signals(self._signals.pop(0)))
         if time.monotonic() > self._kill_at:
@@ -144,12 +175,13 @@ class TaskProcess:
             elif word == b"KILL":
                 self._kill_at = 0.0
 
-    def _lose_supervisor(self) -> None:
+    def _lose_supervisor(self, silent_seconds: float | None = None) -> None:
         """Ends the worker, which must not train on without a supervisor.
 
         Without a save, if a later start of the job may train already.
         """
         self._supervised = False
+        self._silent_seconds = silent_seconds
         if read_later_start(self._run, self._start_of_job) is not None:
             self._kill_at = 0.0
             return
@@ -161,11 +193,14 @@ class TaskProcess:
         """Writes one event, whichever tasks are left."""
         self._note_at, now = float("inf"), time.time()
         try:
-            told = [one.at for one in read_entries(self._run) if one.message == LOST_SUPERVISOR]
+            told = [one.at for one in read_entries(self._run) if one.details == _LOST]
         except OSError:
             return  # The disk is gone too.
         if not told or told[-1] < now - RECENT_SECONDS:
-            entry = JournalEntry(at=now, kind=JournalKind.NOTE, message=LOST_SUPERVISOR, by=BY)
+            words = describe_lost_supervisor(
+                self._index, read_supervisor(self._run), self._silent_seconds, now
+            )
+            entry = JournalEntry(at=now, kind=JournalKind.NOTE, message=words, by=BY, details=_LOST)
             try_write_entry(self._run, entry)
 
     def _requeue(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from textual import on
@@ -49,7 +50,7 @@ class LaunchDialog(Dialog[LaunchOptions]):
             fixed_directory: Whether the run directory cannot be changed.
             start: The checkpoint to start from; by default the one that a start continues from.
         """
-        super().__init__(RunSnapshot(at=time.time(), path=first.directory))
+        super().__init__(RunSnapshot(at=time.time(), root=Path(first.directory)))
         self.add_class("-wide")
         self._form = first
         self._fixed = fixed_directory

@@ -13,7 +13,7 @@ from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.snapshot import WorkerView
+from tfckpt_tui.services.runs.account import WorkerView
 
 
 class StopDialog(Dialog[bool]):

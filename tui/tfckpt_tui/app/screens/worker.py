@@ -17,7 +17,8 @@ from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
 from tfckpt_tui.formats import units
-from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.runs.account import WorkerView
 
 
 class WorkerScreen(Page):

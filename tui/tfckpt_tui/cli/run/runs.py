@@ -13,7 +13,9 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_t
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.batch.job_list import ANSWER_TIMEOUT_SECONDS, JobList
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
+from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.search import RunSearch
+from tfckpt_tui.settings.recent_runs import remembered_runs
 
 
 @click.command()
@@ -28,8 +30,11 @@ def runs(directory: Path | None, as_json: bool) -> None:
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     search = RunSearch(directory) if directory is not None else None
-    roots = search.find(ANSWER_TIMEOUT_SECONDS) if search is not None else remembered_runs()
-    found = JobList().summarize(roots, with_others=directory is None)
+    if search is not None:
+        roots = search.find(ANSWER_TIMEOUT_SECONDS, whole=True)
+    else:
+        roots = remembered_runs()
+    found = JobList().read(roots, with_others=directory is None)
     now = time.time()
     if search is not None and search.is_running:
         print_message(f"A directory below {directory} does not answer; runs may be missing.")
@@ -44,6 +49,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
         (
             _state(one),
             "–" if one.step is None else f"{one.step:,}",
+            str(one.branch),
             "–" if one.total_steps is None else f"{one.total_steps:,}",
             "–" if one.loss is None else units.metric(one.loss),
             units.age(max(0.0, now - one.active_at)) if one.active_at else "–",
@@ -51,26 +57,28 @@ def runs(directory: Path | None, as_json: bool) -> None:
         )
         for one in found
     ]
-    print_table(("STATE", "STEP", "OF", "LOSS", "ACTIVE", "DIRECTORY"), rows, right={1, 2, 3, 4})
+    header = ("STATE", "STEP", "BRANCH", "OF", "LOSS", "ACTIVE", "DIRECTORY")
+    print_table(header, rows, right={1, 2, 3, 4, 5})
 
 
-def _state(one: RunSummary) -> str:
+def _state(one: RunAccount) -> str:
     """Returns the state with the alerts or the batch job."""
     state = one.state.value
     if one.alerts:
-        return f"{state}: {', '.join(one.alerts)}"
-    return f"{state}: job {one.job}" if one.job else state
+        return f"{state}: {', '.join(alert.title for alert in one.alerts)}"
+    return f"{state}: job {one.job_in_short}" if one.job_in_short else state
 
 
-def _data(one: RunSummary) -> Json:
+def _data(one: RunAccount) -> Json:
     return {
         "directory": str(one.root),
         "state": one.state.value,
         "step": one.step,
+        "branch": one.branch,
         "total_steps": one.total_steps,
         "loss": one.loss,
-        "strategy": one.strategy,
+        "strategy": one.info.strategy if one.info is not None else "",
         "active_at": one.active_at,
-        "alerts": list(one.alerts),
-        "job": one.job,
+        "alerts": [alert.title for alert in one.alerts],
+        "job": one.job_in_short,
     }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tfckpt_trainer.catalog.alerts import silent_directory_alert
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,
@@ -16,10 +17,9 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobReport,
     read_jobs,
 )
-from tfckpt_trainer.rundir.health import HAS_ENDED
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
@@ -27,8 +27,10 @@ from tfckpt_tui.services.batch.job_reader import (
     SLURM,
     WAITING_SECONDS,
 )
-from tfckpt_tui.services.batch.job_view import JobView, state_with_job
-from tfckpt_tui.settings.recent_runs import RunSummaries, RunSummary
+from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
+from tfckpt_tui.services.runs.reading import read_run_briefly
+from tfckpt_tui.services.runs.timed_reads import Answer, TimedReads
 
 ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
@@ -48,20 +50,22 @@ class JobList:
         """
         self._runner = runner
         self._clock = clock
-        self._summaries = RunSummaries()
+        self._readings = TimedReads(_read_if_exists)
         self._answer = JobAnswer()
         self._asked_at = float("-inf")
         self._pause = 0.0
 
-    def summarize(
+    def read(
         self,
         roots: Iterable[Path],
         *,
         with_others: bool,
         ask: bool = True,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
-    ) -> list[RunSummary]:
-        """Summarizes the runs that exist, the one with the latest activity first.
+    ) -> list[RunAccount]:
+        """Returns the accounts of the runs that exist.
+
+        Those with live processes come first, then the one with the latest activity.
 
         Args:
             roots: The run directories.
@@ -70,12 +74,16 @@ class JobList:
             seconds: How long to wait for directories that do not answer.
         """
         answer = self._ask() if ask else self._answer
-        known = {Path(os.path.abspath(root)) for root in roots}
+        known = [Path(os.path.abspath(root)) for root in roots]
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        read, now = self._summaries.read([*known, *more], seconds), time.time()
-        # Only directories with the record of a job are those of a job.
-        found = [_with_job(one, answer, now) for one in read if one.root in known or one.record]
-        return sorted(found, key=lambda one: -one.active_at)
+        listed = frozenset(known)
+        found: list[RunAccount] = []
+        for root, read in self._readings.collect([*known, *more], seconds).items():
+            reading = read.result
+            # Only directories with the record of a job are those of a job.
+            if root in listed or (reading is not None and reading.record is not None):
+                found += _accounts(root, read, answer)
+        return sorted(found, key=lambda one: (one.state in HAS_ENDED, -one.active_at))
 
     def _ask(self) -> JobAnswer:
         """Returns the jobs of the user, not older than the pause after the last question."""
@@ -86,21 +94,28 @@ class JobList:
         return self._answer
 
 
-def _with_job(summary: RunSummary, answer: JobAnswer, now: float) -> RunSummary:
-    record = summary.record
-    if record is None:
-        return summary
-    view = _newest_view(summary.root, record, answer)
-    heard_at = summary.heard_at
-    state = state_with_job(summary.state, view, heard_at, reported=summary.reported)
-    alerts = find_job_alerts(summary.root, state, view, heard_at, now)
-    return replace(
-        summary,
-        state=state,
-        alerts=(*(alert.title for alert in alerts), *summary.alerts),
-        job=_short(view, runs=state not in HAS_ENDED),
-        active_at=max(summary.active_at, record.submitted_at),
-    )
+def _read_if_exists(root: Path) -> RunReading | None:
+    return read_run_briefly(RunDirectory(root), time.time()) if root.is_dir() else None
+
+
+def _accounts(
+    root: Path, read: Answer[RunReading | None], answer: JobAnswer
+) -> Sequence[RunAccount]:
+    """Returns the account of a run; none if it does not exist."""
+    reading = read.result
+    if reading is None:
+        return [_silent(RunAccount(time.time(), root), read)] if read.silent_seconds else []
+    view = _newest_view(root, reading.record, answer) if reading.record is not None else None
+    account = give_account(reading, view)
+    return [_silent(account, read) if read.silent_seconds else account]
+
+
+def _silent(last: RunAccount, read: Answer[RunReading | None]) -> RunAccount:
+    """Returns what was known of a run whose directory does not answer."""
+    seconds = round(read.silent_seconds)
+    words = f"no answer for {seconds} s" if seconds else "no answer yet"
+    alert = silent_directory_alert(last.path, words)
+    return replace(last, state=RunState.UNKNOWN, alerts=(alert,))
 
 
 def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
@@ -146,15 +161,6 @@ def _record_of(report: JobReport) -> BatchJob:
         submitted_at=report.submitted_at or 0.0,
         script=report.script,
     )
-
-
-def _short(view: JobView, *, runs: bool) -> str:
-    """Returns the job in a few words: its ID, and why it waits or how it ended."""
-    words: Sequence[str] = [view.word, view.reason]
-    told = ", ".join(word for word in words if word)
-    if told:
-        return f"{view.record.id} {told}"
-    return view.record.id if runs else ""
 
 
 def _pause_after(answer: JobAnswer) -> float:

@@ -172,6 +172,14 @@ class JobView:
         return self.reason in _STUCK_REASONS
 
     @property
+    def expected_start(self) -> float | None:
+        """When Slurm expects the job to start; None if unknown, or if somebody has to act first.
+
+        Slurm keeps the forecast of a job that is held.
+        """
+        return self.report.expected_start if self.report is not None and not self.is_stuck else None
+
+    @property
     def word(self) -> str:
         """The state of the job, unless the state of its run says as much; else empty."""
         if self.state is JobState.REQUEUED and self.was_preempted:
@@ -198,7 +206,7 @@ class JobView:
             # It may wait in the queue.
             found.append(self.state.value)
         if self.is_waiting:
-            expected = self.report.expected_start if self.report is not None else None
+            expected = self.expected_start
             if expected is not None and expected > now:
                 found.append(f"starts in {_about(expected - now)}")
         elif self.state is JobState.RUNNING or (runs and not self.word):
@@ -218,7 +226,7 @@ class JobView:
             "user": record.user,
             "state": self.state.value,
             "reason": report.reason if report is not None and self.is_waiting else "",
-            "expected_start": report.expected_start if report is not None else None,
+            "expected_start": self.expected_start,
             "started_at": record.started_at if report is None else report.started_at,
             "ends_at": self.ends_at,
             "nodes": list(self.nodes),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.rundir.health import HAS_ENDED
-from tfckpt_tui.settings.recent_runs import summarize_run
+from tfckpt_tui.services.runs.reading import brief_account
 
 LOOK_SECONDS = 2.0
 """Seconds between two checks; the run has to have ended in two of them."""
@@ -26,7 +26,7 @@ def keep(root: Path, command: Sequence[str], pause: float = LOOK_SECONDS) -> int
     process = subprocess.Popen(command)
     had_ended = False
     while process.poll() is None:
-        has_ended = summarize_run(root, time.time()).state in HAS_ENDED
+        has_ended = brief_account(root).state in HAS_ENDED
         if has_ended and had_ended:
             process.terminate()
             try:

@@ -41,6 +41,7 @@ RUN: Mapping[RunState, Icon] = {
     RunState.STOPPED: Icon("■", "muted", "stopped by a user or by the cluster"),
     RunState.FINISHED: Icon("✓", "good", "reached the last step"),
     RunState.FAILED: Icon("✗", "bad", "ended with an error"),
+    RunState.REFUSED: Icon("✗", "bad", "Slurm did not accept its newest batch job"),
     RunState.UNATTENDED: Icon("○", "muted", "checkpoints only; no trainer has reported here"),
     RunState.UNKNOWN: Icon("?", "bad", "the run directory does not answer"),
 }

@@ -25,7 +25,7 @@ from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
 from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.failure import RUN_FAILED
+from tfckpt_tui.services.runs.failure import RUN_FAILED
 
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4

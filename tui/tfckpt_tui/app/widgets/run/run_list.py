@@ -10,11 +10,12 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, strategy_words
-from tfckpt_tui.settings.recent_runs import RunSummary
+from tfckpt_tui.services.runs.account import RunAccount
 
 _COLUMNS = (
     Column("state", "state", 12, align="<"),
     Column("step", "step", 9),
+    Column("branch", "branch", 6, rank=3),
     Column("share", "done", 5, rank=1),
     Column("loss", "loss", 8, rank=2),
     Column("age", "active", 7),
@@ -29,22 +30,22 @@ _JOB = Column("job", "batch job", 16, rank=1, align="<", stretch=1)
 
 
 class RunList(ListPane):
-    """Runs, most recently active first."""
+    """Runs: those with live processes first, then the most recently active."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._all: Sequence[RunSummary] = ()
-        self._runs: Sequence[RunSummary] = ()
+        self._all: Sequence[RunAccount] = ()
+        self._runs: Sequence[RunAccount] = ()
         self._needle = ""
         self._at = 0.0
         self._is_read = False
 
     @property
-    def selected(self) -> RunSummary | None:
+    def selected(self) -> RunAccount | None:
         """The run under the cursor."""
         return self._runs[self.cursor] if self._runs else None
 
-    def show_runs(self, runs: Sequence[RunSummary], at: float) -> None:
+    def show_runs(self, runs: Sequence[RunAccount], at: float) -> None:
         """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
         self._all, self._at, self._is_read = runs, at, True
         self.search(self._needle)
@@ -98,7 +99,7 @@ class RunList(ListPane):
     def _layout(self, width: int) -> Layout:
         *columns, strategy, path = _COLUMNS
         columns.append(_ALERTS if any(one.alerts for one in self._runs) else strategy)
-        if any(one.job for one in self._runs):
+        if any(one.job_in_short for one in self._runs):
             columns.append(_JOB)
         return choose((*columns, path), width)
 
@@ -112,23 +113,31 @@ class RunList(ListPane):
             share = f"{min(1.0, one.step / one.total_steps):.0%}"
         age = units.age(max(0.0, self._at - one.active_at)) if one.active_at else "–"
         sign = Icon("✗", "bad", "") if one.alerts else RUN[one.state]
-        alerts = clean(", ".join(one.alerts))
+        alerts = _alerts(one)
         return layout.row(
             {
                 "state": sign.with_word(one.state.value),
                 "step": (("–" if one.step is None else f"{one.step:,}", "value"),),
+                "branch": ((str(one.branch), "muted"),),
                 "share": ((share, "value"),),
                 "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
                 "age": ((age, "muted"),),
-                "job": ((clean(one.job), "muted"),),
-                "strategy": (
-                    (alerts, "bad") if alerts else (strategy_words(one.strategy), "muted"),
-                ),
+                "job": ((clean(one.job_in_short), "muted"),),
+                "strategy": ((alerts, "bad") if alerts else (_strategy(one), "muted"),),
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }
         )
 
 
-def _searchable_text(one: RunSummary) -> str:
-    words = str(one.root), one.state.value, strategy_words(one.strategy), one.job, *one.alerts
+def _searchable_text(one: RunAccount) -> str:
+    words = str(one.root), one.state.value, _strategy(one), one.job_in_short, _alerts(one)
     return " ".join(words).casefold()
+
+
+def _strategy(one: RunAccount) -> str:
+    return strategy_words(one.info.strategy) if one.info is not None else ""
+
+
+def _alerts(one: RunAccount) -> str:
+    """Returns the alerts in a few words each, the most urgent first."""
+    return clean(", ".join(alert.title for alert in one.alerts))

@@ -15,24 +15,27 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.heartbeats import Heartbeats
 from tfckpt_tui.services.processes.launch import form_of, launch_command
+from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 RUN_FAILED = "run-failed"
-"""Kind of the alert about a run that failed."""
+SUBMIT_REFUSED = "submit-refused"
+"""Kinds of alerts."""
 
 _TITLE_WIDTH = 44
 """Longest title of the alert, in characters: the header shows more than it."""
 
 
 def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert, ...]:
-    """Returns the alert about a run that failed; empty if it did not.
+    """Returns the alert about a run that failed or was not accepted; empty if neither happened.
 
     Args:
         run: The run directory.
         state: The state of the run.
-        reason: The reason for it, from `state_reason`.
+        reason: The reason for it.
     """
+    if state is RunState.REFUSED:
+        return (_refused(run, reason),)
     if state is not RunState.FAILED:
         return ()
     reason = reason or "The run failed without a recorded reason."
@@ -49,12 +52,24 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     )
 
 
+def _refused(run: RunDirectory, reason: str) -> Alert:
+    launch = command_or_key("launch", "launch", run.root)
+    return Alert(
+        SUBMIT_REFUSED,
+        "the submission failed",
+        reason,
+        Advice(
+            ("Remove the cause, then launch the run again.",),
+            ("Remove the cause, then launch the run again with ", launch, "."),
+        ),
+    )
+
+
 def state_reason(
     run: RunDirectory,
     state: RunState,
     heartbeats: Heartbeats,
     job: JobView | None,
-    journal: Sequence[JournalEntry],
 ) -> str:
     """Returns the reason for the state of a run, as sentences; empty if there is none.
 
@@ -63,21 +78,19 @@ def state_reason(
         state: The state of the run.
         heartbeats: The newest heartbeats.
         job: The batch job of the run.
-        journal: The newest entries of the event log, oldest first.
     """
-    refused = _refused_submit(journal, state)
-    if refused:
-        return refused
     of_job = _job_reason(run, state, job, heartbeats.last_at)
     if of_job:
         return of_job
     return _reason(state, heartbeats, job) + _restart_words(run, state, heartbeats, job)
 
 
-def _refused_submit(journal: Sequence[JournalEntry], state: RunState) -> str:
-    """Returns why Slurm took no job, if no later launch of the run succeeded."""
-    if state not in HAS_ENDED:
-        return ""
+def find_refusal(journal: Sequence[JournalEntry]) -> str:
+    """Returns why Slurm took no job, if no later launch of the run succeeded; else empty.
+
+    Args:
+        journal: The newest entries of the event log, oldest first.
+    """
     for entry in reversed(journal):
         if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
             return ""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+AT_ONCE = 32
+"""How many directories are read at once, unless one does not answer."""
+
 Result = TypeVar("Result")
 
 
@@ -37,19 +40,27 @@ class TimedReads(Generic[Result]):
         self._results: dict[Path, Result] = {}
 
     def collect(self, directories: Iterable[Path], seconds: float) -> dict[Path, Answer[Result]]:
-        """Returns an answer for each directory, after `seconds` at the latest.
+        """Returns an answer for each directory.
 
-        Only new reads are waited for. What a read raises is raised here.
+        Waits for new reads only, and for each at most `seconds`. Once one takes longer, all others
+        are waited for `seconds` together. What a read raises is raised here.
         """
         wanted = list(dict.fromkeys(directories))
-        late = [one for one in wanted if one in self._running]
-        for directory in wanted:
-            if directory not in self._running:
+        new = [one for one in wanted if one not in self._running]
+        size, place = AT_ONCE, 0
+        while place < len(new):
+            batch = new[place : place + size]
+            place += size
+            for directory in batch:
                 self._running[directory] = _Read(self._read, directory)
-        deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + seconds
+            for directory in batch:
+                self._take(directory, max(0.0, deadline - time.monotonic()))
+            if any(directory in self._running for directory in batch):
+                size = len(new)
         for directory in wanted:
-            limit = 0.0 if directory in late else deadline - time.monotonic()
-            self._take(directory, max(0.0, limit))
+            if directory in self._running:
+                self._take(directory, 0.0)
         return {directory: self._answer(directory) for directory in wanted}
 
     def _take(self, directory: Path, seconds: float) -> None:

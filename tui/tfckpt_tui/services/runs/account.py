@@ -1,0 +1,263 @@
+"""The account of a run: its state, workers, step, branch, batch job and alerts at one moment.
+
+`give_account` alone puts it together, from what was read. The app, `status`, the lists of runs and
+each question whether an action is possible take it from here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.catalog.alerts import Alert, find_alerts
+from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.history import ResumePoint
+from tfckpt_trainer.rundir.health import (
+    HAS_ENDED,
+    RunState,
+    WorkerState,
+    has_reported_end,
+    heartbeat_age,
+    knows_step,
+    serves_commands,
+)
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.stragglers import find_straggler
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
+from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
+from tfckpt_tui.services.runs.failure import find_failure, find_refusal, state_reason
+from tfckpt_tui.services.runs.heartbeats import Heartbeats
+
+
+@dataclass(frozen=True)
+class NextStart:
+    """What a start continues from.
+
+    Attributes:
+        checkpoint: The name of the checkpoint.
+        step: Its step; None if unknown.
+        branch: The branch of later saves.
+    """
+
+    checkpoint: str
+    step: int | None
+    branch: int
+
+
+def find_next_start(
+    checkpoints: Sequence[Checkpoint], resumed: ResumePoint | None, tips: BranchTips
+) -> NextStart | None:
+    """Returns what a start continues from; None if nothing can be restored.
+
+    Args:
+        checkpoints: All checkpoints of the run.
+        resumed: The recorded end of the run.
+        tips: The tips of its branches.
+    """
+    head = next((checkpoint for checkpoint in checkpoints if checkpoint.is_head), None)
+    if head is None:
+        return None
+    return NextStart(head.name, head.step, tips.at_start(head, resumed))
+
+
+@dataclass(frozen=True)
+class RunReading:
+    """What was read of a run at one moment.
+
+    Attributes:
+        run: The run directory.
+        heartbeats: What its processes last said, and the moment.
+        info: The description of the run.
+        record: The record of its batch job.
+        journal: The newest entries of the event log, oldest first.
+        start: What a start continues from. May be left out if the chief knows the step.
+        start_is_chosen: Whether that was chosen after the run had ended.
+        saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
+        checkpoints: All checkpoints, newest first, for advice in alerts.
+    """
+
+    run: RunDirectory
+    heartbeats: Heartbeats
+    info: RunInfo | None = None
+    record: BatchJob | None = None
+    journal: tuple[JournalEntry, ...] = ()
+    start: NextStart | None = None
+    start_is_chosen: bool = False
+    saved_at: float = 0.0
+    checkpoints: Sequence[Checkpoint] = ()
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """One worker.
+
+    Attributes:
+        status: Its last heartbeat.
+        state: Its state now.
+        age: Age of the heartbeat in seconds.
+        straggling: Why it seems to slow down the others; empty if it does not.
+    """
+
+    status: WorkerStatus
+    state: WorkerState
+    age: float
+    straggling: str = ""
+
+
+@dataclass(frozen=True)
+class RunAccount:
+    """A run at the time `at` (seconds since the epoch).
+
+    Attributes:
+        root: The run directory.
+        info: Description of the run; None if it has none.
+        state: What it does.
+        reason: Why, as sentences; empty if there is nothing to say.
+        job: Its batch job, as Slurm knows it, with what the event log says; None if it has none.
+        trainer_answers: Whether a live chief executes commands.
+        workers: All workers, by index.
+        supervisor: The heartbeat of the supervisor, if there is one.
+        step: The step that training has reached, or from which the next start continues.
+        branch: The branch of `step`.
+        alerts: Problems of the run, the most urgent first.
+        active_at: Time of the last activity; 0 if there was none.
+        reported: Whether its processes reported their end, instead of falling silent.
+    """
+
+    at: float
+    root: Path
+    info: RunInfo | None = None
+    state: RunState = RunState.UNATTENDED
+    reason: str = ""
+    job: JobView | None = None
+    trainer_answers: bool = False
+    workers: tuple[WorkerView, ...] = ()
+    supervisor: SupervisorStatus | None = None
+    step: int | None = None
+    branch: int = 0
+    alerts: tuple[Alert, ...] = ()
+    active_at: float = 0.0
+    reported: bool = True
+
+    @property
+    def path(self) -> str:
+        """The run directory, safe to show."""
+        return clean(str(self.root))
+
+    @property
+    def chief(self) -> WorkerView | None:
+        """Worker 0, if it has started."""
+        return next((w for w in self.workers if w.status.index == 0), None)
+
+    @property
+    def position(self) -> BranchStep | None:
+        """Where training is, by the chief; None before it has restored or begun to train."""
+        chief = self.chief
+        if chief is None or not chief.status.has_position:
+            return None
+        return BranchStep(chief.status.branch, chief.status.step)
+
+    @property
+    def total_steps(self) -> int | None:
+        """The last step of the run, if it is known."""
+        if self.chief is not None and self.chief.status.total_steps is not None:
+            return self.chief.status.total_steps
+        return self.info.total_steps if self.info is not None else None
+
+    @property
+    def loss(self) -> float | None:
+        """The newest loss; None if it is unknown."""
+        return self.chief.status.loss if self.chief is not None else None
+
+    @property
+    def job_in_short(self) -> str:
+        """The batch job: its ID, and why it waits or how it ended; empty without one."""
+        job = self.job
+        if job is None:
+            return ""
+        told = ", ".join(word for word in (job.word, job.reason) if word)
+        if told:
+            return f"{job.record.id} {told}"
+        return job.record.id if self.state not in HAS_ENDED else ""
+
+
+def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
+    """Returns the account of a run.
+
+    Args:
+        reading: What was read of it.
+        job: Its batch job, as Slurm knows it; None if there is none.
+    """
+    run, heartbeats, journal = reading.run, reading.heartbeats, reading.journal
+    job = with_events(job, reversed(journal))
+    reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
+    state = state_with_job(heartbeats.state, job, heartbeats.last_at, reported=reported)
+    refusal = find_refusal(journal) if state in HAS_ENDED - {RunState.QUEUED} else ""
+    if refusal:
+        state = RunState.REFUSED
+    reason = refusal or state_reason(run, state, heartbeats, job)
+    step, branch = _position(reading)
+    return RunAccount(
+        at=heartbeats.now,
+        root=run.root,
+        info=reading.info,
+        state=state,
+        reason=reason,
+        job=job,
+        trainer_answers=any(serves_commands(status, seen) for status, seen in heartbeats.workers),
+        workers=_views(heartbeats),
+        supervisor=heartbeats.supervisor,
+        step=step,
+        branch=branch,
+        alerts=(
+            *find_job_alerts(run.root, state, job, heartbeats.last_at, heartbeats.now),
+            *find_failure(run, state, reason),
+            *find_alerts(
+                run.root,
+                heartbeats.workers,
+                reading.checkpoints,
+                heartbeats.supervisor,
+                supervisor_lives=heartbeats.living_supervisor is not None,
+            ),
+        ),
+        active_at=_active_at(reading, job),
+        reported=reported,
+    )
+
+
+def _position(reading: RunReading) -> tuple[int | None, int]:
+    """Returns the step and branch of the chief or, if it does not know them, of the next start."""
+    chief, start = reading.heartbeats.chief, reading.start
+    if chief is not None and knows_step(
+        chief, has_checkpoint=start is not None, start_is_chosen=reading.start_is_chosen
+    ):
+        return chief.step, chief.branch
+    return (start.step, start.branch) if start is not None else (None, 0)
+
+
+def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
+    now = heartbeats.now
+    index, why = find_straggler(heartbeats.statuses, now, heartbeats.lives) or (None, "")
+    return tuple(
+        WorkerView(
+            status,
+            state,
+            heartbeat_age(status.updated_at, now),
+            why if status.index == index else "",
+        )
+        for status, state in heartbeats.workers
+    )
+
+
+def _active_at(reading: RunReading, job: JobView | None) -> float:
+    moments = [status.updated_at for status in reading.heartbeats.statuses]
+    moments += [entry.at for entry in reading.journal[-1:]]
+    moments += [job.record.submitted_at] if job is not None else []
+    return max([reading.saved_at, *moments])

@@ -1,0 +1,116 @@
+"""Reads what the account of a run is made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.health import read_workers, start_was_chosen
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.services.batch.job_reader import read_job_record
+from tfckpt_tui.services.runs.account import (
+    NextStart,
+    RunAccount,
+    RunReading,
+    find_next_start,
+    give_account,
+)
+from tfckpt_tui.services.runs.heartbeats import Heartbeats
+
+JOURNAL_KEPT = 500
+"""Entries of the event log that an account considers."""
+
+
+def read_whole_run(run: RunDirectory, now: float) -> RunReading:
+    """Reads a run with all its checkpoints.
+
+    Args:
+        run: The run directory.
+        now: Seconds since the epoch.
+
+    Raises:
+        DamagedFileError: The description of the run cannot be read.
+        OSError: The directory cannot be read.
+    """
+    info = load_if_exists(run.run_file, RunInfo)
+    found, start = _scan(run, now)
+    return replace(
+        _read_processes(run, info, now),
+        start=start,
+        checkpoints=found,
+        saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
+    )
+
+
+def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
+    """Reads a run without its checkpoints, unless only they tell its step. Skips damaged files.
+
+    Args:
+        run: The run directory.
+        now: Seconds since the epoch.
+    """
+    info = None
+    with suppress(OSError, TfckptError):
+        info = load_if_exists(run.run_file, RunInfo)
+    reading = replace(_read_processes(run, info, now), saved_at=_modified_at(run.state_file))
+    chief = reading.heartbeats.chief
+    if chief is None or not chief.has_position or reading.start_is_chosen:
+        with suppress(OSError, TfckptError):
+            return replace(reading, start=_read_next_start(run, now))
+    return reading
+
+
+def brief_account(root: Path) -> RunAccount:
+    """Returns the account of a run by its own files, without a question to Slurm."""
+    return give_account(read_run_briefly(RunDirectory(root), time.time()), None)
+
+
+def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
+    statuses = read_workers(run, info.worker_count if info is not None else None)
+    heartbeats = Heartbeats.judge(statuses, read_supervisor(run), now)
+    chief = heartbeats.chief
+    return RunReading(
+        run,
+        heartbeats,
+        info,
+        read_job_record(run),
+        tuple(read_entries(run, newest=JOURNAL_KEPT)),
+        start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+    )
+
+
+def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
+    """Returns what a start continues from; scans all checkpoints only if one does not tell."""
+    resumed = resume_point(run)
+    if resumed is not None and resumed.branch is not None:
+        found = Catalog(run, frozenset({resumed.checkpoint})).scan(now)
+        sound = [one for one in found if one.name == resumed.checkpoint and one.restorable]
+        if sound:
+            return NextStart(resumed.checkpoint, sound[0].step, resumed.branch)
+    return _scan(run, now)[1]
+
+
+def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStart | None]:
+    catalog = Catalog(run)
+    found = catalog.scan(now)
+    tips = catalog.branch_tips(list_trash(run))
+    return found, find_next_start(found, catalog.resumed, tips)
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

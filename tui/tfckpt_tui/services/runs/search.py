@@ -1,0 +1,104 @@
+"""Searches for run directories below a directory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfckpt_trainer.catalog.saved_model import is_in_saved_model
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+_DEPTH = 3
+
+
+@dataclass
+class SearchProgress:
+    """What a search has found so far, for threads that read while it goes on.
+
+    Attributes:
+        found: The run directories, in the order of the search.
+        visited: Number of directories that were read.
+    """
+
+    found: list[Path] = field(default_factory=list)
+    visited: int = 0
+
+
+class RunSearch:
+    """Searches for runs at and below a directory, in a thread: one may be on a disk that hangs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._thread: threading.Thread | None = None
+        self._before: list[Path] = []
+        self._now = SearchProgress()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a search has not come to its end."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def find(self, seconds: float, *, whole: bool = False) -> list[Path]:
+        """Returns the runs that are found within `seconds`, and those of an earlier search.
+
+        A search that has not come to its end goes on, and is not waited for again.
+
+        Args:
+            seconds: How long to wait.
+            whole: Whether to wait for the end, as long as a directory is read in each `seconds`.
+        """
+        if not self.is_running:
+            self._before, self._now = self._now.found, SearchProgress()
+            arguments = (self._directory, self._now)
+            self._thread = threading.Thread(target=runs_below, args=arguments, daemon=True)
+            self._thread.start()
+            self._wait(self._thread, seconds, whole=whole)
+        if not self.is_running:
+            return list(self._now.found)
+        return list(dict.fromkeys([*self._now.found, *self._before]))
+
+    def _wait(self, thread: threading.Thread, seconds: float, *, whole: bool) -> None:
+        visited = -1
+        while thread.is_alive() and visited < self._now.visited:
+            visited = self._now.visited if whole else self._now.visited + 1
+            thread.join(seconds)
+
+
+def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[Path]:
+    """Returns the run directories at and below `directory`, by name.
+
+    These have files of this library, TensorFlow's state file, or a checkpoint. Directories inside
+    a run, hidden directories and the variables of a SavedModel are skipped.
+
+    Args:
+        directory: Where to search.
+        progress: Takes each run as soon as it is found.
+    """
+    progress = progress or SearchProgress()
+    waiting = [(directory, 0)]
+    for place, depth in waiting:
+        progress.visited += 1
+        run = RunDirectory(place)
+        if run.control.is_dir() or run.state_file.is_file():
+            progress.found.append(place)
+            continue
+        with suppress(OSError), os.scandir(place) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            if _has_checkpoint({name for name, is_directory in listed if not is_directory}):
+                if not is_in_saved_model(place):
+                    progress.found.append(place)
+            elif depth < _DEPTH:
+                names = sorted(name for name, is_directory in listed if is_directory)
+                inside = [place / name for name in names if not name.startswith(".")]
+                waiting += [(path, depth + 1) for path in inside]
+    return progress.found
+
+
+def _has_checkpoint(files: AbstractSet[str]) -> bool:
+    """Whether files are those of a checkpoint: an index, and data of the same name."""
+    indexed = {name.removesuffix(".index") for name in files if name.endswith(".index")}
+    return any(name.rpartition(".data-")[0] in indexed for name in files if ".data-" in name)
