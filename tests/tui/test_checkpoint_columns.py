@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import opened, shown, until, until_shown
+from app_driving import opened, shown, top, until, until_jobs_are_shown, until_shown
 from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import RunFactory
+from textual.pilot import Pilot
 
 from command_running import Tool
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.paths import is_plain_name
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.checkpoint_columns import (
@@ -28,9 +30,11 @@ from tfckpt_tui.formats.checkpoint_columns import (
     checkpoint_path,
     copied_row,
     next_order,
+    optional_columns,
     sortable_columns,
 )
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
+from tfckpt_tui.settings.config import read_config
 
 ROOT = Path("/data/runs")
 NOW = 1_790_000_000.0
@@ -79,6 +83,49 @@ def test_a_new_column_is_in_the_commands(
     assert lines[1].split()[-1] == "8"
     chosen = tool("ls", ended.run.root, "--json", "--filter", "epoch>2 epoch<=8 -epoch:4").json
     assert [one["epoch"] for one in chosen["checkpoints"]] == [8, 8, 6]
+
+
+def headings(pilot: Pilot[int]) -> str:
+    """The headings of the history."""
+    return next(row for row in top(pilot.app).splitlines() if " checkpoint " in row)
+
+
+@pytest.fixture
+def metered(ended: RunFactory) -> RunFactory:
+    """A run of two branches with two metrics; all its checkpoints have one shard and one size."""
+    for step in (450, 500, 550):
+        metrics: dict[str, float | None] = {"loss": 1.0 / step, "validation_loss": 2.0 / step}
+        ended.checkpoint(step, 1, metrics=metrics, duration=step / 1000)
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("size", "columns"),
+    [
+        ((200, 50), {"branch", "loss", "other metrics", "why saved"}),
+        ((120, 40), {"branch", "loss", "other metrics", "why saved"}),
+        ((80, 24), {"branch", "loss", "took"}),
+    ],
+)
+async def test_columns_that_differ_come_first(
+    metered: RunFactory, size: tuple[int, int], columns: set[str]
+) -> None:
+    async with opened(metered.run, size=size) as pilot:
+        titles = {title for title in optional_columns().values() if title in headings(pilot)}
+        assert titles >= columns
+        # All have one size.
+        assert "size" not in titles or size[0] > 80
+
+
+async def test_columns_are_chosen_by_a_key_and_kept(metered: RunFactory) -> None:
+    async with opened(metered.run, size=(80, 24)) as pilot:
+        assert "shards" not in headings(pilot)
+        assert "branch" in headings(pilot)
+        await pilot.press("C", "left", *["down"] * 3, "right", "escape")
+        await until(pilot, lambda: "shards" in headings(pilot), "a column that is always shown")
+        assert "branch" in headings(pilot)
+        await until_jobs_are_shown(pilot)
+    assert read_config(DEFAULT_KEYS).app.columns == {"step": False, "shards": True}
 
 
 @pytest.mark.usefixtures("with_epoch")

@@ -125,8 +125,9 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[retention]\ntrash_hours = nan\n", "trash_hours is nan"),
         ("[retention]\nmake_room = true\n", "TrainingRun(make_room=True)"),
         ("[other]\n", "other"),
-        ("[app]\npole = 1\n", "Keys of [app] are theme, poll, bell."),
+        ("[app]\npole = 1\n", "Keys of [app] are theme, poll, bell, columns."),
         ("[app]\npoll = 0.01\n", "it must be 0.1 or more"),
+        ("[app.columns]\nshard = true\n", "no column `shard`. Columns are step, branch, size"),
         ("[app]\nbell = ['earthquake']\n", "earthquake"),
         ("[keys]\nsleep = 'f9'\n", "'sleep' is not an action. Actions are save, restore"),
         ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
@@ -296,15 +297,18 @@ def test_config_shows_every_setting_and_where_it_comes_from(tool: Tool, home: Pa
     assert said.code == 0
     assert 'theme = "tfckpt-dark"' in said.data
     assert "does not exist" in said.words
-    home.write_text("[app]\ntheme = 'tfckpt-contrast'\n[keys]\nsave = 'f2'\n")
+    home.write_text(
+        "[app]\ntheme = 'tfckpt-contrast'\ncolumns = {shards = false}\n[keys]\nsave = 'f2'\n"
+    )
     said = tool("config")
     assert f"# {home}" in said.data
     assert 'theme = "tfckpt-contrast"  # from the file' in said.data
     assert 'save = "f2"  # from the file' in said.data
+    assert "[app.columns]\nshards = false  # from the file" in said.data
     found = tool("config", "--json").json
     check("`config`", found)
     own = {(s["section"], s["name"]) for s in found["settings"] if s["source"] == "file"}
-    assert own == {("app", "theme"), ("keys", "save")}
+    assert own == {("app", "theme"), ("app.columns", "shards"), ("keys", "save")}
 
 
 async def test_keys_themes_and_the_bell_are_as_configured(

@@ -77,8 +77,9 @@ def _settings(found: Config) -> list[dict[str, Any]]:
         ("retention", found.retention.to_json(), Config().retention.to_json()),
     ):
         for name, value in given.items():
-            if name != "make_room":
+            if name not in {"make_room", "columns"}:
                 settings.append(_setting(section, name, value, value != usual[name]))
+    settings += [_setting("app.columns", *one, True) for one in found.app.columns.items()]
     for name, key in DEFAULT_KEYS.items():
         own = found.keys.get(name)
         settings.append(_setting("keys", name, key if own is None else own, own is not None))

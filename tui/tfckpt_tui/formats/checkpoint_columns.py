@@ -44,7 +44,8 @@ class HistoryCell:
     Attributes:
         title: Heading.
         width: Minimum width in cells.
-        rank: Columns with the highest rank are left out first; 0 is always shown.
+        rank: Columns with the highest rank are left out first, after those whose texts are all
+            the same; 0 is always shown.
         align: `<` left or `>` right.
         stretch: Share of the spare width, relative to other columns.
         style: Name of the style of the text.
@@ -236,6 +237,12 @@ def sortable_columns() -> dict[str, CheckpointColumn]:
     return {column.key: column for _, column in sorted(columns, key=lambda pair: pair[0])}
 
 
+def optional_columns() -> dict[str, str]:
+    """Returns the titles of the columns of the history that can be left out, by key."""
+    cells = {column.key: column.history for column in COLUMNS}
+    return {key: cell.title for key, cell in cells.items() if cell is not None and cell.rank}
+
+
 def next_order(order: Order | None, places: int) -> Order | None:
     """Returns the sort order `places` further on; None is the order of the history itself."""
     names: list[str | None] = [None, *sortable_columns()]
@@ -372,7 +379,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="branch",
         value=lambda c: c.branch,
-        history=HistoryCell("branch", 6, rank=9),
+        history=HistoryCell("branch", 6, rank=4),
         sort=Sort(7),
         number_filter=NumberFilter("branch", ">0"),
         text_filter=TextFilter("branch", "2", exact=True),
@@ -428,7 +435,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="shards",
         value=lambda c: c.shards,
-        history=HistoryCell("shards", 6, rank=5),
+        history=HistoryCell("shards", 6, rank=7),
         sort=Sort(8),
         number_filter=NumberFilter("shards", ">1"),
         ls="SHARDS",
@@ -466,7 +473,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="trigger",
         value=lambda c: c.trigger,
         text=_why_saved,
-        history=HistoryCell("why saved", 14, rank=4, align="<", stretch=1, style="muted"),
+        history=HistoryCell("why saved", 14, rank=5, align="<", stretch=1, style="muted"),
         text_filter=TextFilter("why", "command"),
         copied=lambda _, c: c.trigger,
         ls="WHY",

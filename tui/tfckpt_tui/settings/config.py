@@ -15,6 +15,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import config_directory
+from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
@@ -30,11 +31,14 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         theme: A theme of this app or of Textual.
         poll: Seconds between scans; None to wait for file events.
         bell: Kinds of journal entries for which the terminal's bell rings.
+        columns: Columns of the history that are always shown, or never; the others are shown
+            where they fit, those that differ between checkpoints first.
     """
 
     theme: str = "tfckpt-dark"
     poll: float | None = None
     bell: list[JournalKind] = msgspec.field(default_factory=lambda: [JournalKind.WORKER_LOST])
+    columns: dict[str, bool] = {}
 
 
 class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -180,6 +184,11 @@ def _with_current_names(config: Config) -> Config:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
+    known = optional_columns()
+    unknown = sorted(config.app.columns.keys() - known.keys())
+    if unknown:
+        names = ", ".join(known)
+        raise UsageError(f"{place}, [app.columns]: no column `{unknown[0]}`. Columns are {names}.")
 
 
 def _read_retention(place: Path, section: Any) -> RetentionSettings:

@@ -502,6 +502,14 @@ ACTIONS = (
         requires=(_shown,),
     ),
     Action(
+        name="columns",
+        key="C",
+        label="columns",
+        title="Choose the columns of the checkpoints",
+        help="Shows a column always, never, or where it fits. Columns that differ come first.",
+        perform=lambda dashboard: views.open_settings(dashboard, "app.columns"),
+    ),
+    Action(
         name="copy",
         key="y",
         label="copy",
@@ -536,7 +544,7 @@ ACTIONS = (
         name="settings",
         key="comma",
         label="settings",
-        title="Change colours, bell and polling",
+        title="Change colours, columns, bell and polling",
         help="The arrows change a setting. The configuration file keeps it.",
         perform=views.open_settings,
         command="config",

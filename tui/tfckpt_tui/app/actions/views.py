@@ -116,13 +116,13 @@ def open_trash(dashboard: DashboardScreen) -> None:
     dashboard.app.push_screen(screen)
 
 
-def open_settings(dashboard: DashboardScreen) -> None:
-    """Opens the settings."""
+def open_settings(dashboard: DashboardScreen, section: str = "") -> None:
+    """Opens the settings, at a section of the file."""
     from tfckpt_tui.app.screens.settings import SettingsScreen
     from tfckpt_tui.settings.config import config_path
 
     themes = list(dashboard.app.available_themes)
-    dashboard.app.push_screen(SettingsScreen(themes, config_path()))
+    dashboard.app.push_screen(SettingsScreen(themes, config_path(), section))
 
 
 def open_help(dashboard: DashboardScreen) -> None:

@@ -18,10 +18,12 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.styled_text import line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.setting_list import Setting, SettingList
+from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import AppSection, Config
 from tfckpt_tui.settings.edit import write_settings
 
+_FITTING, _ALWAYS, _NEVER = "if it fits", "always", "never"
 _POLLS = (None, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -41,16 +43,18 @@ class SettingsScreen(Page):
     AUTO_FOCUS = "#setting-list"
     caption = "the settings"
 
-    def __init__(self, themes: list[str], place: Path | None) -> None:
+    def __init__(self, themes: list[str], place: Path | None, section: str = "") -> None:
         """Makes the screen.
 
         Args:
             themes: The names of all themes.
             place: The configuration file.
+            section: The section whose first setting is selected.
         """
         super().__init__()
         self._themes = tuple(sorted(themes))
         self._place = place
+        self._section = section
         self._changed: dict[str, object] = {}
         self._writing = threading.Lock()
 
@@ -64,6 +68,7 @@ class SettingsScreen(Page):
         """Shows the settings."""
         self._show_place()
         self._update()
+        self.query_one(SettingList).select_section(self._section)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Ignores snapshots: they change no setting."""
@@ -78,6 +83,12 @@ class SettingsScreen(Page):
         if setting.section == "app.bell":
             rung = set(self.run_app.config.app.bell) ^ {JournalKind(name)}
             name, value = "bell", [kind.value for kind in JournalKind if kind in rung]
+        if setting.section == "app.columns":
+            chosen = dict(self.run_app.config.app.columns)
+            chosen.pop(name, None)
+            if value != _FITTING:
+                chosen[name] = value == _ALWAYS
+            name, value = "columns", chosen
         self.run_app.change_setting(name, value)
         self._update()
         self._changed[name] = value
@@ -132,6 +143,17 @@ def all_settings(
                 (kind in app.bell) != (kind in usual.bell),
             )
             for kind in JournalKind
+        ),
+        *(
+            Setting(
+                "app.columns",
+                key,
+                f"column: {title}",
+                (_FITTING, _ALWAYS, _NEVER),
+                _FITTING if key not in app.columns else _ALWAYS if app.columns[key] else _NEVER,
+                key in app.columns,
+            )
+            for key, title in optional_columns().items()
         ),
         *(
             Setting(

@@ -77,7 +77,8 @@ class Layout:
 def choose(columns: Sequence[Column], width: int) -> Layout:
     """Returns the columns that fit into `width`; those with the highest rank are left out first.
 
-    If too little room is left for the others, the last one that stretches is narrower.
+    Of those, columns that are narrow enough for the rest of the room come back. If too little room
+    is left for the others, the last one that stretches is narrower.
     """
     chosen = list(columns)
     while len(chosen) > 1 and _needed(chosen) > width:
@@ -85,6 +86,10 @@ def choose(columns: Sequence[Column], width: int) -> Layout:
         if worst.rank == 0:
             break
         chosen.remove(worst)
+    for column in sorted(columns, key=lambda column: column.rank):
+        more = [one for one in columns if one in chosen or one is column]
+        if column not in chosen and _needed(more) <= width:
+            chosen = more
     spare = max(0, width - _needed(chosen))
     parts = sum(column.stretch for column in chosen)
     sized = []

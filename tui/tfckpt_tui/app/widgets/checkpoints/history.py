@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
-from tfckpt_tui.app.protocols import key_of
+from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -33,6 +33,11 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 _MEASURED_ROWS = 200
 """Number of rows whose texts decide how wide a column is."""
 
+_UNASKED_RANK = 100
+"""Added to the rank of columns that the user did not ask for: these are left out first."""
+_SAME_RANK = 200
+"""Added instead where all rows have the same text."""
+
 
 class History(ListPane):
     """The list of checkpoints; commands apply to the selected one or to the marked ones."""
@@ -48,7 +53,7 @@ class History(ListPane):
         self._tree: BranchTree | Nodes = self._whole_tree
         self._filter = Filter("")
         self._order: Order | None = None
-        self._columns: tuple[int, Layout] | None = None
+        self._columns: tuple[int, Mapping[str, bool], Layout] | None = None
         self._at = 0.0
         self._marks = Marks()
         self._pinned = 0
@@ -277,30 +282,34 @@ class History(ListPane):
 
     def _layout(self, width: int) -> Layout:
         """Returns the columns that fit into `width`."""
-        if self._columns is None or self._columns[0] != width:
-            self._columns = width, self._choose_columns(width)
-        return self._columns[1]
+        wanted = run_app_of(self).config.app.columns
+        if self._columns is None or self._columns[:2] != (width, wanted):
+            self._columns = width, wanted, self._choose_columns(width, wanted)
+        return self._columns[2]
 
-    def _choose_columns(self, width: int) -> Layout:
+    def _choose_columns(self, width: int, wanted: Mapping[str, bool]) -> Layout:
         columns, longest_texts = [], {}
         for column in checkpoint_columns.COLUMNS:
             cell = column.history
-            if cell is None:
+            if cell is None or not wanted.get(column.key, True):
                 continue
-            size = cell.width
+            size, rank = cell.width, cell.rank
+            texts = self._texts_of(column)
             if cell.widest is not None or cell.stretch:
-                longest_texts[column.key] = self._longest_text(column)
+                longest_texts[column.key] = max(map(cell_len, texts), default=0)
             if cell.widest is not None:
                 longest = longest_texts[column.key]
                 if not longest:
                     continue
                 size = max(size, min(longest, cell.widest(width)))
-            columns.append(self._laid_out(column.key, cell, size))
+            if rank and not wanted.get(column.key):
+                rank += _SAME_RANK if len(texts) == 1 else _UNASKED_RANK
+            columns.append(self._laid_out(column.key, replace(cell, rank=rank), size))
         return _with_whole_names(columns, longest_texts, width - self._tree.width - 1)
 
-    def _longest_text(self, column: CheckpointColumn) -> int:
+    def _texts_of(self, column: CheckpointColumn) -> set[str]:
         rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
-        return max((cell_len(column.history_text(row)) for row in rows), default=0)
+        return {column.history_text(row) for row in rows}
 
     def _laid_out(self, key: str, cell: HistoryCell, width: int) -> Column:
         """Returns a column of `width` cells; the sorted one has an arrow and is always shown."""
