@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rundir_factory import two_branches
 
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, pan, step_labels, zoom
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
 from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.monitor.worker_history import WorkerHistory
 
 WHOLE = Window(100.0, 900.0)
 MOVES = st.lists(
@@ -90,6 +95,41 @@ def test_a_plot_has_the_requested_size_for_any_values(points, width, height, fro
     assert len(lines) == height
     drawn = [line.width for line in lines if line.width]
     assert all(one <= max(width, 11) for one in drawn)
+
+
+@pytest.mark.parametrize(("first", "glyph"), [(90.0, "▲ 90.00"), (-90.0, "▼ -90.00")])
+def test_a_first_value_far_from_the_others_is_cut_off_and_told(first: float, glyph: str) -> None:
+    rest = [(float(x), 2.0 + math.sin(x / 10)) for x in range(1, 200)]
+    text = drawn([(0.0, first), *rest])
+    assert glyph in text
+    assert "90" not in text.replace(glyph, "")
+    lines_used = sum(any("\u2800" < one < "\u2900" for one in row) for row in text.splitlines())
+    assert lines_used > 4, "the others have the height of the chart"
+
+
+def test_nothing_is_cut_off_where_many_values_are_far() -> None:
+    text = drawn([(float(x), 100.0 * (x % 3)) for x in range(200)])
+    assert not {"▲", "▼"} & set(text)
+
+
+def test_a_worker_that_started_again_has_no_point_before_its_first_step(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    history = WorkerHistory()
+    reader = SnapshotReader(made.run)
+    for second, (pid, step, step_seconds) in enumerate(
+        [(1, 300, 0.1), (1, 310, 0.1), (2, 0, None), (2, 0, None), (2, 219, None), (2, 220, 0.1)]
+    ):
+        at = made.now + second
+        made.worker(0, pid=pid, step=step, step_seconds=step_seconds, updated_at=at)
+        history.add(reader.read(at))
+    assert [point.step for point in history.points(0)] == [300, 310, 220]
+
+
+def drawn(points: list[tuple[float, float | None]]) -> str:
+    return "\n".join(
+        "".join(span[0] for span in line.spans)
+        for line in plot([Curve(tuple(points), "calm")], [], 60, 10)
+    )
 
 
 def test_only_the_window_is_drawn_and_scaled() -> None:

@@ -34,11 +34,14 @@ class WorkerHistory:
             if status.step_seconds is not None:
                 best = self._best.get(index, status.step_seconds)
                 self._best[index] = min(best, status.step_seconds)
+            if status.step_seconds is None and status.activity is not Activity.SERVING:
+                # A process says step 0 until it has restored a checkpoint.
+                continue
             point = _point(status, self._began[index])
             self._series.setdefault(index, Series(_MOST_POINTS)).add([point])
 
     def points(self, index: int) -> tuple[SeriesPoint, ...]:
-        """Returns the measurements of worker `index`, oldest first.
+        """Returns the measurements of worker `index` from its first step on, oldest first.
 
         The metrics are `cpu` (percent of a core), `memory` (bytes) and `input` (seconds that a step
         waited). Workers without steps, as parameter servers, use seconds instead of steps.

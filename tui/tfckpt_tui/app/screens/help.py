@@ -58,6 +58,7 @@ _CHART = (
     ("↩", "accent", "a restore of this step"),
     ("↻", "busy", "a restart of the workers"),
     ("✗", "bad", "not a number"),
+    ("▲ ▼", "warn", "a few values beyond the edge are cut off; the farthest of them"),
 )
 
 

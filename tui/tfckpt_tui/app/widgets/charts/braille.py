@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
 from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
 from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
+from tfckpt_tui.formats import units
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
 _POINT = "•"
 _ROOM_PARTS = 25
+_LEAST_WITH_OUTLIERS = 20
+_OUTLIER_PARTS = 20
+"""One in so many of the values may be cut off at each end."""
+_AIR = 0.2
+"""Room beyond the values that are not cut off, as a part of half their range."""
 _LABEL_WIDTH = 9
 """Columns for each label of the x axis."""
 
@@ -68,6 +74,7 @@ def plot(
     from_zero: bool = False,
     window: Window | None = None,
     labels: Labels = step_labels,
+    show: Callable[[float | None], str] = units.metric,
 ) -> list[Line]:
     """Draws curves and their axes.
 
@@ -79,6 +86,7 @@ def plot(
         from_zero: Whether the y axis begins at 0.
         window: Visible part of the x axis; by default all of it.
         labels: Makes the labels of the x axis.
+        show: Formats values that are cut off.
 
     Returns:
         `height` lines of `width` cells. If there is no data, they contain a message.
@@ -90,8 +98,10 @@ def plot(
     rows = height - 2
     if not xs or rows < 1 or width < 12:
         return _empty(width, height, "no data yet" if not xs else "")
-    y_axis = fit_axis(*_bounds([*ys, 0.0] if from_zero else ys), rows)
-    y_scale = _Scale(y_axis.low, y_axis.high)
+    low, high = _without_outliers(ys, from_zero=from_zero)
+    y_axis = fit_axis(*_bounds([low, high] if ys else []), rows)
+    # Rounding may leave the ends just outside of the axis.
+    y_scale = _Scale(min(low, y_axis.low), max(high, y_axis.high))
     numbers = y_axis.labels
     label_width = max(len(label) for label in numbers.values())
     columns = width - label_width - 2
@@ -101,6 +111,11 @@ def plot(
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
+    if ys:
+        if max(ys) > y_scale.high:
+            _tell_cut(grid, 0, f"▲ {show(max(ys))}")
+        if min(ys) < y_scale.low:
+            _tell_cut(grid, rows - 1, f"▼ {show(min(ys))}")
     lines = [
         Line(
             (
@@ -167,14 +182,21 @@ class _Grid:
 def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
     stroke: list[tuple[int, int]] = []
+    was_cut = False
     for x, y in _thinned(curve, x_scale, width):
         place = x_scale.place(x, width)
         if y is None or not math.isfinite(y):
             grid.glyph(place // 2, grid.rows - 1, "✗", "bad")
             _draw_stroke(grid, stroke, curve.style)
             stroke = []
-        else:
-            stroke.append((place, height - 1 - y_scale.place(y, height)))
+            continue
+        is_cut = not y_scale.low <= y <= y_scale.high
+        if is_cut and was_cut:
+            # A line along the edge would show values that nobody reported.
+            _draw_stroke(grid, stroke, curve.style)
+            stroke = []
+        was_cut = is_cut
+        stroke.append((place, height - 1 - y_scale.place(y, height)))
     _draw_stroke(grid, stroke, curve.style)
 
 
@@ -217,6 +239,31 @@ def _roomy(low: float, high: float) -> _Scale:
     if not 0 < room < math.inf:
         return _Scale(low, high)
     return _Scale(low, math.ceil(high / room + 0.1) * room)
+
+
+def _without_outliers(ys: Sequence[float], *, from_zero: bool) -> tuple[float, float]:
+    """Returns the ends of the values to show, without a few that would flatten the others.
+
+    That is how a first loss, or a first step that is traced, compares with all that follow.
+    """
+    ends = sorted([*ys, 0.0] if from_zero else ys)
+    if len(ys) < _LEAST_WITH_OUTLIERS:
+        return (ends[0], ends[-1]) if ends else (0.0, 0.0)
+    cut = len(ends) // _OUTLIER_PARTS
+    low, high = (0.0 if from_zero else ends[cut]), ends[-1 - cut]
+    # Halves, because the difference of two values may be too large for a number.
+    half = high / 2 - low / 2
+    air = half * _AIR
+    top = high + air if ends[-1] / 2 - high / 2 > half > 0 else ends[-1]
+    bottom = low - air if low / 2 - ends[0] / 2 > half > 0 else ends[0]
+    return bottom, top
+
+
+def _tell_cut(grid: _Grid, row: int, words: str) -> None:
+    """Shows at the end of a line how far the values beyond it go."""
+    if len(words) <= grid.columns:
+        for place, character in enumerate(words, grid.columns - len(words)):
+            grid.glyph(place, row, character, "warn")
 
 
 def _bounds(ys: Sequence[float]) -> tuple[float, float]:

@@ -121,6 +121,7 @@ class Chart(Pane):
             from_zero=self._from_zero,
             window=self._window,
             labels=clock_labels if self._by_time else step_labels,
+            show=self._show,
         )
 
     def _branches(self) -> list[int]:
