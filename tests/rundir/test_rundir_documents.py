@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
+import pkgutil
+from importlib import metadata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+import tfckpt_trainer
+import tfckpt_tui
+from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import (
+    Document,
+    SealedDocument,
     append,
     copy_of,
     decode,
     describe_damage,
     encode,
+    find_newer,
     load,
     parse_lines,
     remove,
@@ -70,8 +78,49 @@ def test_unknown_fields_are_kept(tmp_path):
 
 def test_a_newer_schema_is_refused_with_the_way_out():
     data = json.dumps({**as_schema_1(a_head()), "schema": 3}).encode()
-    with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*Upgrade"):
+    with pytest.raises(NewerFileError, match=r"head\.json was written by a newer .*Upgrade"):
         decode(data, Head, "head.json")
+
+
+def kinds(base=Document):
+    """All kinds of documents that the packages have."""
+    for package in (tfckpt_trainer, tfckpt_tui):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(("tfckpt_trainer.training", "tfckpt_trainer.examples")):
+                importlib.import_module(module.name)
+    found = set(base.__subclasses__())
+    while more := {sub for kind in found for sub in kind.__subclasses__()} - found:
+        found |= more
+    return sorted(found - {SealedDocument}, key=lambda kind: kind.__name__)
+
+
+def test_each_kind_of_document_of_a_newer_release_names_that_release(tmp_path):
+    assert {CheckpointRecord, Head, JournalEntry} < set(kinds())
+    for kind in kinds():
+        sealed = {"crc32": "00000000"} if issubclass(kind, SealedDocument) else {}
+        newer = {"schema": kind.version + 1, "written_by": "9.8.7", **sealed}
+        path = tmp_path / f"{kind.__name__}.json"
+        path.write_bytes(json.dumps(newer).encode())
+        for copy in (copy_of(path), tmp_path / "other.json"):
+            copy.write_bytes(encode(a_head()))
+        with pytest.raises(NewerFileError, match=r"written by tfckpt-tui 9\.8\.7: it has schema"):
+            load(path, kind)
+        assert find_newer(path).endswith(
+            "Upgrade with `pip install --upgrade 'tfckpt-tui>=9.8.7'`."
+        )
+        with pytest.raises(RefusedError, match=r"tfckpt-tui>=9\.8\.7.* Nothing was changed"):
+            store(path, a_head())
+        assert json.loads(path.read_bytes()) == newer
+        assert find_newer(tmp_path / "other.json") == ""
+
+
+def test_a_stored_document_names_the_release_that_wrote_it(tmp_path):
+    path = tmp_path / "head.json"
+    store(path, a_head())
+    assert json.loads(path.read_bytes())["written_by"] == metadata.version("tfckpt-tui")
+    assert load(path, Head) == a_head()
+    store(path, load(path, Head))
+    assert path.read_bytes().count(b"written_by") == 1
 
 
 def test_what_an_earlier_version_wrote_is_read_without_a_checksum():

@@ -108,6 +108,10 @@ class DamagedFileError(TfckptError):
     """A file in the run directory is damaged or not of the expected kind."""
 
 
+class NewerFileError(DamagedFileError):
+    """A newer release wrote a file in the run directory; this one cannot read all of it."""
+
+
 class BundleError(TfckptError):
     """A TensorFlow checkpoint file is damaged.
 

@@ -109,7 +109,7 @@ def add_derived_checkpoint(
     """
     name = record.name
     require_free_name(run, name)
-    run.refuse_links()
+    run.require_changeable()
     _remove_leftovers(run)
     place = _temporary(run, name)
     touch = _touching(place)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.scan.history import refuse_newer_release
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
@@ -118,6 +119,7 @@ def check_directory(run: RunDirectory) -> None:
             )
         if not os.access(root, os.W_OK | os.X_OK):
             raise UsageError(f"{root} is not writable; choose another directory.")
+        refuse_newer_release(run)
         run.create()
     except OSError as error:
         raise UsageError(

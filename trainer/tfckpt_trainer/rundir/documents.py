@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import zlib
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.files import (
     RECORD_LIMIT,
     NotFlushedError,
@@ -23,6 +25,12 @@ SCHEMA = 1
 
 SEALED_SCHEMA = 2
 """Schema version of documents that end with a checksum."""
+
+_LONGEST_RELEASE = 40
+"""Characters of a version; a longer text is not one."""
+
+WRITTEN_BY = "written_by"
+"""The field of a stored document with the release that wrote it."""
 
 _prepared: set[type] = set()
 _preparing = threading.RLock()
@@ -64,8 +72,12 @@ class SealedDocument(Document, frozen=True, kw_only=True):
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
-def encode(document: Document) -> bytes:
+def encode(document: Document, *, release: str = "") -> bytes:
     """Returns `document` as one line of JSON, including unknown fields.
+
+    Args:
+        document: The document.
+        release: The release that writes it, if that is recorded.
 
     Raises:
         UsageError: A string in it, such as a file name, is not valid UTF-8.
@@ -73,7 +85,8 @@ def encode(document: Document) -> bytes:
     fields = msgspec.to_builtins(document)
     unknown = fields.pop("unknown")
     try:
-        data = msgspec.json.encode({**unknown, **fields, "schema": document.version})
+        fields = {**unknown, **fields, "schema": document.version}
+        data = msgspec.json.encode({**fields, WRITTEN_BY: release} if release else fields)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{error.object!r} is not valid UTF-8 and cannot be stored as JSON. Rename the file."
@@ -90,8 +103,8 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         source: The file name, for error messages.
 
     Raises:
-        DamagedFileError: The data is not valid JSON for `kind`, does not match its checksum, or
-            was written by a newer version.
+        NewerFileError: The data was written by a newer release.
+        DamagedFileError: The data is not valid JSON for `kind`, or does not match its checksum.
     """
     try:
         raw = msgspec.json.decode(data)
@@ -99,14 +112,12 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
             raise msgspec.ValidationError(f"expected an object, got {type(raw).__name__}")
         schema = raw.get("schema")
         if isinstance(schema, int) and schema > kind.version:
-            raise DamagedFileError(
-                f"{source} was written by a newer tfckpt-tui: it has schema {schema}, this version "
-                f"reads up to {kind.version}. Upgrade this installation of tfckpt-tui."
-            )
+            raise NewerFileError(_newer_words(source, schema, kind.version, raw.get(WRITTEN_BY)))
         if kind.version >= SEALED_SCHEMA and (schema != SCHEMA or "crc32" in raw):
             if not _matches_seal(data):
                 raise msgspec.ValidationError("it does not match its checksum")
             del raw["crc32"]
+        raw.pop(WRITTEN_BY, None)
         known = set(kind.__struct_fields__) - {"unknown"}
         unknown = {key: value for key, value in raw.items() if key not in known}
         fields = {key: value for key, value in raw.items() if key in known}
@@ -117,6 +128,47 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
             f"{source} is not a valid {kind.__name__}: {error}. Move the file away, or restore it "
             "from a copy."
         ) from error
+
+
+def find_newer(path: Path) -> str:
+    """Returns which release is needed to read a document of any kind; empty if this one can.
+
+    Raises:
+        OSError: The file exists and cannot be read.
+    """
+    try:
+        raw = msgspec.json.decode(read_bounded(path))
+    except (FileNotFoundError, NotADirectoryError, DamagedFileError, msgspec.DecodeError):
+        return ""
+    except (UnicodeDecodeError, RecursionError):
+        return ""
+    if not isinstance(raw, dict):
+        return ""
+    version = SEALED_SCHEMA if "crc32" in raw else SCHEMA
+    schema = raw.get("schema")
+    if not isinstance(schema, int) or schema <= version:
+        return ""
+    return _newer_words(path.name, schema, version, raw.get(WRITTEN_BY))
+
+
+def _newer_words(source: str, schema: int, version: int, release: object) -> str:
+    is_known = isinstance(release, str) and 0 < len(release) < _LONGEST_RELEASE
+    by = f"tfckpt-tui {release}" if is_known else "a newer tfckpt-tui"
+    needed = f"'tfckpt-tui>={release}'" if is_known else "tfckpt-tui"
+    return (
+        f"{source} was written by {by}: it has schema {schema}, and this release "
+        f"({own_release() or 'of unknown version'}) reads up to {version}. Upgrade with "
+        f"`pip install --upgrade {needed}`."
+    )
+
+
+@cache
+def own_release() -> str:
+    """Returns the version of this installation; empty if it is not installed."""
+    try:
+        return metadata.version("tfckpt-tui")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def prepare(kind: type) -> None:
@@ -154,8 +206,10 @@ def load(path: Path, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> Docume
     """
     try:
         return decode(read_bounded(path, limit), kind, path.name)
-    except DamagedFileError:
-        copy = _load_copy(path, kind, limit) if kind.has_copy else None
+    except DamagedFileError as error:
+        # The copy of what a newer release wrote may be older.
+        may_use_copy = kind.has_copy and not isinstance(error, NewerFileError)
+        copy = _load_copy(path, kind, limit) if may_use_copy else None
         if copy is None:
             raise
         return copy
@@ -197,10 +251,14 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
     """Writes `document` atomically, and its copy first if it has one.
 
     Raises:
+        RefusedError: A newer release wrote the file that it would replace.
         NotFlushedError: The document was written but not flushed to disk.
         OSError: The file was not replaced.
     """
-    data = encode(document)
+    newer = find_newer(path)
+    if newer:
+        raise RefusedError(f"{newer} Nothing was changed.")
+    data = encode(document, release=own_release())
     unflushed: NotFlushedError | None = None
     if document.has_copy:
         # Written first, so that a file never exists without its copy.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import copy_of
+from tfckpt_trainer.rundir.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.files import make_directory
 
 _NAME = re.compile(r"[^/\x00]+")
@@ -307,6 +308,34 @@ class RunDirectory:
                     f"{directory} is a symbolic link; expected a directory. Remove the link, and "
                     "move the directory that it points to here."
                 )
+
+    @property
+    def _documents(self) -> Iterator[Path]:
+        """The documents that say how the run is to be read, without those of its checkpoints."""
+        yield from sorted(self.control.glob("*.json"))
+        yield from (self.supervisor_status, self.worker_status(0))
+        yield from sorted(self.saving_directory.glob("*.json"))
+        yield from sorted(self.trash.glob("*/*.json"))
+
+    def newer_documents(self) -> list[str]:
+        """Returns for each document of a newer release which release is needed.
+
+        Raises:
+            OSError: A document cannot be read.
+        """
+        return [newer for path in self._documents if (newer := find_newer(path))]
+
+    def require_changeable(self) -> None:
+        """Raises an error if nothing may be changed here: links, or documents of newer releases.
+
+        Raises:
+            RefusedError: A directory is a symbolic link, or a newer release wrote a document.
+            OSError: A document cannot be read.
+        """
+        self.refuse_links()
+        newer = self.newer_documents()
+        if newer:
+            raise RefusedError(f"{newer[0]} Nothing was changed.")
 
     def create(self) -> None:
         """Creates missing directories and flushes them to disk.

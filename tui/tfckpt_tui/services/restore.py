@@ -8,7 +8,7 @@ from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.history import read_head, resume_point
+from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
@@ -79,6 +79,7 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
         advice = "Stop that program first" if found.processes else wait_words(found)
         raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
     with without_trainer(run):
+        refuse_newer_release(run)
         plan, tips = _plan_restore(run, name=name)
         resumed = resume_point(run)
         branch = plan.branch

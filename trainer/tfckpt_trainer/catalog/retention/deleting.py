@@ -51,10 +51,11 @@ def delete_for_good(
         RefusedError: A checkpoint is protected; nothing was deleted.
         OSError: An index file could not be deleted; those before it are gone.
     """
-    run.refuse_links()
+    run.require_changeable()
     release_reserve(run)
     with _locked_if_possible(run):
         catalog, checkpoints = scan_for_prune(run, names, in_use, now)
+        catalog.refuse_newer()
         chosen = require_prunable(checkpoints, names, in_use, "deleted")
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)

@@ -30,7 +30,7 @@ def pin(run: RunDirectory, name: str) -> None:
         NotFlushedError: The pin was written but could not be flushed.
         OSError: The pin was not written.
     """
-    run.refuse_links()
+    run.require_changeable()
     make_directory(run.pins_directory, durable=True)
     write_atomic(run.pin(name), b"")
 
@@ -41,7 +41,7 @@ def unpin(run: RunDirectory, name: str) -> None:
     Raises:
         RefusedError: A directory of the path is a symbolic link.
     """
-    run.refuse_links()
+    run.require_changeable()
     run.pin(name).unlink(missing_ok=True)
 
 
@@ -80,7 +80,7 @@ def set_pins(
         DiskFullError: The disk is full.
         OSError: A file operation failed; no pin was changed.
     """
-    run.refuse_links()
+    run.require_changeable()
     # The pin of a checkpoint that is gone or in the trash can be removed.
     wanted = [name for name in names if pinned or not is_pinned(run, name)]
     # Before anything is created: the directory may not belong to this library.

@@ -113,12 +113,13 @@ def move_to_trash(
     """
 
     def act() -> TrashManifest:
-        run.refuse_links()
+        run.require_changeable()
         make_directory(run.control, durable=True)
         make_directory(run.trash, durable=True)
         with locked_trash(run, timeout):
             _finish_interrupted(run, now)
             catalog, checkpoints = scan_for_prune(run, names, in_use, now)
+            catalog.refuse_newer()
             chosen = require_prunable(checkpoints, names, in_use)
             _refuse_another_device(run)
             manifest = _manifest(run, catalog, chosen, by, now, update_state_file)
@@ -150,7 +151,7 @@ def undo(
         DiskFullError: The disk is full; the next prune or undo finishes this one.
         OSError: A file operation failed; the next prune or undo finishes this one.
     """
-    run.refuse_links()
+    run.require_changeable()
     if not run.trash.is_dir():
         # Raises the error for an empty trash, without creating anything in the directory.
         find_in_trash(run, identifier)

@@ -167,7 +167,7 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
     # Imported here, because reading the trash does not need it.
     from filelock import FileLock, Timeout
 
-    run.refuse_links()
+    run.require_changeable()
     seconds = LOCK_SECONDS if timeout is None else timeout
     lock = FileLock(run.trash_lock, timeout=seconds)
     try:

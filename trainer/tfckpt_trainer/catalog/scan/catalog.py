@@ -133,10 +133,15 @@ class Catalog:
             annotations.state,
             annotations.condition,
             annotations.identity,
+            self._reader.records.newer,
             now,
         )
         self.version_one = observed.version_one
         return diagnostics(observed, now, self._quiet)
+
+    def refuse_newer(self) -> None:
+        """Raises a `RefusedError` if a newer release wrote a record that the last scan read."""
+        self._reader.records.refuse_newer()
 
     def branch_tips(self, trash: Iterable[TrashManifest]) -> BranchTips:
         """Returns the tips of the branches as of the last scan.

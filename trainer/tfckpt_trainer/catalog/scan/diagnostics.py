@@ -49,6 +49,7 @@ def diagnostics(
     before = now - quiet_seconds
     found = [
         *StateFileDiagnostics(observed, now, quiet_seconds).find(),
+        *_newer(observed),
         *_saved_model(observed),
         *_links(observed),
         *_two_prefixes(observed),
@@ -62,6 +63,13 @@ def diagnostics(
         *_unowned_files(observed, before),
     ]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
+
+
+def _newer(observed: Observation) -> Iterator[Diagnostic]:
+    if observed.newer:
+        more = f" So were {len(observed.newer) - 1:,} more." if len(observed.newer) > 1 else ""
+        message = f"{observed.newer[0]}{more} Until then, commands that change the run are refused."
+        yield Diagnostic("newer", "warning", observed.newer[0].partition(" ")[0], message)
 
 
 def _saved_model(observed: Observation) -> Iterator[Diagnostic]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tfckpt_trainer.catalog.scan.directory_listing import Listing
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
@@ -25,6 +25,7 @@ class Documents(Generic[DocumentT]):
     Attributes:
         found: The readable documents, by checkpoint.
         damaged: Checkpoints whose document exists and cannot be read.
+        newer: Those of them whose document a newer release wrote, each with the release needed.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Documents(Generic[DocumentT]):
         self._unread: set[str] = set()
         self.found: dict[str, DocumentT] = {}
         self.damaged: set[str] = set()
+        self.newer: dict[str, str] = {}
 
     @property
     def deferred(self) -> int:
@@ -82,6 +84,7 @@ class Documents(Generic[DocumentT]):
             name = file.removesuffix(_SUFFIX)
             was_damaged = name in self.damaged
             self.damaged.discard(name)
+            self.newer.pop(name, None)
             document = self._read(file, name) if file in there else None
             if document != self.found.get(name) or was_damaged != (name in self.damaged):
                 changed.add(name)
@@ -92,12 +95,19 @@ class Documents(Generic[DocumentT]):
             self._unread.discard(file)
         return changed
 
+    def refuse_newer(self) -> None:
+        """Raises a `RefusedError` if a newer release wrote a document."""
+        for newer in self.newer.values():
+            raise RefusedError(f"{newer} Nothing was changed.")
+
     def _read(self, file: str, name: str) -> DocumentT | None:
         try:
             document = load(self._directory / file, self._kind)
         except FileNotFoundError:
             return None
-        except (DamagedFileError, OSError):
+        except (DamagedFileError, OSError) as error:
+            if isinstance(error, NewerFileError):
+                self.newer[name] = str(error)
             self.damaged.add(name)
             return None
         if document.name == name and is_plain_name(name):

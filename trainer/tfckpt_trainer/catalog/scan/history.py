@@ -114,6 +114,19 @@ def resume_point(run: RunDirectory) -> ResumePoint | None:
     return resume_point_from(history, committed_names(run, history))
 
 
+def refuse_newer_release(run: RunDirectory) -> None:
+    """Raises an error before a change, if a newer release wrote a document or record of a run.
+
+    Raises:
+        RefusedError: A newer release did, or a directory is a symbolic link.
+        OSError: A document cannot be read.
+    """
+    run.require_changeable()
+    records = Records(run)
+    records.refresh()
+    records.refuse_newer()
+
+
 def read_history(run: RunDirectory) -> RunHistory:
     """Reads the history of a run."""
     records = Records(run)

@@ -102,6 +102,7 @@ class Observation:
         unowned: Regular files that belong to no checkpoint, by name. Without the state file, and
             without targets of symbolic links.
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
+        newer: For each document of a newer release, which release is needed.
         version_one: Checkpoints in TensorFlow's V1 format.
         condition: The condition of the state file.
         state: The content of the state file, if it is good.
@@ -120,6 +121,7 @@ class Observation:
     files: Mapping[str, CheckpointFiles]
     unowned: Mapping[str, FileFact] = field(default_factory=dict)
     temporary_bytes: Mapping[str, int] = field(default_factory=dict)
+    newer: Sequence[str] = ()
     version_one: Sequence[VersionOne] = ()
     condition: StateFileCondition = StateFileCondition.MISSING
     state: StateFile | None = None
@@ -177,6 +179,7 @@ class Observer:
         state: StateFile | None,
         condition: StateFileCondition,
         identity: Identity | None,
+        newer_records: Mapping[str, str],
         now: float,
     ) -> Observation:
         """Returns an observation of the directory.
@@ -187,6 +190,7 @@ class Observer:
             state: The content of TensorFlow's state file, if it is good.
             condition: The condition of that file.
             identity: The identity of that file; None if there is none.
+            newer_records: Checkpoints whose record a newer release wrote, each with that release.
             now: Seconds since the epoch.
 
         Raises:
@@ -215,6 +219,7 @@ class Observer:
                 for name, found in files.files.items()
                 if found.temporary_at is not None
             },
+            newer=[*self._newer_documents(), *newer_records.values()],
             version_one=version_one,
             condition=condition,
             state=state,
@@ -226,6 +231,12 @@ class Observer:
             changed_at=self._changed_at(),
             same_since=self._same_since((identity, condition, newest, index), now),
         )
+
+    def _newer_documents(self) -> list[str]:
+        try:
+            return self._run.newer_documents()
+        except OSError:
+            return []
 
     def _changed_at(self) -> float:
         times = [_modified_at(self._run.root, os.O_DIRECTORY)]

@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
+from tfckpt_trainer.catalog.scan.history import refuse_newer_release
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
@@ -680,6 +681,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     run = RunDirectory(Path(os.path.realpath(run_dir)))
     refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
+        refuse_newer_release(run)
         run.create()
     return run
 

@@ -62,7 +62,7 @@ class LocalDestination:
         """Locks it unless nothing may change; creates nothing."""
         if self._root.exists() and not self._root.is_dir():
             raise UsageError(f"{self._root} is a file; name a directory.")
-        self._run.refuse_links()
+        self._run.require_changeable()
         with self._explained():
             if self._run.is_ours:
                 self._refuse_trainer()

@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import find_newer
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -130,8 +131,12 @@ def source_facts(
     """Returns what the record of a new checkpoint says about one that it was made from.
 
     Raises:
-        OSError: Its index cannot be read.
+        RefusedError: A newer release wrote its record.
+        OSError: Its index or record cannot be read.
     """
+    newer = find_newer(run.record(checkpoint.name))
+    if newer:
+        raise RefusedError(f"{newer} Nothing was written.")
     checksum = crc32c(index_path(run.root / checkpoint.name).read_bytes())
     return SourceFacts(
         name=checkpoint.name, step=checkpoint.step, weight=weight, index_crc32c=checksum
