@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage import clock
 from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, watch_directory
 from tfckpt_trainer.rundir.storage.heartbeat_file import FIRST_CHECK_BEATS, HeartbeatFile
+from tfckpt_tui.services.runs.reading import brief_account
 from waiting import wait_until
 
 CACHE_SECONDS = 10.0
@@ -214,6 +215,25 @@ def test_a_command_of_a_machine_with_a_wrong_clock_is_taken_in_its_time(
     late = CommandQueue(there).submit(CommandKind.SAVE, requested_by="test", lifetime=30)
     assert CommandQueue(here).claim(right() + 40) is None
     assert CommandQueue(here).look_up(late.id).state is CommandState.EXPIRED
+
+
+def test_a_wrong_clock_of_this_machine_is_an_alert(faulty, name, monkeypatch):
+    for mount in faulty:
+        mount.set_faults(clock=0.0)
+    clock._measured.clear()
+    here, there = (RunDirectory(mount.root / name) for mount in faulty)
+    here.create()
+    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    status = status_at(time.time())
+    file.write(status, if_full=status)
+    assert "clock-differs" not in [one.kind for one in brief_account(there.root).alerts]
+    right = time.time
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: right() - 3600)
+        account = brief_account(there.root)
+    [alert] = [one for one in account.alerts if one.kind == "clock-differs"]
+    assert "is 1 h behind" in alert.message
+    assert account.trainer_answers
 
 
 def test_old_and_copied_heartbeats_are_taken_as_they_are(faulty, name):

@@ -35,7 +35,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.storage.clock import StatusT, load_heartbeat
+from tfckpt_trainer.rundir.storage.clock import StatusT, known_ahead, load_heartbeat
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
@@ -143,6 +143,7 @@ class SnapshotReader:
             start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
             saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
             checkpoints=checkpoints,
+            clock_ahead=known_ahead(run),
         )
         account = give_account(reading, job)
         queue = CommandQueue(run)

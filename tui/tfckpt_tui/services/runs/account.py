@@ -6,10 +6,11 @@ each question whether an action is possible take it from here, so that they cann
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.alerts import Alert, find_alerts
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -29,11 +30,15 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import find_straggler
+from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
 from tfckpt_tui.services.runs.failure import find_failure, find_refusal, state_reason
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
+
+CLOCK_SECONDS = 60.0
+"""How far the clocks of this machine and of the file system may differ without an alert."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class RunReading:
         start_is_chosen: Whether that was chosen after the run had ended.
         saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
         checkpoints: All checkpoints, newest first, for advice in alerts.
+        clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
     """
 
     run: RunDirectory
@@ -92,6 +98,7 @@ class RunReading:
     start_is_chosen: bool = False
     saved_at: float = 0.0
     checkpoints: Sequence[Checkpoint] = ()
+    clock_ahead: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -219,6 +226,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         alerts=(
             *find_job_alerts(run.root, state, job, heartbeats.last_at, heartbeats.now),
             *find_failure(run, state, reason),
+            *_clock_alerts(reading.clock_ahead),
             *find_alerts(
                 run.root,
                 heartbeats.workers,
@@ -230,6 +238,18 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         active_at=_active_at(reading, job),
         reported=reported,
     )
+
+
+def _clock_alerts(ahead: float) -> Iterator[Alert]:
+    if abs(ahead) >= CLOCK_SECONDS:
+        off = f"{units.duration(abs(ahead))} {'behind' if ahead > 0 else 'ahead of'}"
+        yield Alert(
+            "clock-differs",
+            "the clock of this machine is wrong",
+            f"The clock of this machine is {off} that of the file system. Times and ages that are "
+            "shown here may be wrong by as much. Training is not affected.",
+            Advice(("Set the clock, or look at the run from another machine.",)),
+        )
 
 
 def _position(reading: RunReading) -> tuple[int | None, int]:

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.health import read_workers, start_was_chosen
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.clock import known_ahead
 from tfckpt_tui.services.batch.job_reader import read_job_record
 from tfckpt_tui.services.runs.account import (
     NextStart,
@@ -88,6 +89,7 @@ def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunR
         read_job_record(run),
         tuple(read_entries(run, newest=JOURNAL_KEPT)),
         start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+        clock_ahead=known_ahead(run),
     )
 
 
