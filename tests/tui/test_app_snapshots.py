@@ -58,7 +58,7 @@ def still(factory: RunFactory, **changes: Any) -> TfckptApp:
     snapshot = SnapshotReader(factory.run).read(NOW)
     snapshot = replace(
         snapshot,
-        path="/data/runs/language-model",
+        root=Path("/data/runs/language-model"),
         disk_total=500_000_000_000,
         disk_free=41_000_000_000,
         **changes,

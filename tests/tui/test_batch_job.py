@@ -208,9 +208,13 @@ def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object])
     [("Resources", False), ("JobHeldUser", True), ("DependencyNeverSatisfied", True)],
 )
 def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck: bool) -> None:
-    view = JobReader(waits(reason=reason)).read(record())
+    view = JobReader(waits(reason=reason, start=int(SUBMITTED_AT) + 3600)).read(record())
     assert view is not None and view.explanation
     assert view.is_stuck == is_stuck
+    # Slurm keeps its forecast for a job that is held.
+    assert (view.as_data()["expected_start"] is None) == is_stuck
+    details = ", ".join(view.details(SUBMITTED_AT, runs=False))
+    assert ("starts in" in details) != is_stuck
 
 
 def test_without_slurm_the_record_is_shown_and_says_so(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from app_driving import StillMonitor, until_shown
+from app_driving import StillMonitor, shown, until_shown
 from batch_runs import SUBMITTED_AT, waits, with_job
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
@@ -52,6 +53,10 @@ def supervised(made: RunFactory, **fields: object) -> None:
 
 def starting(made: RunFactory) -> None:
     supervised(without_heartbeats(made))
+
+
+def between_starts(made: RunFactory) -> None:
+    supervised(without_heartbeats(made), attempt=1, state=SupervisorState.STARTING, workers=[])
 
 
 def restarting(made: RunFactory) -> None:
@@ -106,6 +111,7 @@ def refused(made: RunFactory) -> None:
     ("arrange", "expected", "code"),
     [
         (starting, ("starting", 400, 1), 0),
+        (between_starts, ("restarting", 400, 1), 1),
         (restarting, ("restarting", 400, 1), 1),
         (training, ("training", 438, 1), 0),
         (paused, ("paused", 438, 1), 0),
@@ -144,3 +150,46 @@ async def test_all_front_ends_name_the_same_state_step_and_branch(
         await until_shown(pilot, f" {state}")
         await until_shown(pilot, f"branch {branch}")
         await until_shown(pilot, f"step {step} of 5,000")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_a_start_has_a_line_for_each_worker_with_its_phase(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = two_branches(tmp_path / "run")
+    starting(made)
+    made.live_worker(
+        1,
+        activity=Activity.STARTING,
+        phase=Phase.STEP,
+        phase_since=time.time() - 40,
+        step=0,
+        step_seconds=None,
+        loss=None,
+        metrics={},
+    )
+    snapshot = read_snapshot(made.run, RecordedSlurm(""))
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=size) as pilot:
+        await until_shown(pilot, "◌ starting")
+        await until_shown(pilot, "importing TensorFlow")
+        await until_shown(pilot, "first step 40 s")
+
+
+async def test_rates_of_a_paused_run_and_processes_that_ended_are_of_the_past(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = two_branches(tmp_path / "run")
+    paused(made)
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until_shown(pilot, "was 412 examples/s")
+        await until_shown(pilot, "was 118 ms a step")
+        await until_shown(pilot, "912 MB")
+    stopped(made)
+    assert "912 MB" not in Tool(capsys)("status", made.run.root).data
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until_shown(pilot, "■ stopped")
+        assert "912 MB" not in shown(app)
+        assert "98%" not in shown(app)

@@ -204,3 +204,15 @@ async def test_a_click_on_a_key_of_the_list_is_that_key(runs: Path) -> None:
         await until(pilot, lambda: len(app.screen_stack) == 1, "the help is closed")
         await pilot.click(KeyBar, offset=(line.index("leave"), 0))
     assert app.return_value is None
+
+
+def test_every_run_that_is_found_is_listed_and_live_ones_come_first(
+    tool: Tool, tmp_path: Path
+) -> None:
+    for number in range(230):
+        (tmp_path / "runs" / f"{number:03}" / ".tfckpt" / "control").mkdir(parents=True)
+    live = two_branches(tmp_path / "runs" / "zz", time.time() - 50, live=True)
+    said = tool("runs", tmp_path / "runs", "--json").json["runs"]
+    assert len(said) == 231
+    assert said[0]["directory"] == str(live.run.root)
+    assert said[0]["state"] == "training"

@@ -54,6 +54,10 @@ class WorkerState(StrEnum):
     EXITED = "exited"
 
 
+MAKES_NO_STEPS = frozenset({WorkerState.PAUSED, WorkerState.STALLED})
+"""States of a worker whose run goes on, in which what was measured in steps is of the past."""
+
+
 class RunState(StrEnum):
     """State of a run, as seen from outside.
 
@@ -193,7 +197,7 @@ def run_state(
         if supervisor.state is SupervisorState.RESTARTING:
             return RunState.RESTARTING
         if supervisor.state is SupervisorState.STARTING or not workers:
-            return RunState.STARTING
+            return _starting(supervisor)
     elif supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
         return _AFTER_SUPERVISION[supervisor.state]
     # Workers and parameter servers that serve the chief do not report progress of their own.
@@ -209,11 +213,16 @@ def run_state(
     if states & {WorkerState.LOST, WorkerState.STALLED, WorkerState.EXITED}:
         return RunState.DEGRADED
     if any(state is WorkerState.STARTING or status.is_starting for status, state in workers):
-        is_again = supervisor is not None and supervised and supervisor.attempt > 0
-        return RunState.RESTARTING if is_again else RunState.STARTING
+        return _starting(supervisor if supervised else None)
     if states == {WorkerState.PAUSED}:
         return RunState.PAUSED
     return RunState.TRAINING
+
+
+def _starting(supervisor: SupervisorStatus | None) -> RunState:
+    """Returns the state of a run whose workers start, perhaps again."""
+    is_again = supervisor is not None and supervisor.attempt > 0
+    return RunState.RESTARTING if is_again else RunState.STARTING
 
 
 def lost_supervisor(

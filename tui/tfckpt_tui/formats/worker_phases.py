@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from tfckpt_trainer.catalog.alerts import FIRST_START_SECONDS
 from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
 from tfckpt_tui.formats import units
 
 _STARTING = {
     Phase.IMPORT: "importing TensorFlow",
-    Phase.PREPARE: "preparing the strategy",
+    Phase.PREPARE: "in the script, before its strategy",
     Phase.JOIN: "waiting for all workers",
-    Phase.BUILD: "building the model",
+    Phase.BUILD: "in the script, before its run",
     Phase.RESTORE: "restoring",
     Phase.INPUT: "waiting for its first input",
     Phase.STEP: "first step",
@@ -33,4 +34,8 @@ def phase_in_words(status: WorkerStatus, now: float) -> str:
     words = known.get(status.phase) if status.phase is not None else None
     if words is None or status.phase_since is None:
         return ""
-    return f"{words} {units.duration(max(0.0, now - status.phase_since))}"
+    seconds = max(0.0, now - status.phase_since)
+    if status.phase is Phase.IMPORT and seconds > FIRST_START_SECONDS:
+        # No import takes that long: the script may not use this library.
+        words = "no sign of the script for"
+    return f"{words} {units.duration(seconds)}"

@@ -319,7 +319,7 @@ ACTIONS = (
         requires=(
             _needs_trainer,
             require(
-                lambda run, selection: run.state is not RunState.STARTING,
+                lambda run, selection: run.state not in {RunState.STARTING, RunState.RESTARTING},
                 "The workers are not training yet.",
             ),
         ),

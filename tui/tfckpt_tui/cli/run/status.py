@@ -12,8 +12,10 @@ import msgspec
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
+from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import checkpoint_columns, units
@@ -30,6 +32,7 @@ from tfckpt_tui.services.report import (
 
 WATCH_SECONDS = 2.0
 _NODES_SHOWN = 8
+_BEFORE_POSITION = frozenset({*BEFORE_RUN, Phase.RESTORE})
 
 
 @click.command()
@@ -145,10 +148,10 @@ def _print_status(report: dict[str, Any]) -> None:
             worker["job"],
             worker["host"],
             worker["state"],
-            str(worker["step"]),
+            "–" if worker["phase"] in _BEFORE_POSITION else str(worker["step"]),
             units.step_time(worker["step_seconds"]),
             units.metric(worker["loss"]) if "loss" in worker["metrics"] else "–",
-            "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
+            _memory(worker),
             units.age(worker["heartbeat_age_seconds"]),
         )
         for worker in report["workers"]
@@ -159,6 +162,13 @@ def _print_status(report: dict[str, Any]) -> None:
     for worker in report["workers"]:
         if worker["doing"]:
             print_line(f"worker {worker['index']}  {worker['doing']}")
+
+
+def _memory(worker: dict[str, Any]) -> str:
+    """Returns the memory of a worker; a process that has ended has none."""
+    has_ended = worker["state"] == WorkerState.EXITED
+    size = None if has_ended else worker["memory_bytes"]
+    return "–" if size is None else units.size(size)
 
 
 def _job_text(job: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.launch.slurm.jobs import JobState
-from tfckpt_trainer.rundir.health import HAS_ENDED, WorkerState
+from tfckpt_trainer.rundir.health import HAS_ENDED, MAKES_NO_STEPS, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane
@@ -211,14 +211,17 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
         if status.loss is not None:
             last.insert(0, [("last loss ", "label"), (units.metric(status.loss), "muted")])
         return last
+    # Rates of steps that are over.
+    past: list[Span] = [("was ", "label")] if chief.state in MAKES_NO_STEPS else []
+    rate = "muted" if past else "value"
     groups: list[list[Span]] = []
     if status.loss is not None or "loss" in status.metrics:
         style = "bad" if status.loss is None else "strong"
         groups.append([("loss ", "label"), (units.metric(status.loss), style)])
     if status.examples_per_second is not None:
-        groups.append([(units.rate(status.examples_per_second, " examples"), "value")])
+        groups.append([*past, (units.rate(status.examples_per_second, " examples"), rate)])
     if full and status.step_seconds is not None:
-        groups.append([(units.step_time(status.step_seconds), "value"), (" a step", "label")])
+        groups.append([*past, (units.step_time(status.step_seconds), rate), (" a step", "label")])
     return [*groups, *_saving(snapshot.forecast)] if full else groups
 
 

@@ -43,7 +43,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
     lines += [
         _step_time_line(status),
         _comparison_line(status, snapshot, best),
-        _resource_line(status),
+        _resource_line(view),
     ]
     lines += [
         line(
@@ -122,8 +122,10 @@ def _ratio(words: str, ratio: float) -> Sequence[Span]:
     return ((f"{ratio:.0%} ", style), (words, "muted"))
 
 
-def _resource_line(status: WorkerStatus) -> Line:
-    spans: list[Span] = []
+def _resource_line(view: WorkerView) -> Line:
+    status = view.status
+    is_past = view.state in {WorkerState.EXITED, WorkerState.LOST}
+    spans: list[Span] = [("last heard: ", "muted")] if is_past else []
     if status.cpu_percent is not None:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
     if status.cpu_stall_ratio is not None:

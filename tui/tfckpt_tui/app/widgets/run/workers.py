@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.health import MAKES_NO_STEPS, RunState, WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.icons import WORKER
@@ -39,7 +39,7 @@ _PHASE = Column("detail", "", 24, rank=1, align="<", stretch=4)
 
 _MEASURED = frozenset({"time", "p95", "input", "loss"})
 _STALE = 3.0
-_ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED}
+_ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED, RunState.REFUSED}
 
 
 class Workers(ListPane):
@@ -130,7 +130,10 @@ class Workers(ListPane):
 def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
     status, sign = worker.status, WORKER[worker.state]
     stale = worker.age > _STALE * status.interval_seconds
-    value = "muted" if stale or worker.state is WorkerState.EXITED else "value"
+    has_ended = worker.state is WorkerState.EXITED
+    value = "muted" if stale or has_ended else "value"
+    # Measured in steps that are over.
+    measured = "muted" if worker.state in MAKES_NO_STEPS else value
     serves = status.activity is Activity.SERVING
     used = sum(gpu.memory_used for gpu in status.gpus)
     total = sum(gpu.memory_total for gpu in status.gpus)
@@ -142,13 +145,13 @@ def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
         "state": sign.with_word(worker.state.value),
         "host": ((clean(status.host), value),),
         "pid": ((str(status.pid), "muted"),),
-        "step": (("–" if serves else f"{status.step:,}", value),),
-        "time": ((_or_dash(status.step_seconds, units.step_time), value),),
-        "p95": ((_or_dash(status.step_seconds_p95, units.step_time), value),),
-        "input": ((_or_dash(status.input_wait_seconds, units.step_time), value),),
+        "step": ((f"{status.step:,}" if status.has_position and not serves else "–", value),),
+        "time": ((_or_dash(status.step_seconds, units.step_time), measured),),
+        "p95": ((_or_dash(status.step_seconds_p95, units.step_time), measured),),
+        "input": ((_or_dash(status.input_wait_seconds, units.step_time), measured),),
         "loss": ((_loss(worker), "bad" if _loss(worker) == "NaN" else value),),
-        "cpu": ((_or_dash(status.cpu_percent, _percent), value),),
-        "memory": ((_or_dash(status.memory_bytes, units.size), value),),
+        "cpu": ((_or_dash(None if has_ended else status.cpu_percent, _percent), value),),
+        "memory": ((_or_dash(None if has_ended else status.memory_bytes, units.size), value),),
         "gpu": ((_or_dash(busiest, _percent), value),),
         "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
         "age": ((units.age(worker.age), "bad" if stale else "muted"),),
