@@ -115,6 +115,8 @@ async def test_a_cursor_key_draws_only_the_rows_that_are_visible(
     async with opened(live) as pilot:
         await pilot.press("M")
         history = pilot.app.screen.query_one(History)
+        note = "".join(text for text, _ in history.note())
+        assert f"{COUNT:,} marked" in note
         for key in ("down", "pagedown", "end", "space"):
             drawn.clear()
             await pilot.press(key)

@@ -205,7 +205,7 @@ class RestoreManager:
         )
         self._telemetry.summaries.start_branch(position.branch, position.step)
         self._telemetry.summaries.write_event(
-            position.step, f"Restored {target.name}, left step {left}."
+            position.step, f"Restored {target.name}, left step {left:,}."
         )
         self._store_head(target.name, target.finish)
         self._telemetry.journal.later(lambda: point_state_file_at(self._run, target.name))

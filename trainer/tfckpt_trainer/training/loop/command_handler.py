@@ -93,7 +93,7 @@ class CommandHandler:
         agreed = journal.advance_command(
             command,
             CommandState.AGREED,
-            f"All {len(workers)} workers act after step {step}.",
+            f"All {len(workers)} workers act after step {step:,}.",
             seen_by=workers,
             worker_count=len(workers),
             step=step,
@@ -175,7 +175,7 @@ class CommandHandler:
         position, workers = self._position, self._group.size
         return Answer(
             CommandState.DONE,
-            f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
+            f"At {name} on branch {position.branch}, from step {left:,} to {position.step:,}: "
             f"{outcome.variables} variables proven equal on {workers} of {workers} workers."
             f"{outcome.input_words}{more}",
             {
@@ -210,18 +210,18 @@ class CommandHandler:
         step = self._position.step
         if self.paused == paused:
             state = "paused" if paused else "running"
-            message = f"Training was already {state} at step {step}."
+            message = f"Training was already {state} at step {step:,}."
         else:
             self.paused = paused
             self._end_wait(CommandState.REFUSED, "Training was resumed before there was room.")
-            message = f"{'Paused' if paused else 'Resumed'} after step {step}."
+            message = f"{'Paused' if paused else 'Resumed'} after step {step:,}."
             kind = JournalKind.PAUSE if paused else JournalKind.RESUME
             self._telemetry.note(kind, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
     def _stop(self, command: Command, arguments: StopArguments) -> Answer | None:
         step = self._position.step
-        message, name = f"Stopped after step {step}", None
+        message, name = f"Stopped after step {step:,}", None
         if arguments.save:
             outcome = self._saves.save_last("stop", command)
             if outcome.name is None:

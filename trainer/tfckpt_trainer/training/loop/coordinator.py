@@ -301,7 +301,7 @@ class Coordinator:
             why = "told to save and exit"
         self._telemetry.note(
             JournalKind.STOP,
-            f"Stopped after step {self._telemetry.metrics.step} ({why}){unsaved}.",
+            f"Stopped after step {self._telemetry.metrics.step:,} ({why}){unsaved}.",
         )
         self.ending = ending
 

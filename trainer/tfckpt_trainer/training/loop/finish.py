@@ -68,14 +68,14 @@ class FinishedRun:
             self._telemetry.note(JournalKind.FINISH, message, step=step)
             return message
         said = f": {reason}" if reason and reason != DATASET_ENDED else ""
-        self._telemetry.note(JournalKind.FINISH, f"Finished after step {step}{said}.", step=step)
+        self._telemetry.note(JournalKind.FINISH, f"Finished after step {step:,}{said}.", step=step)
         return ""
 
     def _why(self, reason: str, total_steps: int | None) -> str:
         if not reason:
             steps = f"all {total_steps} steps are done" if total_steps else "all steps are done"
             return f"{steps}. To train on, raise total_steps (epochs in fit)."
-        ended = f"{reason}, after step {self._position.step}"
+        ended = f"{reason}, after step {self._position.step:,}"
         if not self._holds:
             return f"{ended}. To train on, use dataset.repeat() with total_steps."
         place, name = self._run.shell_word, self._position.parent

@@ -196,17 +196,17 @@ class History(ListPane):
             return ()
         spans = [*self._count(len(snapshot.checkpoints))]
         if self._pinned:
-            spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{self._pinned} pinned", "label")]
+            spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{self._pinned:,} pinned", "label")]
         marked = len(self.marked)
         if marked:
-            spans += [(" · ", "faint"), (f"{MARK} ", "accent"), (f"{marked} marked", "label")]
+            spans += [(" · ", "faint"), (f"{MARK} ", "accent"), (f"{marked:,} marked", "label")]
         if snapshot.diagnostics:
             warns = any(diagnostic.severity == "warning" for diagnostic in snapshot.diagnostics)
             text = units.count(len(snapshot.diagnostics), "diagnostic")
             spans += [(" · ", "faint"), (f"! {text}", "warn" if warns else "label")]
         trashed = sum(len(manifest.checkpoints) for manifest in snapshot.trash)
         if trashed:
-            spans += [(" · ", "faint"), (f"{trashed} in the trash", "label")]
+            spans += [(" · ", "faint"), (f"{trashed:,} in the trash", "label")]
         return spans
 
     def _count(self, count: int) -> Sequence[Span]:

@@ -44,7 +44,11 @@ class PlanList(ListPane):
         """Returns how many are pruned and how many stay."""
         deleted = sum(not decision.keep for decision in self._decisions)
         kept = len(self._decisions) - deleted
-        return ((f"− {deleted} to the trash", "warn"), (" · ", "faint"), (f"{kept} stay", "label"))
+        return (
+            (f"− {deleted:,} to the trash", "warn"),
+            (" · ", "faint"),
+            (f"{kept:,} stay", "label"),
+        )
 
     def row_count(self) -> int:
         """Returns the number of checkpoints."""
