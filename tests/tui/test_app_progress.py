@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from answering_trainer import AnsweringTrainer, final, working_for_ever
+from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 from textual.geometry import Region
@@ -62,6 +62,17 @@ async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
                 "a toast above the progress",
             )
             assert progress_region(pilot).bottom == size[1] - 1
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_message_is_wrapped_and_not_cut(live: RunFactory, size: tuple[int, int]) -> None:
+    words = [f"word{number}" for number in range(24)]
+    with AnsweringTrainer(live.run, done(" ".join(words))):
+        async with opened(live.run, size=size) as pilot:
+            await pilot.press("s")
+            await until_shown(pilot, words[0])
+            await until(pilot, lambda: words[-1] in top(pilot.app), "the last word")
+            assert all(word in top(pilot.app).split() for word in words[1:-1])
 
 
 async def test_a_restore_is_followed_on_the_page_that_asked_for_it(live: RunFactory) -> None:

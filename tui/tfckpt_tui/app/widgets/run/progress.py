@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -65,16 +66,17 @@ class Progress(Pane):
             lines.append(reading_line(self._reading, key_of(self, "verify")))
         if found.snapshot is not None:
             at = found.snapshot.at
-            lines += [self._command_line(command, at) for command in found.shown_commands()]
+            for command in found.shown_commands():
+                lines += _wrapped(self._command_spans(command, at), width)
         return lines[:_MAX_LINES]
 
     def _failure_lines(self, found: RunProgress, width: int) -> list[Line]:
         lines: list[Line] = []
         for what, message in found.failures:
-            lines += _wrapped(what, message, width)
+            lines += _failure_of(what, message, width)
         for command in found.failed_commands():
             what = f"{_name_of(command)} {command.state.value}"
-            lines += _wrapped(what, self._message(command), width)
+            lines += _failure_of(what, self._message(command), width)
         return lines
 
     def _message(self, command: Command) -> str:
@@ -83,7 +85,7 @@ class Progress(Pane):
         in_app = advice.in_app(partial(key_of, self)) if advice is not None else ""
         return clean(f"{command.message} {in_app}".strip())
 
-    def _command_line(self, command: Command, at: float) -> Line:
+    def _command_spans(self, command: Command, at: float) -> list[Span]:
         sign = COMMAND[command.state]
         spans: list[Span] = [
             (f"{sign.glyph} ", sign.style),
@@ -102,7 +104,7 @@ class Progress(Pane):
         if not command.state.is_final:
             seconds = units.duration(max(0.0, at - command.requested_at))
             spans += [(" · ", "faint"), (seconds, "muted")]
-        return line(*spans)
+        return spans
 
 
 class ProgressBar(Progress):
@@ -179,17 +181,19 @@ def _name_of(command: Command) -> str:
     return command.kind.value
 
 
-def _wrapped(what: str, message: str, width: int) -> list[Line]:
-    """Returns the lines of a failure."""
-    lines: list[Line] = []
-    spans: list[Span] = [("✗ ", "bad"), (f"{what}: ", "bad")]
-    used = Line(tuple(spans)).width
-    for word in message.split(" "):
-        size = cell_len(word)
-        if used + size + 1 > width and used > 2:
-            lines.append(Line(tuple(spans)))
-            spans, used = [("  ", "")], 2
-        spans.append((word + " ", "value"))
-        used += size + 1
-    lines.append(Line(tuple(spans)))
-    return lines
+def _failure_of(what: str, message: str, width: int) -> list[Line]:
+    return _wrapped([("✗ ", "bad"), (f"{what}: ", "bad"), (message, "value")], width)
+
+
+def _wrapped(spans: Sequence[Span], width: int) -> list[Line]:
+    """Returns as many lines as the words need; those after the first one are indented."""
+    lines: list[list[Span]] = [[]]
+    used = 0
+    for text, style in spans:
+        for word in re.findall(r"\S+ *| +", text):
+            if used > 2 and used + cell_len(word.rstrip()) > width:
+                lines.append([("  ", "")])
+                used = 2
+            lines[-1].append((word, style))
+            used += cell_len(word)
+    return [Line(tuple(one)) for one in lines]
