@@ -57,10 +57,10 @@ class Advice:
     app_parts: tuple[Part, ...] | None = None
 
     @property
-    def has_keys(self) -> bool:
-        """Whether the sentences for the app name a key."""
+    def app_actions(self) -> tuple[str, ...]:
+        """The actions whose keys the sentences for the app name."""
         parts = self.parts if self.app_parts is None else self.app_parts
-        return any(isinstance(part, CommandOrKey) for part in parts)
+        return tuple(part.action for part in parts if isinstance(part, CommandOrKey))
 
     def __str__(self) -> str:
         """Returns the sentences for the command line and for logs."""

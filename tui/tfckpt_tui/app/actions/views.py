@@ -82,7 +82,11 @@ def open_diagnostics(dashboard: DashboardScreen) -> None:
     """Opens the diagnostics of the directory."""
     from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
 
-    dashboard.app.push_screen(DiagnosticsScreen(dashboard.loaded_snapshot))
+    def perform(name: str | None) -> None:
+        if name is not None:
+            dashboard.action_perform(name)
+
+    dashboard.app.push_screen(DiagnosticsScreen(dashboard.loaded_snapshot), perform)
 
 
 def open_charts(dashboard: DashboardScreen) -> None:

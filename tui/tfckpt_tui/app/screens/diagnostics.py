@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -23,8 +24,8 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class DiagnosticsScreen(ModalScreen[None]):
-    """A page that scrolls, and follows the snapshots."""
+class DiagnosticsScreen(ModalScreen[str | None]):
+    """A page that scrolls, and follows the snapshots; answers with the action of a pressed key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,o", "dismiss", "Close", show=False),
@@ -47,6 +48,15 @@ class DiagnosticsScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""
         self.query_one("#diagnostics").focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Closes the page for an action whose key is named on it."""
+        app = run_app_of(self)
+        advised = {name for one in self._shown() if one.advice for name in one.advice.app_actions}
+        for action in app.actions:
+            if action.name in advised and action.key_in(app.config) == event.key:
+                event.stop()
+                self.dismiss(action.name)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the alerts and diagnostics of a newer snapshot."""
@@ -76,8 +86,6 @@ class DiagnosticsScreen(ModalScreen[None]):
                 ((clean(_in_app(diagnostic, key_of)), "value"),),
                 (),
             ]
-        if any(one.advice is not None and one.advice.has_keys for one in self._shown()):
-            lines.append((("The keys work once this page is closed.", "muted"),))
         if not lines:
             lines = [(("All alerts and diagnostics are resolved.", "muted"),)]
         return lines_to_content(lines)
