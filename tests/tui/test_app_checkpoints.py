@@ -261,6 +261,15 @@ async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
         assert "diagnostic" not in top(app).splitlines()[2]
 
 
+async def test_a_double_click_does_what_enter_does(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        history = app.screen.query_one(History)
+        await pilot.click(History, offset=(6, 4), times=2)
+        await until(pilot, lambda: isinstance(app.screen, CheckpointScreen), "the screen")
+        assert history.cursor == 2
+
+
 async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> None:
     made.checkpoint(40, recorded=False)
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:

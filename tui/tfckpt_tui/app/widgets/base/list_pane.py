@@ -177,7 +177,10 @@ class ListPane(Pane, can_focus=True):
         event.stop()
 
     def on_click(self, event: events.Click) -> None:
-        """Selects the row under the mouse, or sorts by the column of a heading."""
+        """Selects the row under the mouse, or sorts by the column of a heading.
+
+        A double click on a row does what enter does.
+        """
         width, _ = self.inner_size
         head = len(self.head_lines(width))
         y = event.y - self.inner_offset[1]
@@ -187,6 +190,8 @@ class ListPane(Pane, can_focus=True):
         row = y - head + self._top
         if self.has_cursor and self._top <= row < self.row_count():
             self.move_to(row)
+            if event.chain == 2:
+                self.app.simulate_key("enter")
 
     def on_focus(self) -> None:
         """Shows the focus."""
