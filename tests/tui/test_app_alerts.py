@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory
@@ -10,6 +19,10 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
+from tfckpt_tui.app.dialogs.launch import LaunchDialog
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.app.widgets.run.workers import Workers
 
 FAILING = SaveStatus(
     failed=7,
@@ -108,6 +121,44 @@ async def test_a_failed_run_shows_its_reason_and_the_keys_that_help(ended: RunFa
             lambda: "key L." in top(pilot.app),
             "the key that launches",
         )
+        await pilot.press("L")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LaunchDialog), "the key works")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_dashboard_says_that_a_worker_is_stopped_by_a_signal(
+    live: RunFactory, size: tuple[int, int]
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            began = psutil.Process(process.pid).create_time()
+            live.worker(
+                1,
+                host=socket.gethostname(),
+                namespace=process_namespace(),
+                pid=process.pid,
+                process_started_at=began,
+                updated_at=time.time() - 100,
+            )
+            async with opened(live.run, size=size) as pilot:
+                await until_shown(pilot, "is stopped by a signal")
+        finally:
+            process.kill()
+
+
+async def test_workers_in_trouble_come_first_where_not_all_fit(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=64)
+    made.checkpoint(100)
+    for index in range(64):
+        made.worker(index, updated_at=made.now - (100 if index == 40 else 0.3))
+    async with opened(made.run, size=(80, 24)) as pilot:
+        table = pilot.app.screen.query_one(Workers)
+        assert "40" in table.row_line(0, 78).spans[1][0]
+        assert table.visible_rows() > 8, "a short history leaves its room to them"
+        assert pilot.app.screen.query_one(History).region.height >= 4
 
 
 async def test_a_run_without_its_supervisor_says_so(live: RunFactory) -> None:

@@ -39,6 +39,7 @@ def arrange(
     *,
     files_only: bool = False,
     filtering: bool = False,
+    checkpoints: int = 1_000_000,
 ) -> dict[str, Region]:
     """Returns the region of each visible pane, by its id.
 
@@ -49,6 +50,7 @@ def arrange(
         files_only: Whether there are only checkpoints to show, because this library was never
             used in the directory.
         filtering: Whether the filter line is open.
+        checkpoints: Number of checkpoints; workers get the room that these do not need.
     """
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
@@ -69,13 +71,13 @@ def arrange(
     elif width >= WIDE and not is_short(size):
         places |= _two_columns(body, workers)
     else:
-        places |= _one_column(body, workers, short=is_short(size))
+        places |= _one_column(body, workers, checkpoints, short=is_short(size))
     if filtering:
         places["history"], places["filter"] = places["history"].split_horizontal(-1)
     return places
 
 
-def _one_column(body: Region, workers: int, *, short: bool) -> dict[str, Region]:
+def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) -> dict[str, Region]:
     x, y, width, height = body
     edges = 1 if short else 2
     rows = max(1, min(workers, 4 if short else 8))
@@ -89,6 +91,9 @@ def _one_column(body: Region, workers: int, *, short: bool) -> dict[str, Region]
     if left < _LEAST_HISTORY:
         left += events_height
         events_height = 0
+    spare = left - max(_LEAST_HISTORY, edges + 1 + checkpoints)
+    more = max(0, min(spare, workers - rows))
+    workers_height, left = workers_height + more, left - more
     places = {"workers": Region(x, y, width, workers_height)}
     y += workers_height
     if charts_height:
@@ -127,6 +132,7 @@ class DashboardLayout(Layout):
 
     def __init__(self) -> None:
         self.workers = 0
+        self.checkpoints = 0
         self.progress = 0
         self.files_only = False
         self.filtering = False
@@ -142,6 +148,7 @@ class DashboardLayout(Layout):
             self.progress,
             files_only=self.files_only,
             filtering=self.filtering,
+            checkpoints=self.checkpoints,
         )
         return [
             WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)

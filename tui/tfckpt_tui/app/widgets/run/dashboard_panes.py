@@ -101,10 +101,14 @@ class DashboardPanes(Widget):
         return self._arranged.filtering
 
     def fit(self) -> None:
-        """Fits the height of workers and progress to their content."""
-        needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
-        raise_toasts(self.screen, min(needs[1], most_progress_lines(self.size.height)))
-        if needs != (self._arranged.workers, self._arranged.progress):
-            self._arranged.workers, self._arranged.progress = needs
+        """Fits the height of workers, checkpoints and progress to their content."""
+        lines = self.progress.line_count(self.size.width)
+        # More than the screen has lines make no difference.
+        rows = min(self.history.row_count(), self.size.height)
+        needs = (self.worker_table.row_count(), rows, lines)
+        raise_toasts(self.screen, min(lines, most_progress_lines(self.size.height)))
+        arranged = self._arranged
+        if needs != (arranged.workers, arranged.checkpoints, arranged.progress):
+            arranged.workers, arranged.checkpoints, arranged.progress = needs
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)

@@ -34,10 +34,11 @@ _COLUMNS = (
     Column("age", "heard", 6),
     Column("detail", "", 16, rank=11, align="<", stretch=4),
 )
-_PHASE = Column("detail", "", 24, rank=1, align="<", stretch=4)
-"""Instead of details and of what is measured in steps, while no worker has done one."""
+_SENTENCE = Column("detail", "", 24, rank=1, align="<", stretch=4)
+"""Details where they matter more than measurements: while workers start, and of a straggler."""
 
 _MEASURED = frozenset({"time", "p95", "input", "loss"})
+_TROUBLE = {WorkerState.LOST: 3, WorkerState.STALLED: 2, WorkerState.EXITED: 1}
 _STALE = 3.0
 _ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED, RunState.REFUSED}
 
@@ -46,10 +47,14 @@ class Workers(ListPane):
     """The table of workers."""
 
     has_cursor = False
+    _order: tuple[WorkerView, ...] = ()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows a new snapshot."""
+        """Shows a new snapshot; workers in trouble come first if not all fit."""
         self.snapshot = snapshot
+        self._order = snapshot.workers
+        if len(snapshot.workers) > self.visible_rows():
+            self._order = tuple(sorted(snapshot.workers, key=_trouble, reverse=True))
         self.rows_changed()
         self.repaint()
 
@@ -78,7 +83,7 @@ class Workers(ListPane):
 
     def row_count(self) -> int:
         """Returns the number of workers with a heartbeat."""
-        return len(self.snapshot.workers) if self.snapshot else 0
+        return len(self._order)
 
     def row_key(self, row: int) -> str:
         """Returns the index of the worker."""
@@ -110,8 +115,7 @@ class Workers(ListPane):
         return self.snapshot.at if self.snapshot is not None else 0.0
 
     def _worker(self, row: int) -> WorkerView:
-        assert self.snapshot is not None
-        return self.snapshot.workers[row]
+        return self._order[row]
 
     def _columns(self) -> list[Column]:
         workers = self.snapshot.workers if self.snapshot else ()
@@ -122,9 +126,16 @@ class Workers(ListPane):
         if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
         columns = [column for column in _COLUMNS if column.key not in hidden]
+        if any(worker.straggling for worker in workers):
+            columns[-1] = _SENTENCE
         if not any(worker.status.is_starting for worker in workers):
             return columns
-        return [one for one in columns if one.key not in {*_MEASURED, "detail"}] + [_PHASE]
+        return [one for one in columns if one.key not in {*_MEASURED, "detail"}] + [_SENTENCE]
+
+
+def _trouble(worker: WorkerView) -> int:
+    """Returns how much attention a worker needs; equal ones keep their order."""
+    return 2 * _TROUBLE.get(worker.state, 0) + bool(worker.straggling)
 
 
 def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
