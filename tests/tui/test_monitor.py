@@ -75,6 +75,16 @@ def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     assert snapshot.problems == ()
 
 
+def test_a_file_with_several_names_counts_once(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    before = look(made).disk_used
+    for path in made.run.root.glob("ckpt-500.*"):
+        os.link(path, path.with_name(path.name.replace("ckpt-500", "best-500")))
+    snapshot = look(made)
+    assert "best-500" in {checkpoint.name for checkpoint in snapshot.checkpoints}
+    assert snapshot.disk_used == before
+
+
 def test_a_plain_tensorflow_directory_can_be_read(tmp_path: Path) -> None:
     factory = RunFactory(tmp_path)
     factory.checkpoint(10, recorded=False, seconds_ago=100)

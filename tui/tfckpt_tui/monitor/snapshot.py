@@ -54,7 +54,7 @@ class RunSnapshot(RunAccount):
         trash: Contents of the trash, newest first.
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
-        disk_used: Bytes of all checkpoints.
+        disk_used: Bytes of all checkpoints; a file with several names counts once.
         problems: Files that could not be read, and why; safe to show.
     """
 

@@ -169,7 +169,9 @@ class SnapshotReader:
             trash=trash,
             disk_total=total,
             disk_free=free,
-            disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
+            disk_used=sum(c.size for c in checkpoints)
+            + sum(one.size for one in unsupported)
+            - self._catalog.shared_bytes,
             forecast=forecast(account.workers, info, checkpoints, free, self._journal, now),
             problems=tuple(self._problems),
         )

@@ -62,6 +62,7 @@ class Catalog:
 
     Attributes:
         resumed: What a cold start resumes from, as of the last scan; None if there is nothing.
+        shared_bytes: Bytes of files that other files of the checkpoints have too, as hard links.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
     """
@@ -76,6 +77,7 @@ class Catalog:
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
         self.resumed: ResumePoint | None = None
+        self.shared_bytes = 0
         self.version_one: Sequence[VersionOne] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
         # state changes with time, and because not all was read (newest first).
@@ -118,6 +120,7 @@ class Catalog:
         self._damaged = damaged
         if is_changed:
             self._result = self._annotated()
+            self.shared_bytes = self._count_shared_bytes()
         return self._result
 
     def diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
@@ -257,6 +260,15 @@ class Catalog:
         files = self._known[checkpoint.name].evidence.files
         target = self._known.get(linked_checkpoint(files))
         return with_target_state(checkpoint, target.checkpoint if target is not None else None)
+
+    def _count_shared_bytes(self) -> int:
+        seen: set[int] = set()
+        shared = 0
+        for known in self._known.values():
+            for fact in known.evidence.files.index_first:
+                shared += fact.size if fact.inode in seen else 0
+                seen.add(fact.inode)
+        return shared
 
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start resumes from, without checkpoints that cannot be restored."""
