@@ -28,7 +28,8 @@ _UPPER_DOTS, _LOWER_DOTS = 0x1B, 0xE4
 _ASCII = {
     **dict.fromkeys("●◉◆■◐◔", "*"),
     **dict.fromkeys("○◌◇", "o"),
-    **dict.fromkeys("─━╸╌", "-"),
+    **dict.fromkeys("─╌", "-"),
+    **dict.fromkeys("━╸", "="),
     **dict.fromkeys("│┃┤├", "|"),
     **dict.fromkeys("╭╮╰╯┼┴┬└┘┌┐", "+"),
     **dict.fromkeys("▲△", "^"),
