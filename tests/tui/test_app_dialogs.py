@@ -21,6 +21,7 @@ from tfckpt_tui.app.dialogs.dialog import Dialog
 from tfckpt_tui.app.dialogs.prune import PlanDialog
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,13 @@ async def test_in_every_field_enter_does_what_the_label_of_a_button_shows(
                 assert taken == promised, f"{stop.name}, {field.id}"
                 tried += taken
     assert set(tried) >= {"restore", "move to the trash", "launch"}
+
+
+async def test_a_plan_gets_the_lines_of_a_small_terminal(ended: RunFactory) -> None:
+    async with opened(ended.run, size=(80, 24)) as pilot:
+        await pilot.press("p")
+        await until_shown(pilot, "move to the trash")
+        assert pilot.app.screen.query_one(PlanList).visible_rows() >= 8
 
 
 async def test_the_reasons_of_a_plan_are_cut_once_in_a_narrow_terminal(ended: RunFactory) -> None:

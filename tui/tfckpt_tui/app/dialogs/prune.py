@@ -19,6 +19,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units
@@ -44,6 +45,7 @@ class PlanDialog(Dialog[tuple[str, ...]]):
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__(snapshot)
         self.add_class("-large")
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]
         self._plan: Plan | None = None
         self._problem = ""
 
