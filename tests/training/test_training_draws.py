@@ -57,3 +57,10 @@ def test_a_public_script_that_draws_resumes_exactly(tmp_path, script, strategy, 
 def test_without_a_seed_the_same_script_does_not(tmp_path):
     [(first, in_place, _)] = train(tmp_path, "ported_vae.py", "one-device", 1, seed=None)
     assert in_place[5] != first[5]
+
+
+def test_parameter_servers_are_refused(tmp_path):
+    arguments = ["--log", str(tmp_path / "log"), "--random-seed", "7"]
+    with Cluster(tmp_path / "run", "ported_vae.py", arguments, 1, "parameter-server") as cluster:
+        assert cluster.processes[0].wait(120) == 1
+        assert "random_seed does not support ParameterServerStrategy." in cluster.output()

@@ -162,8 +162,8 @@ def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
         "stateful-operation",
         f"The script calls operations whose random state no checkpoint can hold: "
         f"{', '.join(found)}.",
-        "Use a tf.random.Generator and pass it in extra={…}, keras.random with a SeedGenerator "
-        "that the model holds, or tf.random.stateless_….",
+        "Pass random_seed=… to TrainingRun or fit; or use a tf.random.Generator and pass it in "
+        "extra={…}, or tf.random.stateless_….",
     )
 
 
