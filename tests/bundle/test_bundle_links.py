@@ -68,11 +68,23 @@ def test_a_directory_that_has_another_path(place: Path, through: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["../file", "/etc/passwd", "..", ".", "sub/file", "sub/", "sub/../../file", "/"]
+    "target",
+    [
+        "../gone",
+        "/etc/passwd",
+        "..",
+        ".",
+        "sub/gone",
+        "sub/",
+        "sub/absolute",
+        "sub/other/file",
+        "/",
+    ],
 )
 def test_what_leads_out_is_never_opened(place: Path, target: str) -> None:
     (place / "sub").mkdir()
-    (place / "sub" / "file").write_bytes(b"precious")
+    (place / "sub" / "absolute").symlink_to("/etc/passwd")
+    (place / "sub" / "etc").symlink_to("/etc")
     path = link(place, "link", target)
     found, facts = follow_link(os.fspath(place), "link")
     assert (found.end, found.file, facts) == (LinkEnd.OUTSIDE, "", None)
@@ -83,8 +95,23 @@ def test_what_leads_out_is_never_opened(place: Path, target: str) -> None:
         stat_inside(path)
 
 
+@pytest.mark.parametrize("target", ["../blobs/file", "sub/file", "sub/link"])
+def test_a_file_of_another_directory_is_read_by_relative_paths(place: Path, target: str) -> None:
+    """As the caches of model hubs have them."""
+    for directory in (place / "sub", place.parent / "blobs"):
+        directory.mkdir()
+        (directory / "file").write_bytes(b"elsewhere")
+    (place / "sub" / "link").symlink_to("../../blobs/file")
+    path = link(place, "link", target)
+    found, facts = follow_link(os.fspath(place), "link")
+    assert (found.end, found.file) == (LinkEnd.ELSEWHERE, "")
+    assert facts is not None and facts.st_size == 9
+    with open_inside(path) as file:
+        assert file.read() == b"elsewhere"
+
+
 def test_a_link_to_a_link_that_leads_out(place: Path) -> None:
-    link(place, "second", "../file")
+    link(place, "second", "/etc/passwd")
     path = link(place, "first", "second")
     with pytest.raises(OSError, match="out of the directory"):
         open_inside(path)
@@ -157,7 +184,7 @@ class TestCheckpoint:
         ("target", "kind"),
         [
             ("/etc/passwd", "unreadable"),
-            ("../file", "unreadable"),
+            ("../gone", "unreadable"),
             ("nothing", "missing"),
             ("self", "not-plain"),
         ],

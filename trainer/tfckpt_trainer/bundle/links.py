@@ -1,6 +1,10 @@
-"""Symbolic links in place of checkpoint files: followed for reading, within one directory only.
+"""What may be in place of a checkpoint file: a symbolic link, or a pointer of Git LFS.
 
-Links are untrusted input. A link that leads out of its directory is never opened.
+Links are followed for reading, never for a change.
+
+Links are untrusted input. One that leads out of its directory is followed only by a relative path,
+as in the caches of model hubs (`ckpt-1.index -> ../../blobs/…`): an absolute one may lead to a disk
+that does not answer, and would hold up the process that looks.
 """
 
 from __future__ import annotations
@@ -22,6 +26,14 @@ MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
 
 
+LFS_LIMIT = 1024
+"""Pointers of Git LFS have fewer bytes, by its specification."""
+
+LFS_WORDS = "it is a pointer of Git LFS, not the file; fetch it with `git lfs pull`"
+
+_LFS_BEGIN = b"version https://git-lfs.github.com/spec/v1\n"
+
+
 class LinkEnd(StrEnum):
     """Where a symbolic link ends."""
 
@@ -29,8 +41,10 @@ class LinkEnd(StrEnum):
     """A regular file in the same directory."""
     MISSING = "missing"
     """A name in the same directory that does not exist."""
+    ELSEWHERE = "elsewhere"
+    """A regular file in another directory, by relative paths."""
     OUTSIDE = "outside"
-    """Another directory."""
+    """Another directory, by an absolute path or at no file."""
     LOOP = "loop"
     NOT_A_FILE = "not-a-file"
     """A directory, pipe or device in the same directory."""
@@ -45,6 +59,7 @@ class Link(msgspec.Struct, frozen=True, order=True):
         file: Last name of the chain in the same directory; it may not exist. Empty if the chain
             leaves the directory or is a loop.
         modified_at: Modification time of the link itself, in seconds since the epoch.
+        path: The file in another directory; empty if it is not followed there.
     """
 
     name: str
@@ -52,10 +67,11 @@ class Link(msgspec.Struct, frozen=True, order=True):
     end: LinkEnd
     file: str = ""
     modified_at: float = 0.0
+    path: str = ""
 
 
 def follow_link(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
-    """Follows the symbolic link `name` while it stays in `directory`.
+    """Follows the symbolic link `name`.
 
     Returns:
         The link, and the `stat` result of the regular file that it ends at, if any.
@@ -67,16 +83,18 @@ def follow_link(directory: str, name: str) -> tuple[Link, os.stat_result | None]
     own = os.path.join(directory, name)
     target, made_at = os.readlink(own), os.lstat(own).st_mtime
     end, file, seen = _end_of(directory, name, target)
+    if end is LinkEnd.ELSEWHERE:
+        return Link(name, target, end, "", made_at, file), seen
     return Link(name, target, end, file, made_at), seen
 
 
 def open_inside(path: Path) -> BinaryIO:
-    """Opens a regular file for reading; follows symbolic links that stay in its directory.
+    """Opens a regular file for reading; follows symbolic links as `follow_link` does.
 
     Raises:
         FileNotFoundError: The file or the target of the link does not exist.
         DamagedFileError: The path or the target is not a regular file, or the links form a loop.
-        OSError: The file cannot be read, or a link leads out of the directory.
+        OSError: The file cannot be read, or a link leads out of the directory by an absolute path.
     """
     try:
         return open_plain(path)
@@ -88,6 +106,8 @@ def open_inside(path: Path) -> BinaryIO:
         raise OSError(
             errno.ELOOP, "it is a symbolic link that leads out of the directory", os.fspath(path)
         )
+    if link.end is LinkEnd.ELSEWHERE:
+        return open_plain(Path(link.path))
     if link.end is LinkEnd.LOOP or link.end is LinkEnd.NOT_A_FILE:
         raise DamagedFileError(
             f"{path} is a symbolic link that does not lead to a file. "
@@ -103,7 +123,7 @@ def leads_to_no_file(path: Path) -> bool:
         link, _ = follow_link(os.fspath(path.parent), path.name)
     except OSError:
         return False
-    return link.end not in {LinkEnd.FILE, LinkEnd.OUTSIDE}
+    return link.end not in {LinkEnd.FILE, LinkEnd.ELSEWHERE, LinkEnd.OUTSIDE}
 
 
 def stat_inside(path: Path) -> os.stat_result:
@@ -122,12 +142,30 @@ def stat_inside(path: Path) -> os.stat_result:
     return end
 
 
+def lfs_problem(path: Path) -> str:
+    """Returns what to do if a file is a pointer of Git LFS; empty if it is not."""
+    try:
+        with open_inside(path) as file:
+            is_pointer = is_lfs_pointer(file.read(LFS_LIMIT))
+    except (DamagedFileError, OSError):
+        return ""
+    return f"{path.name}: {LFS_WORDS}." if is_pointer else ""
+
+
+def is_lfs_pointer(content: bytes) -> bool:
+    """Whether the content of a file is a pointer of Git LFS."""
+    return content.startswith(_LFS_BEGIN) and len(content) < LFS_LIMIT
+
+
 def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
-    """Returns where a link ends, the last name in the chain, and the `stat` of a regular file."""
+    """Returns where a link ends, the last name in the chain, and the `stat` of a regular file.
+
+    For a file elsewhere, the name is its path.
+    """
     for _ in range(MOST_STEPS):
         name = _entry_of(directory, name, target)
         if not name:
-            return LinkEnd.OUTSIDE, "", None
+            return _end_elsewhere(directory, target)
         path = os.path.join(directory, name)
         seen = _facts(path)
         if seen is None:
@@ -138,6 +176,34 @@ def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.st
             return LinkEnd.NOT_A_FILE, name, None
         target = os.readlink(path)
     return LinkEnd.LOOP, "", None
+
+
+def _end_elsewhere(directory: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
+    """Follows a link out of its directory, by relative paths through plain directories only."""
+    place = os.path.realpath(directory)
+    for _ in range(MOST_STEPS):
+        path = _plain_path(place, target)
+        seen = _facts(path) if path else None
+        if seen is None:
+            break
+        if stat.S_ISREG(seen.st_mode):
+            return LinkEnd.ELSEWHERE, path, seen
+        if not stat.S_ISLNK(seen.st_mode):
+            break
+        place, target = os.path.dirname(path), os.readlink(path)
+    return LinkEnd.OUTSIDE, "", None
+
+
+def _plain_path(place: str, target: str) -> str:
+    """Returns the path that a relative target leads to; empty if a directory of it is a link."""
+    *directories, name = target.split("/")
+    if os.path.isabs(target) or name in {"", os.curdir, os.pardir}:
+        return ""
+    for directory in directories:
+        place = os.path.normpath(os.path.join(place, directory))
+        if os.path.islink(place):
+            return ""
+    return os.path.join(place, name)
 
 
 def _facts(path: str) -> os.stat_result | None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_shape, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
-from tfckpt_trainer.bundle.links import stat_inside
+from tfckpt_trainer.bundle.links import lfs_problem, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
@@ -111,7 +111,8 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             # Reading the tensors reports the reason.
             continue
         if size < expected:
-            message = f"{path.name} has {size} bytes; expected {expected}"
+            message = lfs_problem(path).rstrip(".")
+            message = message or f"{path.name} has {size} bytes; expected {expected}"
             yield Finding("error", "shard-short", path.name, None, message)
         elif size > expected:
             message = f"{path.name} has {size - expected} bytes that no tensor uses"

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Literal
 
-from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.saved_model import VARIABLES
@@ -61,6 +61,7 @@ def diagnostics(
         *_extra_data(observed, before),
         *_leftover_directories(observed, before),
         *_unowned_files(observed, before),
+        *_neighbours(observed),
     ]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
 
@@ -87,6 +88,7 @@ def _links(observed: Observation) -> Iterator[Diagnostic]:
         for link in checkpoint.links:
             by_end.setdefault(link.end, []).append(link)
     outside = by_end.pop(LinkEnd.OUTSIDE, [])
+    elsewhere = by_end.pop(LinkEnd.ELSEWHERE, [])
     by_end.pop(LinkEnd.FILE, None)
     dead = sorted(link for links in by_end.values() for link in links)
     if dead:
@@ -103,6 +105,12 @@ def _links(observed: Observation) -> Iterator[Diagnostic]:
             "checkpoints."
         )
         yield Diagnostic("link-outside", "note", outside[0].name, message)
+    if elsewhere:
+        message = (
+            f"Symbolic links to files of another directory: {_link_words(elsewhere)}. Their "
+            "checkpoints are read, and no command moves or deletes them."
+        )
+        yield Diagnostic("link-elsewhere", "note", elsewhere[0].name, message)
 
 
 def _link_words(links: list[Link]) -> str:
@@ -301,6 +309,19 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             "written it. Keep them, unless you know which program wrote them."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
+
+
+def _neighbours(observed: Observation) -> Iterator[Diagnostic]:
+    below, others = observed.neighbours
+    if below:
+        message = f"Checkpoints of subdirectories are not listed: {join_names(below)}."
+        place = os.path.join(observed.directory, below[0])
+        yield Diagnostic(
+            "below", "note", below[0], message, advice=only_command("List them with ", "ls", place)
+        )
+    for reader, names in others:
+        message = f"Not read by this command, but by {reader}: {join_names(names)}."
+        yield Diagnostic("other-format", "note", names[0], message)
 
 
 def _state_temporaries(observed: Observation, facts: list[FileFact]) -> Diagnostic:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.other_formats import NO_NEIGHBOURS, Neighbours, find_neighbours
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
@@ -103,6 +104,7 @@ class Observation:
             without targets of symbolic links.
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
         newer: For each document of a newer release, which release is needed.
+        neighbours: Files of other formats, and checkpoints in subdirectories.
         version_one: Checkpoints in TensorFlow's V1 format.
         condition: The condition of the state file.
         state: The content of the state file, if it is good.
@@ -122,6 +124,7 @@ class Observation:
     unowned: Mapping[str, FileFact] = field(default_factory=dict)
     temporary_bytes: Mapping[str, int] = field(default_factory=dict)
     newer: Sequence[str] = ()
+    neighbours: Neighbours = NO_NEIGHBOURS
     version_one: Sequence[VersionOne] = ()
     condition: StateFileCondition = StateFileCondition.MISSING
     state: StateFile | None = None
@@ -169,6 +172,8 @@ class Observer:
         self._run = run
         self._is_network = is_network_file_system(run.root)
         self._version_one = VersionOneScanner(run.root)
+        self._beside = NO_NEIGHBOURS
+        self._looked_at = -1.0
         self._last_view: object = None
         self._since = 0.0
 
@@ -196,7 +201,7 @@ class Observer:
         Raises:
             OSError: The directory cannot be read.
         """
-        root = self._run.root
+        root, changed_at = self._run.root, self._changed_at()
         unowned, targets = files.unowned(), files.link_targets()
         latest = state.latest if state is not None else None
         index = presence(os.path.join(root, f"{latest}.index")) if latest else Presence.ABSENT
@@ -220,6 +225,7 @@ class Observer:
                 if found.temporary_at is not None
             },
             newer=[*self._newer_documents(), *newer_records.values()],
+            neighbours=self._neighbours(changed_at),
             version_one=version_one,
             condition=condition,
             state=state,
@@ -228,9 +234,14 @@ class Observer:
             latest_others=_named_like_latest(files, state, version_one),
             is_saved_model=is_in_saved_model(root),
             is_network=self._is_network,
-            changed_at=self._changed_at(),
+            changed_at=changed_at,
             same_since=self._same_since((identity, condition, newest, index), now),
         )
+
+    def _neighbours(self, changed_at: float) -> Neighbours:
+        if changed_at != self._looked_at:
+            self._beside, self._looked_at = find_neighbours(self._run.root), changed_at
+        return self._beside
 
     def _newer_documents(self) -> list[str]:
         try:

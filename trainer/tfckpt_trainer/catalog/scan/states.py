@@ -29,8 +29,8 @@ The first rule that applies decides:
 A checkpoint that is verified or complete by these rules is *inexact* if its record and the copy of
 it cannot be used.
 
-A symbolic link counts as the file that it leads to in the same directory. A link to no file is a
-missing file, and a link out of the directory an unreadable one. A checkpoint whose files are all
+A symbolic link counts as the file that it leads to. A link to no file is a missing file, and one
+out of the directory by an absolute path an unreadable one. A checkpoint whose files are all
 links to those of another checkpoint has the state of that one. It is not restored under its own
 name, because the link may change before the restore reads it.
 
@@ -60,7 +60,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
-from tfckpt_trainer.bundle.links import stat_inside
+from tfckpt_trainer.bundle.links import lfs_problem, stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
@@ -304,7 +304,8 @@ def _with_index(
         return Verdict(CheckpointState.COMPLETE, count, deferred=True)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
         if fact.size < size:
-            problem = f"{fact.name} has {fact.size} bytes of {size}."
+            problem = lfs_problem(root / fact.name)
+            problem = problem or f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
     return Verdict(CheckpointState.COMPLETE, count)
 
@@ -366,7 +367,8 @@ def _unreadable(
         # Permissions may change without a change of the file.
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
-    state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
+    is_missing = index.size == 0 or bool(lfs_problem(index_path(prefix)))
+    state = CheckpointState.INCOMPLETE if is_missing else CheckpointState.CORRUPT
     return Verdict(state, len(evidence.files.shards), str(error))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfckpt_trainer.catalog.other_formats import has_checkpoint
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -72,7 +72,7 @@ def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[
     """Returns the run directories at and below `directory`, by name.
 
     These have files of this library, TensorFlow's state file, or a checkpoint. Directories inside
-    a run, hidden directories and the variables of a SavedModel are skipped.
+    a run of this library, hidden ones and the variables of a SavedModel are skipped.
 
     Args:
         directory: Where to search.
@@ -83,22 +83,17 @@ def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[
     for place, depth in waiting:
         progress.visited += 1
         run = RunDirectory(place)
-        if run.control.is_dir() or run.state_file.is_file():
+        if run.control.is_dir():
             progress.found.append(place)
             continue
         with suppress(OSError), os.scandir(place) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            if _has_checkpoint({name for name, is_directory in listed if not is_directory}):
-                if not is_in_saved_model(place):
-                    progress.found.append(place)
-            elif depth < _DEPTH:
+            files = frozenset(name for name, is_directory in listed if not is_directory)
+            has_some = run.state_file.is_file() or has_checkpoint(files)
+            if has_some and not is_in_saved_model(place):
+                progress.found.append(place)
+            if depth < _DEPTH:
                 names = sorted(name for name, is_directory in listed if is_directory)
                 inside = [place / name for name in names if not name.startswith(".")]
                 waiting += [(path, depth + 1) for path in inside]
     return progress.found
-
-
-def _has_checkpoint(files: AbstractSet[str]) -> bool:
-    """Whether files are those of a checkpoint: an index, and data of the same name."""
-    indexed = {name.removesuffix(".index") for name in files if name.endswith(".index")}
-    return any(name.rpartition(".data-")[0] in indexed for name in files if ".data-" in name)

@@ -1,0 +1,118 @@
+"""Checkpoint directories as hubs, Git LFS and other programs leave them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint_directory import contents
+
+from bundle_writing import array, write
+from command_running import Tool
+from tfckpt_tui.services.runs.search import runs_below
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+def save(root: Path, *steps: int) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        for path in write(root / f"ckpt-{step}", {"w": array(np.ones(300) * step)}):
+            os.utime(path, (1e9 + step, 1e9 + step))
+
+
+def hub_cache(root: Path) -> Path:
+    """A snapshot of links to blobs, as the hub of Hugging Face stores it."""
+    save(root / "made", 1, 2)
+    snapshot, blobs = root / "snapshots" / "abc", root / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(sorted((root / "made").iterdir())):
+        path.rename(blobs / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{number:040x}")
+    return snapshot
+
+
+def test_a_hub_cache_is_read_and_never_pruned(tool: Tool, tmp_path: Path) -> None:
+    root = hub_cache(tmp_path)
+    blobs = contents(tmp_path / "blobs")
+    listed = tool("ls", root, "--json").json
+    assert [(one["name"], one["state"]) for one in listed["checkpoints"]] == [
+        ("ckpt-2", "complete"),
+        ("ckpt-1", "complete"),
+    ]
+    assert [one["kind"] for one in listed["diagnostics"]] == ["link-elsewhere"]
+    said = tool("extract", root, "1", "--to", "npz", "-o", tmp_path / "out.npz")
+    assert said.code == 0, said.words
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["w"].tolist() == [1.0] * 300
+    assert tool("verify", root).data.endswith("2 checkpoints: 2 sound.\n")
+    assert tool("compare", root, "1", "2").code == 0
+    for words in (["ckpt-1", "--yes"], ["ckpt-1", "--delete", "--yes"]):
+        said = tool("prune", root, *words)
+        assert (said.code, "symbolic links are not moved" in said.words) == (4, True), said
+    tool("prune", root, "--keep-last", "1", "--yes")
+    said = tool("edit", root, "1", "--rename", "w", "v", "--name", "new-1", "--yes")
+    assert said.code == 0, said.words
+    assert contents(tmp_path / "blobs") == blobs
+    assert all((root / f"ckpt-{step}.index").is_symlink() for step in (1, 2))
+
+
+POINTER = """version https://git-lfs.github.com/spec/v1
+oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393
+size 12345
+"""
+
+
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+def test_a_pointer_of_git_lfs_is_said(tool: Tool, tmp_path: Path, suffix: str) -> None:
+    save(tmp_path, 1, 2)
+    (tmp_path / f"ckpt-2.{suffix}").write_text(POINTER)
+    (found, _) = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert (found["name"], found["state"]) == ("ckpt-2", "incomplete")
+    for words in (["ls"], ["verify"], ["extract", "2", "--to", "npz", "-o", tmp_path / "x"]):
+        said = tool(words[0], tmp_path, *words[1:])
+        assert "git lfs pull" in said.data + said.words, (words, said)
+
+
+def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path / "best", 2)
+    for name in ("model.keras", "a.weights.h5", "b.h5", "c.safetensors", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    for place, name in (("saved", "saved_model.pb"), ("0", "_CHECKPOINT_METADATA")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / name).write_text("x")
+    notes = {
+        one["name"]: one["message"] for one in tool("ls", tmp_path, "--json").json["diagnostics"]
+    }
+    assert f"not listed: best. List them with `tfckpt-tui ls {tmp_path}/best`." in notes["best"]
+    for name, reader in (
+        ("model.keras", "`keras.models.load_model`:"),
+        ("a.weights.h5", "`model.load_weights`:"),
+        ("b.h5", "`keras.models.load_model` or `model.load_weights`:"),
+        ("c.safetensors", "`tfckpt-tui convert`:"),
+        ("saved", "`tf.saved_model.load`:"),
+        ("0", "`orbax.checkpoint`:"),
+    ):
+        assert reader in notes[name]
+    assert not any("notes.txt" in message for message in notes.values())
+
+
+@pytest.mark.parametrize("kind", ["plain", "managed"])
+def test_runs_finds_checkpoints_below_a_directory_with_checkpoints(
+    tmp_path: Path, kind: str
+) -> None:
+    root = tmp_path / "run"
+    save(root, 1)
+    save(root / "best", 2)
+    if kind == "managed":
+        (root / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
+    (root / ".hidden").mkdir()
+    save(root / ".hidden", 3)
+    assert runs_below(tmp_path) == [root, root / "best"]
