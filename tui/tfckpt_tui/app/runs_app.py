@@ -28,6 +28,9 @@ from tfckpt_tui.settings.recent_runs import remembered_runs
 
 _POLL_SECONDS = 2.0
 
+_PAUSE_FACTOR = 10.0
+"""How many times the processor time of a read passes until the next one; runs may be thousands."""
+
 _ANSWER_TIMEOUT_SECONDS = 0.5
 """How long the list waits for directories that do not answer; it shows them when they do."""
 
@@ -160,8 +163,10 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         # Without Slurm, which may take seconds to answer.
         self._read_once(ask=False)
         while not self._stopped.is_set():
+            began = time.process_time()
             self._read_once(ask=True)
-            self._stopped.wait(_POLL_SECONDS)
+            used = time.process_time() - began
+            self._stopped.wait(max(_POLL_SECONDS, _PAUSE_FACTOR * used))
 
     def _read_once(self, *, ask: bool) -> None:
         seconds, search = _ANSWER_TIMEOUT_SECONDS, self._search
