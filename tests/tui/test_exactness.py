@@ -16,10 +16,12 @@ from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import (
+    NO_STEP,
     CheckSummary,
     Exactness,
     InputPosition,
     PipelineFacts,
+    StepFacts,
     exactness_of,
     merge_exactness,
     with_check,
@@ -38,8 +40,16 @@ RANDOM = PipelineFacts(
 COUNTED = PipelineFacts(name="words", position=InputPosition.COUNT, causes=["from_generator"])
 WHOLE = PipelineFacts(name="images", position=InputPosition.EXACT)
 
-NOT_POSSIBLE = exactness_of([RANDOM], [])
-EXPECTED = exactness_of([WHOLE], [])
+NOT_POSSIBLE = exactness_of([RANDOM], StepFacts())
+EXPECTED = exactness_of([WHOLE], StepFacts())
+DRAWS = StepFacts(
+    draws=["tf.random.normal at train.py:12"],
+    changes=["variable average at train.py:30"],
+    remedies=["Draw from a tf.random.Generator."],
+)
+PYTHON = StepFacts(python=["tf.py_function at train.py:12"])
+IN_STEP, DOUBTED = exactness_of([WHOLE], DRAWS), exactness_of([WHOLE], PYTHON)
+BEFORE = exactness_of([WHOLE], NO_STEP)
 EQUAL = CheckSummary(at=1.7e9, steps=20)
 DIFFERENT = CheckSummary(at=1.7e9, steps=20, difference="dense/kernel differs at step 7")
 
@@ -69,10 +79,29 @@ def test_the_words_name_level_pipeline_and_cause() -> None:
 def test_workers_that_differ_have_the_worst_position_of_each_pipeline() -> None:
     better = msgspec.structs.replace(COUNTED, position=InputPosition.EXACT, causes=[])
     merged = merge_exactness(
-        [exactness_of([better, WHOLE], []), exactness_of([COUNTED, WHOLE], [])]
+        [exactness_of([better, WHOLE], DRAWS), exactness_of([COUNTED, WHOLE], NO_STEP)]
     )
     assert [one.position for one in merged.inputs] == [InputPosition.COUNT, InputPosition.EXACT]
-    assert merged.reasons == [COUNTED.reason]
+    assert merged.reasons == [COUNTED.reason, *DRAWS.missing]
+
+
+def test_the_words_name_what_a_step_draws_changes_and_calls() -> None:
+    assert IN_STEP.words == (
+        "not possible because the step draws random numbers with tf.random.normal at train.py:12; "
+        "no checkpoint holds what the step changes: variable average at train.py:30"
+    )
+    assert DOUBTED.words == (
+        "unknown because the step calls Python with tf.py_function at train.py:12"
+    )
+    assert BEFORE.words == "unknown because no step has run yet"
+
+
+def test_many_operations_are_counted_and_not_listed() -> None:
+    draws = StepFacts(draws=[f"tf.random.normal at train.py:{line}" for line in range(6)])
+    (reason,) = draws.missing
+    assert reason.endswith(
+        "train.py:0, tf.random.normal at train.py:1, tf.random.normal at train.py:2 and 3 more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,6 +113,11 @@ def test_workers_that_differ_have_the_worst_position_of_each_pipeline() -> None:
         (EXPECTED, DIFFERENT, "not possible because a check found that dense/kernel differs"),
         # What is known to be missing outweighs a check that did not see a difference.
         (NOT_POSSIBLE, EQUAL, "not possible because the input pipeline 'dataset'"),
+        (IN_STEP, EQUAL, "not possible because the step draws"),
+        # A check knows more than one who could not look.
+        (DOUBTED, EQUAL, "checked"),
+        (DOUBTED, DIFFERENT, "not possible because a check found"),
+        (BEFORE, EQUAL, "checked"),
     ],
 )
 def test_a_check_counts_unless_state_is_missing(found, check, words) -> None:
@@ -112,8 +146,10 @@ def test_status_says_it_and_says_nothing_where_it_is_unknown(tool: Tool, live: R
             ["exact resume             ?    expected: nothing is known to be missing"],
         ),
         (EXPECTED, EQUAL, ["exact resume             yes  checked"]),
+        (IN_STEP, None, ["exact resume             no   not possible because the step draws"]),
+        (DOUBTED, None, ["exact resume             ?    unknown because the step calls Python"]),
         (
-            exactness_of([WHOLE, COUNTED], []),
+            exactness_of([WHOLE, COUNTED], StepFacts()),
             None,
             ["position in the input    no   'words' starts over"],
         ),
@@ -138,6 +174,18 @@ async def test_the_header_always_says_that_a_resume_is_not_exact(live: RunFactor
         await until_shown(pilot, "resume not exact")
 
 
+async def test_the_header_says_what_a_step_draws_and_what_nobody_knows(live: RunFactory) -> None:
+    describe(live, IN_STEP)
+    async with opened(live.run, size=(200, 40)) as pilot:
+        await until_shown(pilot, "exact resume not possible: the step draws random numbers with")
+    describe(live, DOUBTED)
+    async with opened(live.run, size=(200, 40)) as pilot:
+        await until_shown(pilot, "exact resume unknown: the step calls Python with tf.py_function")
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "ckpt-200")
+        assert "exact" not in top(pilot.app)
+
+
 async def test_the_header_says_what_was_checked(live: RunFactory) -> None:
     describe(live, EXPECTED)
     async with opened(live.run, size=(160, 40)) as pilot:
@@ -160,7 +208,7 @@ def test_a_hostile_description_shows_no_control_characters(tool: Tool, tmp_path:
     made = RunFactory(tmp_path).create()
     write_bundle(tmp_path / "ckpt-1", (1.0,))
     hostile = msgspec.structs.replace(RANDOM, name="\x1b[2J", causes=["\x1b]52;c;QUFB\x07"])
-    describe(made, exactness_of([hostile], []))
+    describe(made, exactness_of([hostile], StepFacts()))
     assert "\x1b" not in tool("status", tmp_path).data
 
 

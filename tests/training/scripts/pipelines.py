@@ -135,6 +135,7 @@ PIPELINES = {
     "random_image": lambda: indexes().map(random_image),
     "compiled": lambda: indexes().map(compiled_image),
     "parallel": lambda: indexes().map(random_image, num_parallel_calls=2).batch(2).prefetch(2),
+    "shuffled": lambda: indexes().map(random_image).shuffle(10, seed=4),
     "keras_layer": keras_layer,
     "whole_layer": lambda: indexes().map(lambda index: IMAGE[:1, :1, :1]).map(whole_layer()),
     "generator": generator,

@@ -192,6 +192,7 @@ def _exactness(record: CheckpointRecord | None, check: CheckSummary | None) -> l
     restored = {
         ExactnessLevel.CHECKED: True,
         ExactnessLevel.EXPECTED: None,
+        ExactnessLevel.UNKNOWN: None,
         ExactnessLevel.NOT_POSSIBLE: False,
     }
     unproven = ": nothing is known to be missing, nothing was compared"

@@ -11,12 +11,14 @@ import msgspec
 class ExactnessLevel(StrEnum):
     """How much is known about an exact resume.
 
-    `CHECKED`: a check trained, restored and compared. `EXPECTED`: all state is saved as far as is
-    known, and nothing was compared. `NOT_POSSIBLE`: state is missing.
+    `CHECKED`: a check trained, restored and compared. `EXPECTED`: the steps and the input were
+    looked into, no state is known to be missing, and nothing was compared. `UNKNOWN`: a part could
+    not be looked into. `NOT_POSSIBLE`: state is missing.
     """
 
     CHECKED = "checked"
     EXPECTED = "expected"
+    UNKNOWN = "unknown"
     NOT_POSSIBLE = "not possible"
 
 
@@ -31,6 +33,9 @@ class InputPosition(StrEnum):
     POSITION = "position"
     COUNT = "count"
 
+
+_SHOWN = 3
+"""How many operations or objects a clause names."""
 
 _RANK = {position: rank for rank, position in enumerate(InputPosition)}
 
@@ -72,18 +77,66 @@ class PipelineFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name!r} starts over"
 
 
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trainer found in the graphs of the steps and in all functions that they call.
+
+    Attributes:
+        draws: Random operations whose state no checkpoint can hold, each with its place.
+        changes: Objects that a step changes and no checkpoint holds, each with a place.
+        python: Python functions that a step calls, each with its place; nothing looks into them.
+        unseen: Why the graph of a step is not known, each as a clause.
+        remedies: What to change in the script, each as an imperative sentence.
+    """
+
+    draws: list[str] = []
+    changes: list[str] = []
+    python: list[str] = []
+    unseen: list[str] = []
+    remedies: list[str] = []
+
+    @property
+    def missing(self) -> list[str]:
+        """Why resuming is not exact, each as a clause."""
+        draws = f"the step draws random numbers with {_listed(self.draws)}"
+        changes = f"no checkpoint holds what the step changes: {_listed(self.changes)}"
+        return [draws] * bool(self.draws) + [changes] * bool(self.changes)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why nobody knows whether resuming is exact, each as a clause."""
+        python = f"the step calls Python with {_listed(self.python)}"
+        return [*self.unseen, *[python] * bool(self.python)]
+
+
+NO_STEP = StepFacts(unseen=["no step has run yet"])
+"""What is known before the first step, which is traced when it runs."""
+
+
 class Exactness(msgspec.Struct, frozen=True, kw_only=True):
-    """What resuming from a checkpoint brings back, as the trainer found at its start.
+    """What resuming from a checkpoint brings back, as far as the trainer has looked.
 
     Attributes:
         level: What is known.
-        reasons: Why it is not possible, each as a clause; empty otherwise.
+        reasons: Why it is not possible or unknown, each as a clause; empty otherwise.
         inputs: The input pipelines.
+        step: The training steps.
     """
 
     level: ExactnessLevel
     reasons: list[str] = []
     inputs: list[PipelineFacts] = []
+    step: StepFacts = StepFacts()
+
+    @property
+    def is_missing_state(self) -> bool:
+        """Whether state is known to be missing."""
+        return self.level is ExactnessLevel.NOT_POSSIBLE
+
+    @property
+    def remedies(self) -> list[str]:
+        """What to change in the script, each as an imperative sentence."""
+        of_inputs = [remedy for one in self.inputs for remedy in one.remedies]
+        return list(dict.fromkeys([*of_inputs, *self.step.remedies]))
 
     @property
     def words(self) -> str:
@@ -113,16 +166,28 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
     difference: str = ""
 
 
-def exactness_of(inputs: list[PipelineFacts], reasons: list[str]) -> Exactness:
-    """Returns what is expected of a run before anything was compared.
+def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:
+    """Returns what is known of a run before anything was compared.
 
     Args:
         inputs: The input pipelines.
-        reasons: Further reasons why resuming is not exact, each as a clause.
+        step: The training steps.
     """
-    all_reasons = list(dict.fromkeys([*(one.reason for one in inputs if one.reason), *reasons]))
-    level = ExactnessLevel.NOT_POSSIBLE if all_reasons else ExactnessLevel.EXPECTED
-    return Exactness(level=level, reasons=all_reasons, inputs=inputs)
+    missing = [*(one.reason for one in inputs if one.reason), *step.missing]
+    level = ExactnessLevel.EXPECTED
+    if missing or step.doubts:
+        level = ExactnessLevel.NOT_POSSIBLE if missing else ExactnessLevel.UNKNOWN
+    reasons = list(dict.fromkeys(missing or step.doubts))
+    return Exactness(level=level, reasons=reasons, inputs=inputs, step=step)
+
+
+def merge_steps(facts: Sequence[StepFacts]) -> StepFacts:
+    """Returns everything that was found, once."""
+
+    def all_of(name: str) -> list[str]:
+        return list(dict.fromkeys(text for one in facts for text in getattr(one, name)))
+
+    return StepFacts(**{name: all_of(name) for name in StepFacts.__struct_fields__})
 
 
 def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
@@ -132,8 +197,8 @@ def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
         known = inputs.get(one.name)
         if known is None or _RANK[one.position] > _RANK[known.position]:
             inputs[one.name] = one
-    reasons = [reason for exactness in of_workers for reason in exactness.reasons]
-    return exactness_of(list(inputs.values()), reasons)
+    step = merge_steps([exactness.step for exactness in of_workers])
+    return exactness_of(list(inputs.values()), step)
 
 
 def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness | None:
@@ -141,13 +206,15 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
 
     A check that found no difference does not outweigh state that is known to be missing.
     """
-    if check is None or (found is not None and found.reasons):
+    if check is None or (found is not None and found.is_missing_state):
         return found
-    inputs = found.inputs if found is not None else []
+    known = found or Exactness(level=ExactnessLevel.UNKNOWN)
+    level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
-        return Exactness(
-            level=ExactnessLevel.NOT_POSSIBLE,
-            reasons=[f"a check found that {check.difference}"],
-            inputs=inputs,
-        )
-    return Exactness(level=ExactnessLevel.CHECKED, inputs=inputs)
+        level, reasons = ExactnessLevel.NOT_POSSIBLE, [f"a check found that {check.difference}"]
+    return msgspec.structs.replace(known, level=level, reasons=reasons)
+
+
+def _listed(texts: list[str]) -> str:
+    shown = texts[:_SHOWN] + [f"{len(texts) - _SHOWN} more"] * (len(texts) > _SHOWN)
+    return " and ".join([", ".join(shown[:-1]), *shown[-1:]]) if len(shown) > 1 else "".join(shown)

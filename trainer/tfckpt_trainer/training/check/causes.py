@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,24 +10,9 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from tfckpt_trainer.rundir.records.check import CheckFacts
 from tfckpt_trainer.rundir.records.exactness import PipelineFacts
-from tfckpt_trainer.training.check.script_names import is_of_script
+from tfckpt_trainer.training.check.traced_steps import is_of_dataset, live_graphs, operations_of
 
 SHOWN_OPERATIONS = 5
-
-_RANDOM = {
-    "Multinomial": "tf.random.categorical",
-    "ParameterizedTruncatedNormal": "a random operation",
-    "RandomGamma": "tf.random.gamma",
-    "RandomPoissonV2": "tf.random.poisson",
-    "RandomShuffle": "tf.random.shuffle",
-    "RandomStandardNormal": "tf.random.normal",
-    "RandomUniform": "tf.random.uniform",
-    "RandomUniformInt": "tf.random.uniform",
-    "TruncatedNormal": "tf.random.truncated_normal",
-}
-"""Operations with a counter of their own, which no checkpoint holds."""
-
-_PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
 def collect_facts(
@@ -41,10 +25,10 @@ def collect_facts(
     """Returns the facts of this process, after the script's functions have run."""
     in_step: list[str] = []
     in_input: list[str] = []
-    for graph in gc.get_objects():
-        if type(graph).__name__ == "FuncGraph":
-            found = in_input if str(graph.name).startswith("Dataset") else in_step
-            found.extend(_operations(graph))
+    for graph in live_graphs():
+        facts = operations_of(graph)
+        found = in_input if is_of_dataset(graph) else in_step
+        found += [*facts.draws, *facts.python]
     return CheckFacts(
         strategy=topology["strategy"],
         replicas=topology["replicas"],
@@ -58,17 +42,3 @@ def collect_facts(
         input_remedies=list(dict.fromkeys(text for one in inputs for text in one.remedies)),
         iterators=iterators,
     )
-
-
-def _operations(graph: Any) -> Iterator[str]:
-    for operation in graph.get_operations():
-        if operation.type in _RANDOM:
-            yield f"{_RANDOM[operation.type]}{_place(operation)}"
-        elif operation.type in _PYTHON:
-            yield f"tf.py_function{_place(operation)}"
-
-
-def _place(operation: Any) -> str:
-    """Returns the line of the script that created an operation, if it is known."""
-    lines = [frame for frame in operation.traceback or () if is_of_script(str(frame.filename))]
-    return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""

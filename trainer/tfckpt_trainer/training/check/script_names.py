@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tfckpt_trainer.training.graphs.places import is_of_script
 
 LARGEST_WALK = 20_000
 """How many objects are looked at."""
@@ -23,20 +23,6 @@ _OF_TENSORFLOW = "_self_"
 """How the attributes begin that TensorFlow adds to what it tracks, such as a count of updates."""
 
 _PLAIN = (bool, int, float, complex, np.generic)
-_OURS = f"{Path(__file__).parents[2]}/"
-_LIBRARIES = (
-    "<frozen",
-    _OURS,
-    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
-
-
-@functools.cache
-def is_of_script(filename: str) -> bool:
-    """Whether a source file belongs to the script and not to a library."""
-    if filename.startswith(f"{_OURS}examples/"):
-        return True
-    return not filename.startswith(_LIBRARIES)
 
 
 class ScriptNames:

@@ -173,7 +173,7 @@ class CheckSession:
                 self._topology,
                 has_dataset=bool(self._batch),
                 iterators=self._digests.iterators,
-                inputs=self._state.worker.inputs.exactness.inputs,
+                inputs=self._state.worker.inputs.facts,
             )
             facts = msgspec.structs.replace(
                 found, datasets=sorted(datasets), run_directory=self._run_directory

@@ -106,11 +106,16 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
 def describe_untracked(untracked: Untracked) -> str:
     """Returns what is not saved and what to do, in one or two sentences."""
     subject = f"Not saved: {untracked}, because nothing that was passed to TrainingRun holds it."
+    return f"{subject} If training changes it, {how_to_pass(untracked)}."
+
+
+def how_to_pass(untracked: Untracked) -> str:
+    """Returns how the script can pass it, as a clause."""
     if not untracked.expression:
-        return f"{subject} If training changes it, pass the object that holds it in extra={{…}}."
+        return "pass the object that holds it in extra={…}"
     argument = "metrics" if untracked.kind is StateKind.METRIC else "extra"
     key = untracked.expression.rpartition(".")[2].partition("[")[0]
-    return f"{subject} If training changes it, pass {argument}={{{key!r}: {untracked.expression}}}."
+    return f"pass {argument}={{{key!r}: {untracked.expression}}}"
 
 
 def _known(saved: Iterable[Any]) -> set[int]:
@@ -222,7 +227,7 @@ def _owned(owner: Any, kind: StateKind, own: list[Any], names: ScriptNames) -> U
 def _ungrouped(variables: list[Any], names: ScriptNames) -> list[Untracked]:
     """Returns variables without an owner; those of one list or dictionary belong together."""
     groups: dict[tuple[str, str], list[Any]] = {}
-    for variable in sorted(variables, key=_order_of_creation):
+    for variable in sorted(variables, key=order_of_creation):
         expression = _public(names.of(variable)) or _public(names.of(raw_variable(variable)))
         expression = expression.partition("[")[0] if expression.endswith("]") else expression
         # Without a name in the script, each is for itself.
@@ -247,10 +252,10 @@ def _common(expressions: list[str]) -> str:
 
 
 def _unique(variable: Any) -> str:
-    return f"{variable_name(variable)} {_order_of_creation(variable)}"
+    return f"{variable_name(variable)} {order_of_creation(variable)}"
 
 
-def _order_of_creation(variable: Any) -> int:
+def order_of_creation(variable: Any) -> int:
     """Returns a number that grows with each variable of this process."""
     raw = components(variable)[0]
     number = str(getattr(raw, "_unique_id", "")).rpartition("_")[2]

@@ -30,8 +30,9 @@ class SaveOptions:
         fallback_directory: Where the last save of a run goes if it fails in the run directory,
             also at a preemption. The next start moves it to the run directory. All workers must
             see the same directory, on another file system.
-        require_exact: Refuse to start if an input pipeline prevents an exact resume. By default,
-            as much as possible is saved, and the event log says what is missing.
+        require_exact: Refuse to train if an input pipeline, or the first step, prevents an exact
+            resume. By default, as much as possible is saved, and the event log says what is
+            missing.
         skip_input: After a restore, read and drop the elements that were read before, from
             pipelines of which only their number can be saved. By default these start over.
     """

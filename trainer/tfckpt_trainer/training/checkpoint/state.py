@@ -23,6 +23,7 @@ from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
+from tfckpt_trainer.rundir.records.exactness import Exactness, StepFacts, exactness_of
 from tfckpt_trainer.training.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
@@ -344,12 +345,23 @@ class TrainingState:
         worker: Variables, input position and random state of this worker.
         user: Values of the script.
         position: Step, branch and parent.
+        step_facts: Returns what is known of the graphs of the steps.
     """
 
     shared: SharedState
     worker: WorkerState
     user: UserState
     position: Position
+    step_facts: Callable[[], StepFacts]
+
+    @property
+    def exactness(self) -> Exactness:
+        """What resuming from a save now brings back, on this worker.
+
+        Raises:
+            UsageError: A step created variables that no checkpoint holds.
+        """
+        return exactness_of(self.worker.inputs.facts, self.step_facts())
 
     def contents(self, found: Iterable[Found]) -> list[str]:
         """Returns the names of what a save stores, for the record of a checkpoint."""

@@ -145,7 +145,7 @@ class WorkerPart:
             writes = self._copy(request, values, timer)
         except LOCAL_FAILURES as error:
             writes = [_failing(error)]
-        exactness = self._state.worker.inputs.exactness
+        exactness = self._state.exactness
         return CopiedPart(self._group.index, exactness, values, writes, timer)
 
     def _measure(self) -> MeasuredState:

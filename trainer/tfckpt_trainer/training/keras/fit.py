@@ -152,7 +152,8 @@ def fit(
     if held_out is not None:
         size = validation_batch_size or batch_size
         held = read_data(held_out, group, batch_size=size)
-        validation = Validation(model, group, held, validation_steps, validation_freq)
+        tracing = run.traced.add_function(is_step=False)
+        validation = Validation(model, group, held, validation_steps, validation_freq, tracing)
     if isinstance(batches, PyDatasetBatches) and batches.changes and not batches.has_state:
         run.note(_CHANGING_DATASET)
     FitLoop(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 
@@ -24,6 +24,7 @@ class Validation:
         batches: Batches,
         steps: int | None,
         frequency: int | Sequence[int],
+        tracing: Callable[[], None],
     ) -> None:
         """Agrees on the number of steps with all workers.
 
@@ -34,6 +35,7 @@ class Validation:
             steps: Steps of each validation; None takes all.
             frequency: Epochs between two validations, or the numbers of the epochs after which
                 it runs, counted from 1.
+            tracing: Called while the graph of `test_step` is made.
 
         Raises:
             UsageError: The number of steps is unknown, or the frequency is invalid.
@@ -46,7 +48,7 @@ class Validation:
             group, batches.steps, steps, "validation_data", "validation_steps"
         )
         step = with_any_batch_size(model.test_step, self._dataset.element_spec)
-        self._test = mean_over_replicas(model.distribute_strategy, step)
+        self._test = mean_over_replicas(model.distribute_strategy, step, tracing)
 
     def is_due(self, epoch: int) -> bool:
         """Whether it runs after this epoch, counted from 0."""

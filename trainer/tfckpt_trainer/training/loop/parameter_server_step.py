@@ -28,6 +28,7 @@ class ParameterServerStep:
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
         on_result: Callable[[dict[str, float], StepFlags], None],
+        tracing: Callable[[], None],
     ) -> None:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -35,6 +36,7 @@ class ParameterServerStep:
         self._replica_step = replica_step
         self._flags = flags
         self._on_result = on_result
+        self._tracing = tracing
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
         self._compute = tf.function(self._on_worker, reduce_retracing=True)
@@ -61,6 +63,7 @@ class ParameterServerStep:
         return metrics
 
     def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        self._tracing()
         packed, gradients = self._strategy.run(self._on_replica, args=(element,))
         return packed, gradients
 

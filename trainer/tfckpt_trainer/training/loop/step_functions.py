@@ -67,6 +67,7 @@ class StepFunction:
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
         on_result: Callable[[dict[str, float], StepFlags], None],
+        tracing: Callable[[], None],
         *,
         variables: Callable[[], Iterable[Any]] | None = None,
     ) -> None:
@@ -77,12 +78,14 @@ class StepFunction:
             replica_step: The function of one replica.
             flags: Returns the flags of this worker for the next step.
             on_result: Takes the means of the metrics, and the flags of all workers.
+            tracing: Called while the graph is made.
             variables: If workers may have no data, returns all variables of the run.
         """
         self._strategy = strategy
         self._replica_step = replica_step
         self._flags = flags
         self._on_result = on_result
+        self._tracing = tracing
         self._names: tuple[str, ...] = ()
         self._compiled = tf.function(self._distributed, reduce_retracing=True)
         # A variable, not an argument: one more argument costs 20 µs in every step.
@@ -120,6 +123,7 @@ class StepFunction:
             return self._compiled(batch)
 
     def _distributed(self, batch: Any) -> tf.Tensor:
+        self._tracing()
         if self._left_out is None:
             return self._reduced(batch)
         with self._left_out.tracing():
@@ -143,13 +147,14 @@ def _as_floats(flags: StepFlags) -> list[float]:
 
 
 def mean_over_replicas(
-    strategy: tf.distribute.Strategy, replica_step: ReplicaStep
+    strategy: tf.distribute.Strategy, replica_step: ReplicaStep, tracing: Callable[[], None]
 ) -> Callable[[list[Any]], dict[str, float]]:
     """Returns a function that runs `replica_step` on all replicas, such as for validation.
 
     Args:
         strategy: The strategy.
         replica_step: Takes a batch on one replica and returns a dictionary of scalars.
+        tracing: Called while the graph is made.
 
     Returns:
         A function that takes one element for each replica of this worker, and returns the means
@@ -163,6 +168,7 @@ def mean_over_replicas(
         return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
 
     def step(batch: Any) -> tf.Tensor:
+        tracing()
         packed = strategy.run(on_replica, args=(batch,))
         return strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
 

@@ -27,11 +27,13 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.exactness import merge_exactness
+from tfckpt_trainer.rundir.records.exactness import Exactness, merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.session import CheckSession, check_order
+from tfckpt_trainer.training.check.traced_steps import TracedSteps
 from tfckpt_trainer.training.check.untracked_notes import note_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
@@ -73,6 +75,7 @@ from tfckpt_trainer.training.process import (
     was_launched,
 )
 from tfckpt_trainer.training.state.passed import only_optimizer
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
@@ -110,6 +113,7 @@ class TrainingRun:
         directory: The run directory.
         state: Values of the script that are saved and restored with each checkpoint. They must be
             equal on all workers and of types that JSON supports.
+        traced: Looks into the graphs of the steps, for state that no checkpoint holds.
         worker_state: The same for values of this worker. If the number of workers changes, they
             start empty.
     """
@@ -226,16 +230,18 @@ class TrainingRun:
         )
         inputs = self._inputs.state if self._inputs else InputState()
         shared = SharedState(model, optimizer, extra or {}, metrics)
+        self.traced = TracedSteps(lambda: (thing for _, thing in saved_state(self._state)))
         self._state = state = TrainingState(
             shared=shared,
             worker=WorkerState(inputs, shared.user_objects),
             user=UserState(group.index),
             position=Position(),
+            step_facts=self.traced.facts,
         )
         inputs.add_tracked(state.shared.checkpoint)
         self._has_stepped = False
-        if options.require_exact:
-            inputs.require_exact()
+        self._requires_exact = options.require_exact
+        self._refuse_missing_state(state.exactness)
 
         # Metrics, heartbeat, event log.
         queue = CommandQueue(run)
@@ -391,18 +397,22 @@ class TrainingRun:
             if dataset_end is not None:
                 dataset_end.step_computed(flags.may_end)
 
+        tracing = self.traced.add_function()
         if not uses_parameter_servers(self._strategy):
             return StepFunction(
                 self._strategy,
                 replica_step,
                 flags,
                 on_result,
+                tracing,
                 variables=self._variables
                 if dataset_end is not None and dataset_end.leaves_out
                 else None,
             )
         optimizer = only_optimizer(self._optimizer)
-        return ParameterServerStep(self._strategy, optimizer, replica_step, flags, on_result)
+        return ParameterServerStep(
+            self._strategy, optimizer, replica_step, flags, on_result, tracing
+        )
 
     def _variables(self) -> Iterator[Any]:
         """Yields all variables of the run."""
@@ -528,14 +538,13 @@ class TrainingRun:
                     # The lock does not work on a file system that does not share locks.
                     refuse_another_trainer(self._run, 0)
                 self._telemetry.heartbeat.start()
-                exactness = merge_exactness(
-                    self._group.all_gather(self._state.worker.inputs.exactness)
-                )
+                exactness = self._gathered_exactness()
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
             self._total_steps = self._total_steps or total_steps
             self._state.shared.late_variables.opened(self._state.shared.find())
+            self.traced.opened()
             finish = self._restores.restore_newest(partial=self._partial)
             reason = self._finished.opened(finish, self._total_steps)
             if reason:
@@ -586,12 +595,10 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
-        if not self._has_stepped:
-            self._has_stepped = True
-            metrics.activity = Activity.TRAINING
-            self._telemetry.heartbeat.nudge()
-            self._state.shared.late_variables.check(self._state.shared.find())
+        is_first, self._has_stepped = not self._has_stepped, True
         with self._shutdown.peers_watched:
+            if is_first:
+                self._first_step_done()
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
@@ -600,6 +607,29 @@ class TrainingRun:
                 self._check.step_done()
                 self._end_check()
         self._start_draws()
+
+    def _first_step_done(self) -> None:
+        """Looks into what the first step was compiled to."""
+        self._telemetry.metrics.activity = Activity.TRAINING
+        self._telemetry.heartbeat.nudge()
+        self._state.shared.late_variables.check(self._state.shared.find())
+        self.traced.first_step_done()
+        exactness = self._gathered_exactness()
+        self._refuse_missing_state(exactness)
+        if self._group.is_chief and self._telemetry.note_exactness(exactness):
+            self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=exactness))
+
+    def _gathered_exactness(self) -> Exactness:
+        """Returns what resuming brings back on all workers, which call it together."""
+        return merge_exactness(self._group.all_gather(self._state.exactness))
+
+    def _refuse_missing_state(self, found: Exactness) -> None:
+        if self._requires_exact and found.is_missing_state:
+            raise UsageError(
+                "Resuming cannot be exact, which SaveOptions(require_exact=True) demands: "
+                f"{'; '.join(found.reasons)}. {' '.join(found.remedies)} Or leave out "
+                "require_exact to save what is possible."
+            )
 
     def _end(self, reason: str = "") -> None:
         with self._shutdown.peers_watched:

@@ -11,12 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.records.exactness import (
-    Exactness,
-    InputPosition,
-    PipelineFacts,
-    exactness_of,
-)
+from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.iterators import recreate_iterator
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
 from tfckpt_trainer.training.state.variables import live_objects
@@ -63,10 +58,9 @@ class InputState:
         self.report: Callable[[str], None] = lambda _: None
 
     @property
-    def exactness(self) -> Exactness:
-        """Whether all positions are exact, and why not."""
-        own = [pipeline.facts for pipeline in self._pipelines.values()]
-        return exactness_of([*own, *self._others], [])
+    def facts(self) -> list[PipelineFacts]:
+        """What a checkpoint holds of each pipeline."""
+        return [*(pipeline.facts for pipeline in self._pipelines.values()), *self._others]
 
     @property
     def contents(self) -> list[str]:
@@ -163,22 +157,6 @@ class InputState:
         """
         for name in names:
             self._pipelines[name].start_over(elements.get(name), self.report)
-
-    def require_exact(self) -> None:
-        """Makes sure that the positions of all pipelines are exact.
-
-        Raises:
-            UsageError: One is not.
-        """
-        found = self.exactness
-        if not found.reasons:
-            return
-        remedies = dict.fromkeys(remedy for one in found.inputs for remedy in one.remedies)
-        raise UsageError(
-            f"Resuming cannot be exact, which SaveOptions(require_exact=True) demands: "
-            f"{'; '.join(found.reasons)}. {' '.join(remedies)} Or leave out require_exact to save "
-            "what is possible."
-        )
 
     def _restore_iterator(self, prefix: Path, name: str) -> bool:
         """Restores the position of a pipeline; returns whether it fits."""

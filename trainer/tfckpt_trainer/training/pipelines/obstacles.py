@@ -13,6 +13,8 @@ import keras
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from tfckpt_trainer.training.graphs.stateful_operations import draws_random_numbers
+
 _LIBRARIES = (Path(tf.__file__).parent, Path(keras.__file__).parent)
 
 _STATELESS = (
@@ -103,12 +105,13 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
 
 
 def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
-    """Returns obstacles whose iterators exist only after the first element.
+    """Returns obstacles that a dry run does not notice.
 
     Those are below a `shuffle`, or in datasets that functions of a pipeline use, such as that of
-    `flat_map`. A dry run does not notice them.
+    `flat_map`: their iterators exist only after the first element. Some random operations count
+    as stateless.
     """
-    found = [one for one in _obstacles_in(_parts(dataset), "") if one.hides_position]
+    found = list(_obstacles_in(_parts(dataset), ""))
     waiting, seen = [dataset], {id(dataset)}
     while waiting:
         for inner in _captured(waiting.pop()):
@@ -279,8 +282,4 @@ def _stateful(operations: frozenset[str]) -> list[str]:
 
 
 def _random(operations: frozenset[str]) -> list[str]:
-    pattern = (
-        r"(Random(?!Dataset|IndexShuffle).*|.*TruncatedNormal|Multinomial|StatefulRandom.*"
-        r"|SampleDistortedBoundingBox.*|.*CandidateSampler)$"
-    )
-    return sorted(name for name in operations if re.match(pattern, name))
+    return sorted(filter(draws_random_numbers, operations))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.walk import Found
@@ -35,14 +35,25 @@ class LateVariables:
         late = sorted(_paths(found) - self._at_start)
         if not late:
             return
-        names = ", ".join(late[:_NAMED]) + (", …" if len(late) > _NAMED else "")
-        count = "1 variable" if len(late) == 1 else f"{len(late)} variables"
-        raise UsageError(
-            f"Training created {count}: {names}. The next start could not restore a checkpoint "
-            "with them. Create all variables within `strategy.scope()`, before TrainingRun or fit: "
-            "call `optimizer.build(variables)` of each optimizer with the variables that it "
-            "trains, and call each model once."
-        )
+        raise late_variables_error(len(late), late)
+
+
+def late_variables_error(count: int, names: Sequence[str], advice: str = "") -> UsageError:
+    """Returns the error of a step that creates variables.
+
+    Args:
+        count: How many.
+        names: Their names, or those of the objects that hold them.
+        advice: What else to do, as sentences.
+    """
+    shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    created = "1 variable" if count == 1 else f"{count} variables"
+    return UsageError(
+        f"Training created {created}: {shown}. The next start could not restore a checkpoint "
+        "with them. Create all variables within `strategy.scope()`, before TrainingRun or fit: "
+        "call `optimizer.build(variables)` of each optimizer with the variables that it "
+        f"trains, and call each model once. {advice}".rstrip()
+    )
 
 
 def _paths(found: Iterable[Found]) -> set[str]:

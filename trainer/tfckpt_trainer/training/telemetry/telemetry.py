@@ -97,12 +97,14 @@ class Telemetry:
         """
         if found == self._exactness:
             return False
+        noted = self._exactness.reasons if self._exactness is not None else []
         self._exactness = found
-        if found.reasons:
+        if found.is_missing_state and found.reasons != noted:
             restored = "; ".join(one.restored for one in found.inputs if one.reason)
+            after = f"After a restore, {restored}." if restored else ""
             self.note(
                 JournalKind.NOTE,
-                f"Exact resume is {found.words}. After a restore, {restored}.",
+                " ".join([f"Exact resume is {found.words}.", *found.remedies, after]).rstrip(),
                 details={"exactness": msgspec.to_builtins(found)},
             )
         return True

@@ -301,7 +301,7 @@ def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple
 def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
     """Returns what of the training state this checkpoint does not bring back, if anything."""
     found = checkpoint.record.exactness if checkpoint.record is not None else None
-    if found is None or not found.reasons:
+    if found is None or not found.is_missing_state:
         return []
     lines: list[tuple[Span, ...]] = [
         (("! ", "warn"), (f"Exact resume is {clean(found.words)}.", "warn"))

@@ -10,6 +10,9 @@ from tfckpt_tui.services.exactness.step_differences import Difference, What
 
 SHOWN_VALUES = 3
 
+_PYTHON = ("tf.py_function", "tf.numpy_function")
+"""How the operations begin that call Python."""
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -155,7 +158,7 @@ def _input_state(difference: Difference, _: CheckFacts) -> Cause | None:
 
 
 def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [one for one in facts.step_operations if not one.startswith("tf.py_function")]
+    found = [one for one in facts.step_operations if not one.startswith(_PYTHON)]
     if not found:
         return None
     return Cause(
@@ -238,7 +241,7 @@ def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
 
 
 def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [one for one in facts.step_operations if one.startswith("tf.py_function")]
+    found = [one for one in facts.step_operations if one.startswith(_PYTHON)]
     if not found:
         return None
     return Cause(

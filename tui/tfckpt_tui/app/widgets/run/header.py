@@ -149,15 +149,14 @@ def _exactness(snapshot: RunSnapshot, width: int) -> list[list[Span]]:
     found = snapshot.info.known_exactness if snapshot.info is not None else None
     if found is None:
         return []
-    if not found.reasons:
-        if width < _WIDE:
-            return []
-        style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
-        return [[("exact resume ", "label"), (found.level.value, style)]]
     if width < _WIDE:
-        return [[("resume not exact", "warn")]]
-    why = shorten(clean(found.causes), max(20, width // 3))
-    return [[("exact resume not possible: ", "warn"), (why, "muted")]]
+        return [[("resume not exact", "warn")]] if found.is_missing_state else []
+    level = found.level.value
+    if not found.reasons:
+        style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
+        return [[("exact resume ", "label"), (level, style)]]
+    why = (shorten(clean(found.causes), max(20, width // 3)), "muted")
+    return [[(f"exact resume {level}: ", "warn" if found.is_missing_state else "label"), why]]
 
 
 def _strategy(snapshot: RunSnapshot) -> str:

@@ -1,0 +1,268 @@
+"""What steps draw, change and call is found in their graphs, with the line, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.run import RunInfo
+
+pytestmark = pytest.mark.tensorflow
+
+# The steps of `step_cases.py`, which imports TensorFlow.
+DRAWS = [
+    "normal",
+    "uniform",
+    "truncated_normal",
+    "gamma",
+    "poisson",
+    "categorical",
+    "shuffle",
+    "uniform_candidate_sampler",
+    "sample_distorted_bounding_box",
+    "fractional_max_pool",
+]
+WHERE = [
+    "a function that a function calls",
+    "a branch",
+    "a loop",
+    "a map",
+    "a vectorized map",
+    "a custom gradient",
+    "a dropout of tf.nn",
+    "an augmentation",
+]
+CHANGED = [
+    "tf.random.Generator state.noise",
+    "seed generator state.seeds",
+    "layer state.layer",
+    "tf.Module state",
+    "metric state.metric",
+    "lookup table state.table",
+    "iterator state.iterator",
+]
+HARMLESS = [
+    "stateless",
+    "keras with a number",
+    "inference",
+    "a variable that is only read",
+    "a table that is only read",
+    "pure Python",
+    "pooling with a seed",
+    "a check",
+]
+PYTHON = ["tf.py_function", "tf.numpy_function"]
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """The module `step_cases`, with one object of each kind of state as `state`."""
+    import step_cases
+
+    for listed, defined in (
+        (DRAWS, step_cases.DRAWS),
+        (WHERE, step_cases.WHERE),
+        (CHANGED, step_cases.CHANGED),
+        (HARMLESS, step_cases.HARMLESS),
+        (PYTHON, step_cases.PYTHON),
+    ):
+        assert listed == list(defined)
+    return step_cases
+
+
+@pytest.fixture
+def state(cases):
+    return cases.State()
+
+
+@pytest.fixture
+def trained(make_run, tmp_path_factory):
+    """Trains two steps; returns what is known of resuming, as the run and its checkpoint say."""
+
+    import tensorflow as tf
+
+    def train(step, directory=None, **options):
+        # Not below `tmp_path`: the event log of these runs does name what was not passed.
+        place = directory or tmp_path_factory.mktemp("run")
+        run = make_run(place, total_steps=2, save_every_steps=2, **options)
+        train_step = run.function(lambda _: tf.reduce_sum(tf.cast(step(), tf.float32)))
+        for _ in run:
+            train_step(tf.zeros([]))
+        return known(place)
+
+    return train
+
+
+def known(directory):
+    """Returns what is known of resuming; the same in the run, its checkpoint and its event log."""
+    run = RunDirectory(directory)
+    found = load(run.run_file, RunInfo).exactness
+    assert load(run.record("ckpt-2"), CheckpointRecord).exactness == found
+    notes = [entry.message for entry in read_entries(run) if entry.message.startswith("Exact ")]
+    assert len(notes) == found.is_missing_state
+    assert all(found.words in note and found.remedies[0] in note for note in notes)
+    return found
+
+
+def lines_of(function):
+    """Returns the places of a function, as messages name them."""
+    lines, first = inspect.getsourcelines(function)
+    name = inspect.getsourcefile(function).rpartition("/")[2]
+    return [f"{name}:{number}" for number in range(first, first + len(lines))]
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_random_operation_is_named_with_its_line(trained, cases, name):
+    found = trained(cases.DRAWS[name])
+    assert found.level == "not possible"
+    (draw,) = found.step.draws
+    operation, _, place = draw.partition(" at ")
+    assert operation.endswith(f".{name}")
+    assert place in lines_of(cases.DRAWS[name])
+    assert found.reasons == [f"the step draws random numbers with {draw}"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_it_is_found_wherever_a_step_calls_it(trained, cases, where):
+    step = cases.WHERE[where]
+    step, drawing = step if isinstance(step, tuple) else (step, step)
+    (draw,) = trained(step).step.draws
+    if drawing is not cases.recomputed:
+        assert draw.partition(" at ")[2] in lines_of(drawing)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_a_step_changes_is_named_unless_it_was_passed(trained, cases, state, name):
+    found = trained(lambda: cases.CHANGED[name](state))
+    assert found.level == "not possible"
+    (changed,) = found.step.changes
+    assert changed.startswith(f"{name} at step_cases.py:")
+    argument = "metrics" if name.startswith("metric") else "extra"
+    expression = name.rpartition(" ")[2]
+    key = expression.rpartition(".")[2]
+    assert found.remedies == [f"Pass {argument}={{'{key}': {expression}}}."]
+    passed = trained(lambda: cases.CHANGED[name](state), extra={"state": state})
+    assert (passed.level, passed.reasons, passed.remedies) == ("expected", [], [])
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_keeps_no_state_is_not_named(trained, cases, state, name):
+    assert trained(lambda: cases.HARMLESS[name](state)).level == "expected"
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_nothing_is_said_of_python_that_nobody_can_look_into(trained, cases, name):
+    found = trained(cases.PYTHON[name])
+    assert found.level == "unknown"
+    (reason,) = found.reasons
+    assert reason.startswith(f"the step calls Python with {name} at step_cases.py:")
+
+
+def test_the_generator_of_keras_is_named_with_what_to_do(trained):
+    import keras
+
+    found = trained(lambda: keras.random.normal([]))
+    (changed,) = found.step.changes
+    assert changed.startswith("seed generator of keras.random at ")
+    assert found.remedies[0].startswith("Pass `seed=keras.random.SeedGenerator(…)`")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_is_called_not_exact_is_not_and_the_rest_is(make_run, tmp_path, saved):
+    import tensorflow as tf
+
+    def train(place, total_steps):
+        tf.random.set_seed(1)
+        noise = tf.random.Generator.from_seed(1)
+        draw = noise.normal if saved else tf.random.normal
+        run = make_run(tmp_path / place, extra={"noise": noise}, total_steps=total_steps)
+        step = run.function(lambda _: draw([]))
+        losses = [step(tf.zeros([]))["loss"] for _ in run]
+        level = load(RunDirectory(run.directory).run_file, RunInfo).exactness.level
+        assert level == ("expected" if saved else "not possible")
+        return losses
+
+    whole = train("whole", 4)
+    train("parts", 2)
+    assert (train("parts", 4) == whole[2:]) == saved
+
+
+def test_a_step_is_looked_into_again_when_another_is_compiled(make_run):
+    import tensorflow as tf
+
+    run = make_run(total_steps=3, save_every_steps=1)
+    steps = [run.function(lambda _: 1.0), run.function(lambda _: tf.random.normal([]))]
+    for _ in run:
+        steps[run.step > 0](tf.zeros([]))
+    levels = [
+        load(run_directory.record(name), CheckpointRecord).exactness.level
+        for run_directory in [RunDirectory(run.directory)]
+        for name in ("ckpt-1", "ckpt-2")
+    ]
+    assert levels == ["unknown", "not possible"]
+
+
+def test_a_run_that_requires_exactness_ends_after_the_first_step(make_run):
+    import tensorflow as tf
+
+    from tfckpt_trainer import SaveOptions
+
+    run = make_run(total_steps=3, save_every_steps=1, saving=SaveOptions(require_exact=True))
+    step = run.function(lambda _: tf.random.normal([]))
+    with pytest.raises(UsageError, match=r"tf\.random\.normal at .*\. Pass random_seed to "):
+        list(map(step, run))
+    assert list(run.directory.glob("ckpt-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("noise", "held_out_noise", "level"),
+    [
+        ("zero", "zero", "expected"),
+        ("draw", "zero", "not possible"),
+        ("zero", "draw", "not possible"),
+    ],
+)
+def test_the_steps_of_fit_are_looked_into(cases, tmp_path, noise, held_out_noise, level):
+    from tfckpt_trainer.training import fit
+
+    x, y = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
+    model = cases.compiled_model(noise, held_out_noise)
+    options = {"validation_data": (x, y), "run_dir": tmp_path / "run", "save_every_epochs": 1}
+    fit(model, x, y, batch_size=4, epochs=2, verbose=0, **options)
+    found = load(RunDirectory(tmp_path / "run").run_file, RunInfo).exactness
+    assert found.level == level
+    assert [text.partition(" at ")[2] in lines_of(cases.draw) for text in found.step.draws] == [
+        True
+    ] * (level != "expected")
+
+
+@pytest.mark.parametrize(("noise", "level"), [("zero", "unknown"), ("draw", "not possible")])
+def test_the_train_function_of_keras_is_looked_into(cases, tmp_path, noise, level):
+    from tfckpt_trainer.training import SteeringCallback, TrainingRun
+
+    model = cases.compiled_model(noise, "zero")
+    run = TrainingRun(tmp_path / "run", model=model, optimizer=model.optimizer)
+    x, y = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
+    model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[SteeringCallback(run)])
+    found = load(RunDirectory(tmp_path / "run").run_file, RunInfo).exactness
+    assert found.level == level
+    assert len(found.step.draws) == (level != "unknown")
+
+
+def test_before_the_first_step_and_in_a_loop_of_its_own_nothing_is_expected(make_run):
+    run = make_run(total_steps=2, save_every_steps=2)
+    for _ in run:
+        if run.step == 0:
+            found = load(RunDirectory(run.directory).run_file, RunInfo).exactness
+            assert (found.level, found.reasons) == ("unknown", ["no step has run yet"])
+        run.report(loss=0.0)
+    found = known(run.directory)
+    assert found.level == "unknown"
+    assert found.reasons[0].startswith("the loop does not use run.function")

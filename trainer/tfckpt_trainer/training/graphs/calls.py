@@ -1,0 +1,76 @@
+"""Walks through a traced graph and the functions that it calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tensorflow.python.framework import op_def_registry
+
+from tfckpt_trainer.training.graphs.places import place_of
+
+_FIRST_ARGUMENT = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
+"""Number of inputs of an operation before the arguments of the functions that it calls."""
+
+
+class Reached(NamedTuple):
+    """An operation in a graph, or in a function that it calls.
+
+    Attributes:
+        operation: The operation.
+        callers: The operations that lead to its function, the innermost first.
+    """
+
+    operation: Any
+    callers: tuple[Any, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The line of the script, such as `train.py:12`; empty if none is known.
+
+        Functions of a SavedModel have none; then it is the line that called it.
+        """
+        return next(filter(None, map(place_of, (self.operation, *self.callers))), "")
+
+
+def reached_operations(graph: Any) -> Iterator[Reached]:
+    """Yields each operation of a graph and of all functions that it calls."""
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(graph, ())]
+    seen = {id(graph)}
+    while waiting:
+        inner, callers = waiting.pop()
+        for operation in inner.get_operations():
+            yield Reached(operation, callers)
+            for called in called_functions(operation):
+                if id(called) not in seen:
+                    seen.add(id(called))
+                    waiting.append((called, (operation, *callers)))
+
+
+def called_functions(operation: Any) -> list[Any]:
+    """Returns the graphs of the functions that an operation calls."""
+    names: list[str] = []
+    for attribute in _function_attributes(operation.type):
+        value = operation.get_attr(attribute)
+        names += [one.name for one in (value if isinstance(value, list) else [value])]
+    if not names:
+        return []
+    found = [operation.graph._get_function(name) for name in names]
+    return [function.graph for function in found if function is not None]
+
+
+@functools.cache
+def _function_attributes(kind: str) -> tuple[str, ...]:
+    definition = op_def_registry.get(kind)
+    attributes = definition.attr if definition is not None else ()
+    return tuple(one.name for one in attributes if one.type in {"func", "list(func)"})
+
+
+def passed_arguments(operation: Any, tensor: Any) -> Iterator[Any]:
+    """Yields what a tensor is within the functions that an operation passes it to."""
+    first = _FIRST_ARGUMENT.get(operation.type, 0)
+    for called in called_functions(operation):
+        for argument, given in zip(called.inputs, list(operation.inputs)[first:], strict=False):
+            if given is tensor:
+                yield argument
