@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import NoReturn
 
@@ -18,6 +18,10 @@ from tfckpt_trainer.script_errors import ScriptError, describe_script_error, spl
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 
 _terminated = threading.Event()
+
+_INTERRUPT_WORDS = (
+    b"\nSaving after this step, then stopping. Press ctrl+c again to end at once, without a save.\n"
+)
 
 PEER_ERRORS = (
     tf.errors.UnavailableError,
@@ -54,6 +58,33 @@ def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
         act()
 
     signal.signal(number, handle)
+
+
+def on_interrupt(act: Callable[[], None]) -> Callable[[], None]:
+    """Calls `act` at the first ctrl+c; a second one raises `KeyboardInterrupt` at once.
+
+    Leaves SIGINT to a handler of the script or of its launcher.
+
+    Returns:
+        A function that brings the earlier handler back.
+    """
+    if not in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return lambda: None
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(OSError):
+            # Python's own output may be in the middle of a line of this thread.
+            os.write(2, _INTERRUPT_WORDS)
+        act()
+
+    signal.signal(signal.SIGINT, handle)
+    return lambda: _bring_back(handle)
+
+
+def _bring_back(handler: Callable[[int, FrameType | None], None]) -> None:
+    if in_main_thread() and signal.getsignal(signal.SIGINT) is handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -139,6 +170,7 @@ class PeerWatch:
 
 def on_uncaught_error(
     fail: Callable[[str], None],
+    interrupt: Callable[[], None],
     explain: Callable[[str], str],
     lose_peer: Callable[[str], None],
     *,
@@ -151,6 +183,7 @@ def on_uncaught_error(
 
     Args:
         fail: Called with the error, to write the last heartbeat.
+        interrupt: Called instead of `fail` after ctrl+c.
         explain: See `PeerWatch`.
         lose_peer: Called instead of `fail` if the error means that another worker was lost. This
             happens when a script reads a variable of a lost parameter server, for example.
@@ -162,6 +195,13 @@ def on_uncaught_error(
     def handle(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            # Whoever pressed ctrl+c knows; the place where it was noticed says nothing.
+            sys.stderr.write("Interrupted.\n")
+            interrupt()
+            if not alone:
+                leave(ExitCode.INTERRUPTED)
+            return
         described = describe_script_error(error)
         if isinstance(error, TfckptError):
             sys.stderr.write(f"{error}\n")

@@ -21,6 +21,9 @@ from tfckpt_trainer.training.worker_group import WorkerGroup
 
 RequestT = TypeVar("RequestT")
 
+INTERRUPTED = "interrupted with ctrl+c"
+"""The reason of a stop by SIGINT."""
+
 PAUSE_POLL_SECONDS = 0.05
 """How long paused workers sleep between two synchronizations."""
 
@@ -288,7 +291,7 @@ class Coordinator:
         unsaved = ""
         if ending is Ending.PREEMPTED:
             # Its exit status says that the run is not over, whether the save succeeded or not.
-            outcome = self._saves.save_last("preemption")
+            outcome = self._saves.save_last("interrupt" if reason == INTERRUPTED else "preemption")
             unsaved = " without a save of its last steps" if outcome.name is None else ""
         else:
             self._save_last("stop")
@@ -296,6 +299,8 @@ class Coordinator:
                 # Someone ended the run while it waited for room.
                 return
         why = f"{ending.value}: {reason}" if reason else ending.value
+        if reason == INTERRUPTED:
+            why = reason
         if ending is Ending.PREEMPTED and not reason:
             # Whoever sent the signal knows the cause; a supervisor adds it.
             why = "told to save and exit"

@@ -65,6 +65,7 @@ class Shutdown:
         """Ends the run if an error leaves the script."""
         on_uncaught_error(
             self._failed,
+            self._interrupted,
             self._explain_loss,
             self._lost_peer,
             alone=self._is_alone,
@@ -97,10 +98,18 @@ class Shutdown:
         self._resources.close()
 
     def _failed(self, why: str) -> None:
+        self._end_early(JournalKind.FAILED, Ending.FAILED, why)
+
+    def _interrupted(self) -> None:
+        if not self._is_done:
+            why = "Interrupted at once. The last steps were not saved."
+            self._end_early(JournalKind.STOP, Ending.STOPPED, why)
+
+    def _end_early(self, kind: JournalKind, ending: Ending, why: str) -> None:
         beside_another = self._is_beside_another()
         if not beside_another:
-            self._telemetry.note(JournalKind.FAILED, why)
-        self.release(Ending.FAILED, why, beside_another=beside_another)
+            self._telemetry.note(kind, why)
+        self.release(ending, why, beside_another=beside_another)
 
     def _lost_peer(self, why: str) -> None:
         self._telemetry.note(JournalKind.WORKER_LOST, why)

@@ -55,7 +55,7 @@ from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
-from tfckpt_trainer.training.loop.coordinator import Coordinator
+from tfckpt_trainer.training.loop.coordinator import INTERRUPTED, Coordinator
 from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
 from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
@@ -70,6 +70,7 @@ from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     in_main_thread,
     leave,
+    on_interrupt,
     on_signal,
     sigterm_received,
     was_launched,
@@ -287,6 +288,7 @@ class TrainingRun:
         self._shutdown = Shutdown(
             run, group, telemetry, self._poller, self._resources, self._statuses.restart
         )
+        self._interrupted = False
         self._check = (
             CheckSession(order, group, state, telemetry, saves, self._restores)
             if order is not None
@@ -529,6 +531,7 @@ class TrainingRun:
             )
         self._has_opened = True
         self._telemetry.metrics.enter(Phase.RESTORE)
+        self._resources.callback(on_interrupt(self._on_interrupt))
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
@@ -671,6 +674,9 @@ class TrainingRun:
             # The process is about to exit. Iterators of the script or of Keras would delay that
             # when the functions that created them return.
             keep_resources_at_exit()
+        if self._interrupted and ending is Ending.PREEMPTED:
+            # The code after the loop, and a script that handles it, expect this of ctrl+c.
+            raise KeyboardInterrupt
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
             raise SystemExit(self._statuses.preempted)
@@ -684,6 +690,10 @@ class TrainingRun:
 
     def _on_termination(self) -> None:
         self.request_stop(preempted=True)
+
+    def _on_interrupt(self) -> None:
+        self._interrupted = True
+        self.request_stop(INTERRUPTED, preempted=True)
 
     def _on_save_signal(self) -> None:
         self.request_save("SIGUSR1")

@@ -1,0 +1,92 @@
+"""Ctrl+c saves and stops; a second one ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from training_cluster import SCRIPTS, Cluster
+
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+SCRIPT = SCRIPTS / "interrupted.py"
+
+
+def start(run: RunDirectory, *words: str) -> subprocess.Popen[str]:
+    """Starts the script as a user does, by `python train.py`."""
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, *words],
+        env={**os.environ, "TFCKPT_RUN_DIR": str(run.root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell in the background would have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for_steps(run: RunDirectory, count: int = 1) -> None:
+    def all_train() -> bool:
+        workers = read_workers(run)
+        return len(workers) == count and all(worker.step > 2 for worker in workers)
+
+    wait_until(all_train, 120, "steps")
+
+
+def saved(run: RunDirectory) -> list[str]:
+    return sorted(path.stem for path in run.root.glob("*.index"))
+
+
+@pytest.mark.parametrize("words", [(), ("--fit",), ("--strategy", "mirrored")])
+def test_ctrl_c_saves_and_ends_as_ctrl_c_does(tmp_path, words):
+    run = RunDirectory(tmp_path / "run")
+    process = start(run, "--steps", "100000", *words)
+    wait_for_steps(run)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT, errors
+    assert "ran" not in output
+    assert "Saving after this step, then stopping. Press ctrl+c again" in errors
+    assert "the code after fit ran" not in errors
+    assert "Traceback" not in errors
+    (chief,) = read_workers(run)
+    assert saved(run) == [f"ckpt-{chief.step}"]
+    stop = read_entries(run)[-1]
+    assert stop.kind is JournalKind.STOP
+    assert stop.message == f"Stopped after step {chief.step} (interrupted with ctrl+c)."
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    process = start(run, "--steps", "100000")
+    wait_for_steps(run)
+    os.kill(process.pid, signal.SIGSTOP)
+    # The first comes in the middle of a step; both are there before the next.
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGCONT)
+    for line in process.stderr:
+        if "Press ctrl+c again" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+
+
+def test_ctrl_c_on_one_worker_saves_on_all(tmp_path):
+    with Cluster(tmp_path / "run", "interrupted.py", ["--steps", "100000"]) as cluster:
+        run = RunDirectory(cluster.run_dir)
+        wait_for_steps(run, 2)
+        cluster.processes[1].send_signal(signal.SIGINT)
+        statuses = cluster.wait()
+        assert statuses[0] == 143, cluster.output()
+        assert statuses[1] in {130, -signal.SIGINT}, cluster.output()
+        assert len(saved(run)) == 1
