@@ -303,6 +303,20 @@ async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path
         assert len(list(made.run.trash.iterdir())) == 1
 
 
+async def test_the_help_is_searched(live: RunFactory) -> None:
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await pilot.press("question_mark", "slash", *"quota")
+        await until_shown(pilot, "Nothing contains quota.")
+        await pilot.press("escape", "slash", *"tensorboard", "enter")
+        await until_shown(pilot, "Open TensorBoard on this run")
+        assert "Keys of the dashboard" in top(pilot.app)
+        assert "Pin or unpin" not in top(pilot.app)
+        await pilot.press("escape")
+        await until_shown(pilot, "Save a checkpoint now")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+
+
 @pytest.mark.parametrize(("key", "typed"), [("enter", "v"), ("J", "restore"), ("l", "kernel")])
 async def test_what_is_typed_right_behind_the_slash_is_searched_for(
     live: RunFactory, key: str, typed: str

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, TypeVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -16,8 +17,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.app.actions.action import Action
-from tfckpt_tui.app.screens.page import LAST_KEYS, key_of
+from tfckpt_tui.app.screens.page import LAST_KEYS, key_of, search_binding
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
 from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.settings.config import Config
@@ -66,7 +68,9 @@ class HelpScreen(ModalScreen[None]):
     """The help of one screen, on a page that scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1", "dismiss", "Close", show=False),
+        Binding("escape", "back", "Back", show=False),
+        Binding("q,question_mark,f1", "dismiss", "Close", show=False),
+        search_binding("search", "Shows the lines that contain a text."),
     ]
 
     def __init__(self, lines: Sequence[tuple[Span, ...]]) -> None:
@@ -82,13 +86,59 @@ class HelpScreen(ModalScreen[None]):
         """Makes the page."""
         with VerticalScroll(id="help") as page:
             page.border_title = Content(" help ")
-            page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            yield Static(lines_to_content(self._lines))
+            page.border_subtitle = Content(" ↑ ↓ scroll · / search · esc close ")
+            yield Static(lines_to_content(self._lines), id="help-text")
+            yield SearchInput("a key, or what it does", focus_after="#help")
         yield from progress_below(self)
 
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""
         self.query_one("#help").focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Passes the key of the search to the search line while that has the focus."""
+        if action == "search" and isinstance(self.focused, SearchInput):
+            return False
+        return super().check_action(action, parameters)
+
+    def action_search(self) -> None:
+        """Opens the search line."""
+        self.query_one(SearchInput).open()
+
+    def action_back(self) -> None:
+        """Ends the search, or closes the help."""
+        if not self.query_one(SearchInput).leave():
+            self.dismiss()
+
+    @on(SearchInput.Searched)
+    def _show_matching(self, event: SearchInput.Searched) -> None:
+        lines = matching_lines(self._lines, event.text) if event.text else self._lines
+        self.query_one("#help-text", Static).update(lines_to_content(lines))
+
+
+def matching_lines(lines: Sequence[tuple[Span, ...]], text: str) -> _Lines:
+    """Returns the entries of a help that contain a text, with the titles above them."""
+    found: _Lines = []
+    title: _Lines = []
+    for entry in _entries(lines):
+        words = " ".join(" ".join(part for part, _ in line) for line in entry)
+        if entry[0][0][1] == "title":
+            title = [(), entry[0]] if found else [entry[0]]
+        elif text.lower() in " ".join(words.lower().split()):
+            found += [*title, *entry]
+            title = []
+    return found or [((f"Nothing contains {text}.", "muted"),)]
+
+
+def _entries(lines: Sequence[tuple[Span, ...]]) -> list[_Lines]:
+    """Returns the lines of each entry; those after the first one begin with a blank text."""
+    entries: list[_Lines] = []
+    for line in lines:
+        if line and len(line[0][0]) > _SIGN_WIDTH and not line[0][0].strip():
+            entries[-1].append(line)
+        elif line:
+            entries.append([line])
+    return entries
 
 
 def help_of_keys(
