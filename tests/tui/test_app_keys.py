@@ -162,16 +162,16 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
 async def test_a_prune_that_was_undone_is_done_no_more(live: RunFactory) -> None:
     box = CommandQueue(live.run)
 
-    def carry_out(kind: CommandKind) -> None:
-        box.submit(kind, requested_by="ada")
+    def carry_out(kind: CommandKind, arguments: dict[str, Any]) -> None:
+        box.submit(kind, arguments, requested_by="ada")
         command = box.claim(time.time())
         assert command is not None
         box.finish(advance(command, CommandState.DONE, "", result={"trash": "1"}))
 
     async with opened(live.run) as pilot:
-        carry_out(CommandKind.PRUNE)
+        carry_out(CommandKind.PRUNE, {"names": ["ckpt-100"]})
         await until_shown(pilot, "prune: done")
-        carry_out(CommandKind.UNDO)
+        carry_out(CommandKind.UNDO, {"trash": "1"})
         await until_shown(pilot, "undo: done")
         assert "prune: done" not in shown(pilot.app)
 

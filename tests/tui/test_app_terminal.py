@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import shlex
 import signal
 import struct
 import sys
@@ -293,14 +292,24 @@ def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
     assert terminal.end() == 0
 
 
-def test_a_signal_to_continue_leaves_the_terminal_as_it_was(made: RunFactory) -> None:
+def test_a_signal_to_continue_leaves_the_terminal_as_it_was(
+    made: RunFactory, tmp_path: Path
+) -> None:
+    names = tmp_path / "threads"
+    tell = (
+        "import signal, threading; from pathlib import Path\n"
+        "tell = lambda *_: Path(sys.argv[2]).write_text("
+        "' '.join(thread.name for thread in threading.enumerate()))\n"
+        "signal.signal(signal.SIGUSR1, tell)\n"
+    )
+    script = tmp_path / "open.py"
+    script.write_text("import sys\n" + tell + _OPEN)
     terminal = Terminal(code=_SHELL)
     terminal.wait_for("ready>")
     before = termios.tcgetattr(terminal.fileno)
-    terminal.press(f"{sys.executable} -c {shlex.quote(_OPEN)} {made.run.root}\n")
+    terminal.press(f"{sys.executable} {script} {made.run.root} {names}\n")
     terminal.wait_for("q detach")
     (app,) = psutil.Process(terminal.pid).children()
-    threads = app.num_threads()
     for _ in range(3):
         count = len(terminal.raw)
         app.send_signal(signal.SIGCONT)
@@ -309,7 +318,9 @@ def test_a_signal_to_continue_leaves_the_terminal_as_it_was(made: RunFactory) ->
             LEAST_SECONDS,
             "a new frame",
         )
-    wait_until(lambda: terminal.read(0.1) and app.num_threads() <= threads, 60, "no more threads")
+    app.send_signal(signal.SIGUSR1)
+    told = wait_until(lambda: terminal.read(0.1) and names.exists() and names.read_text(), 60, "")
+    assert told.split().count("textual-input") == 1
     terminal.press("q")
     terminal.wait_for("ready>")
     assert termios.tcgetattr(terminal.fileno) == before
@@ -399,6 +410,8 @@ def test_a_plain_terminal_gets_its_glyphs_and_eight_colours(
     terminal = Terminal(str(made.run.root), code=code + _OPEN, width=120, height=40)
     terminal.wait_for("ckpt-b1-400")
     terminal.wait_for("throughput")
+    bar = next(row for row in terminal.text.splitlines() if "of 5,000" in row)
+    assert re.search("=+-+" if terminal_type == "vt100" else "─+", bar), "what is done differs"
     for key, words in {"?": "Keys of the dashboard", "r": "which checkpoint?"}.items():
         terminal.press(key)
         terminal.wait_for(words)
