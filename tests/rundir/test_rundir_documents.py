@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pkgutil
+import threading
 from importlib import metadata
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import tfckpt_trainer
 import tfckpt_tui
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir import documents
 from tfckpt_trainer.rundir.documents import (
     Document,
     SealedDocument,
@@ -112,6 +114,26 @@ def test_each_kind_of_document_of_a_newer_release_names_that_release(tmp_path):
             store(path, a_head())
         assert json.loads(path.read_bytes()) == newer
         assert find_newer(tmp_path / "other.json") == ""
+
+
+def test_what_appears_in_a_run_in_training_does_not_end_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "_training", threading.Event())
+    path = tmp_path / "head.json"
+    path.write_bytes(b'{"schema": 99}')
+    with pytest.raises(RefusedError, match="a newer tfckpt-tui"):
+        store(path, a_head())
+    documents.replace_newer_documents()
+    store(path, a_head())
+    assert load(path, Head) == a_head()
+
+
+def test_what_another_user_may_not_read_refuses_nothing(open_place, become_nobody):
+    path = open_place / "launch.json"
+    path.write_bytes(b'{"schema": 99}')
+    path.chmod(0o600)
+    assert find_newer(path)
+    become_nobody()
+    assert find_newer(path) == ""
 
 
 def test_a_stored_document_names_the_release_that_wrote_it(tmp_path):

@@ -82,6 +82,8 @@ def test_a_newer_document_is_named_and_nothing_is_changed(
     assert "was written by tfckpt-tui 9.8.7: it has schema 99" in listed.words
     assert "pip install --upgrade 'tfckpt-tui>=9.8.7'" in listed.words
     assert "ckpt-b1-400" in listed.data
+    if not document.startswith("records"):
+        assert "tfckpt-tui>=9.8.7" in tool("status", root).words
     is_record = document.startswith("records")
     for words in CHANGES if is_record else [*CHANGES, *CHANGES_OF_RUN]:
         said = tool(*(word.replace("RUN", str(root)) for word in words))

@@ -38,7 +38,7 @@ from tfckpt_trainer.launch.starters import CannotStartError, Placement, WorkerSt
 from tfckpt_trainer.launch.stop import StopCommands
 from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import POLL_SECONDS
-from tfckpt_trainer.rundir.documents import load, load_if_exists, store
+from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -351,6 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.lock is None and take_lock(run) is None:
             raise LaunchError(f"{run.root} already has a supervisor.")
         options = load(run.launch_file, LaunchOptions)
+        replace_newer_documents()
         state = Supervisor(run, options, LocalStarter(run, options)).run()
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")

@@ -32,6 +32,7 @@ _LONGEST_RELEASE = 40
 WRITTEN_BY = "written_by"
 """The field of a stored document with the release that wrote it."""
 
+_training = threading.Event()
 _prepared: set[type] = set()
 _preparing = threading.RLock()
 
@@ -130,8 +131,18 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         ) from error
 
 
+def replace_newer_documents() -> None:
+    """Lets this process replace documents of a newer release: it runs the training.
+
+    Training was not started beside such documents, and what appears later must not end it.
+    """
+    _training.set()
+
+
 def find_newer(path: Path) -> str:
     """Returns which release is needed to read a document of any kind; empty if this one can.
+
+    A document that this user may not read says nothing, such as the command of another user.
 
     Raises:
         OSError: The file exists and cannot be read.
@@ -140,7 +151,7 @@ def find_newer(path: Path) -> str:
         raw = msgspec.json.decode(read_bounded(path))
     except (FileNotFoundError, NotADirectoryError, DamagedFileError, msgspec.DecodeError):
         return ""
-    except (UnicodeDecodeError, RecursionError):
+    except (UnicodeDecodeError, RecursionError, PermissionError):
         return ""
     if not isinstance(raw, dict):
         return ""
@@ -251,11 +262,12 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
     """Writes `document` atomically, and its copy first if it has one.
 
     Raises:
-        RefusedError: A newer release wrote the file that it would replace.
+        RefusedError: A newer release wrote the file that it would replace. Not raised after
+            `replace_newer_documents`.
         NotFlushedError: The document was written but not flushed to disk.
         OSError: The file was not replaced.
     """
-    newer = find_newer(path)
+    newer = "" if _training.is_set() else find_newer(path)
     if newer:
         raise RefusedError(f"{newer} Nothing was changed.")
     data = encode(document, release=own_release())

@@ -45,13 +45,14 @@ def report_start(phase: Phase) -> None:
     missing.
 
     Raises:
-        RefusedError: Another trainer writes these heartbeats.
+        RefusedError: Another trainer writes these heartbeats, or a newer release wrote here.
     """
     place = _launched_worker()
     if place is None:
         return
     run, index = place
     with explain_disk_errors(run):
+        run.require_changeable()
         run.create()
         refuse_another_trainer(run, index)
         _write(run, index, phase)

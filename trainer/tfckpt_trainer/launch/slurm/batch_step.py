@@ -46,7 +46,7 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
 )
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
 from tfckpt_trainer.launch.supervisor import Supervisor
-from tfckpt_trainer.rundir.documents import load, load_if_exists, store
+from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
@@ -264,6 +264,7 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory(Path(os.path.realpath(arguments[0])))
     try:
         options = load(run.launch_file, LaunchOptions)
+        replace_newer_documents()
         if "SLURM_JOB_ID" not in os.environ:
             raise LaunchError(
                 f"{run.root} was not launched in a Slurm job. Launch it with "

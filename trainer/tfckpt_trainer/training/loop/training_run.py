@@ -24,6 +24,7 @@ from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import replace_newer_documents
 from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -722,6 +723,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
         refuse_newer_release(run)
+        replace_newer_documents()
         run.create()
     return run
 

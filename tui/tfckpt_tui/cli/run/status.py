@@ -43,6 +43,8 @@ _BEFORE_POSITION = frozenset({*BEFORE_RUN, Phase.RESTORE})
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     """Show the state of the run and its workers. Exits 1 if something is wrong."""
     jobs = JobReader()
+    for newer in run.newer_documents()[:1]:
+        print_message(newer)
     while True:
         report = status_report(run, jobs=jobs)
         if as_json:
