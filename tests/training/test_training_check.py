@@ -8,10 +8,10 @@ import pytest
 from training_cluster import SCRIPTS
 
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.exactness.likely_causes import likely_cause
+from tfckpt_trainer.exactness.step_differences import What, first_difference, steps_compared
 from tfckpt_trainer.rundir.records.check import CheckOrder, Pass, StateKind
 from tfckpt_tui.services.exactness.check import read_traces
-from tfckpt_tui.services.exactness.likely_causes import likely_cause
-from tfckpt_tui.services.exactness.step_differences import What, first_difference, steps_compared
 
 pytestmark = pytest.mark.tensorflow
 

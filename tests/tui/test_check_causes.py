@@ -8,6 +8,15 @@ from pathlib import Path
 import pytest
 from json_reference import check as check_json
 
+from tfckpt_trainer.exactness.likely_causes import likely_cause
+from tfckpt_trainer.exactness.step_differences import (
+    Difference,
+    Trace,
+    What,
+    describe_difference,
+    first_difference,
+    steps_compared,
+)
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -25,15 +34,7 @@ from tfckpt_tui.services.exactness.check import (
     Repetition,
     result_of,
 )
-from tfckpt_tui.services.exactness.check_report import describe_difference, result_as_json
-from tfckpt_tui.services.exactness.likely_causes import likely_cause
-from tfckpt_tui.services.exactness.step_differences import (
-    Difference,
-    Trace,
-    What,
-    first_difference,
-    steps_compared,
-)
+from tfckpt_tui.services.exactness.check_report import result_as_json
 from tfckpt_tui.services.exactness.stored_checks import store_check, stored_check
 
 

@@ -125,6 +125,11 @@ class RunDirectory:
         return self.status_directory / "supervisor.json"
 
     @property
+    def check_directory(self) -> Path:
+        """The run directory of the checkpoint of a quick check, while that is in progress."""
+        return self.control / "check"
+
+    @property
     def records_directory(self) -> Path:
         """Checkpoint records, one file per checkpoint."""
         return self.control / "records"

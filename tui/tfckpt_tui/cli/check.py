@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
+import msgspec
 
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.errors import ExitCode, describe_error
+from tfckpt_trainer.exactness.step_differences import describe_difference
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_tui.cli.checkpoints.trash import confirm
 from tfckpt_tui.cli.main import JsonOption
-from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_message
+from tfckpt_tui.cli.output import (
+    CommandProgress,
+    StepProgress,
+    print_json,
+    print_line,
+    print_message,
+)
 from tfckpt_tui.cli.run.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, run_check
 from tfckpt_tui.services.exactness.check_report import (
     PASS_WORDS,
     cause_of,
-    describe_difference,
     first_problem,
     result_as_json,
 )
+from tfckpt_tui.services.exactness.quick_check import LONG_SECONDS, QUICK_STEPS, estimated_seconds
 from tfckpt_tui.services.exactness.stored_checks import store_check
+from tfckpt_tui.services.open_run import open_run
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
+
+STEPS = 20
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.option(
+    "--quick",
+    is_flag=True,
+    help="Check a run that trains, with its own next steps; COMMAND is its directory.",
+)
+@click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Steps to repeat.",
+    help=f"Steps to repeat: {STEPS} by default, {QUICK_STEPS} with --quick.",
 )
+@click.option("--yes", "-y", is_flag=True, help="With --quick: do not ask if it takes long.")
 @WorkersOption
 @ParameterServersOption
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def check(
-    steps: int, workers: int, parameter_servers: int, as_json: bool, command: tuple[str, ...]
+    quick: bool,
+    steps: int | None,
+    yes: bool,
+    workers: int,
+    parameter_servers: int,
+    as_json: bool,
+    command: tuple[str, ...],
 ) -> int:
     """Check that a training script repeats its steps exactly after a restore.
 
@@ -45,11 +72,18 @@ def check(
     Runs the script in a scratch directory: saves, trains, restores in place and trains the same
     steps again, then does so in new processes. Compares all metrics, the input and all state, bit
     by bit. Exits 1 if anything differs.
+
+    With --quick, a run that trains saves, trains 3 steps, restores in place, and trains them
+    again: tfckpt-tui check --quick RUN. It then goes on as if it had trained them once.
     """
+    if quick:
+        if len(command) != 1:
+            raise click.UsageError("--quick needs one run directory, and no command.")
+        return _check_run(open_run(Path(command[0])), steps or QUICK_STEPS, yes, as_json)
     options = CheckOptions(
         command=command,
         working_directory=os.getcwd(),
-        steps=steps,
+        steps=steps or STEPS,
         workers=workers,
         parameter_servers=parameter_servers,
     )
@@ -64,6 +98,30 @@ def check(
     else:
         print_result(result)
     return int(ExitCode.DONE if result.exact else ExitCode.PROBLEM)
+
+
+def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
+    """Has the trainer of a run check it; returns the exit code."""
+    seconds = estimated_seconds(read_workers(run), steps)
+    if seconds is not None and seconds > LONG_SECONDS and not yes:
+        confirm(
+            f"The steps of this run are slow: training twice {steps} of them takes about "
+            f"{units.duration(seconds)}, with a save and a restore. Check?"
+        )
+    found = ask(
+        run,
+        CommandKind.CHECK,
+        {"steps": steps},
+        through=FrontEnd.COMMAND_LINE,
+        timeout=max(DEFAULT_TIMEOUT, 3 * (seconds or 0.0)),
+        on_change=CommandProgress(),
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        print_line(found.message)
+    is_exact = found.state is CommandState.DONE and bool(found.result.get("exact"))
+    return int(ExitCode.DONE if is_exact else ExitCode.PROBLEM)
 
 
 def _store(result: CheckResult) -> str | None:

@@ -21,6 +21,7 @@ class CommandKind(StrEnum):
     STOP = "stop"
     PRUNE = "prune"
     UNDO = "undo"
+    CHECK = "check"
 
 
 class CommandState(StrEnum):

@@ -76,6 +76,16 @@ class UndoArguments(CommandArguments, frozen=True, kw_only=True):
     trash: FileName | None = None
 
 
+class CheckArguments(CommandArguments, frozen=True, kw_only=True):
+    """How to check that the next steps repeat exactly after a restore.
+
+    Attributes:
+        steps: Steps to repeat.
+    """
+
+    steps: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+
+
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
     CommandKind.SAVE: CommandArguments,
     CommandKind.RESTORE: RestoreArguments,
@@ -84,6 +94,7 @@ ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
     CommandKind.STOP: StopArguments,
     CommandKind.PRUNE: PruneArguments,
     CommandKind.UNDO: UndoArguments,
+    CommandKind.CHECK: CheckArguments,
 }
 
 

@@ -120,12 +120,14 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         reasons: Why it is not possible or unknown, each as a clause; empty otherwise.
         inputs: The input pipelines.
         step: The training steps.
+        compared: What a quick check compared, as a clause; empty otherwise.
     """
 
     level: ExactnessLevel
     reasons: list[str] = []
     inputs: list[PipelineFacts] = []
     step: StepFacts = StepFacts()
+    compared: str = ""
 
     @property
     def is_missing_state(self) -> bool:
@@ -142,7 +144,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """The level, with the reasons."""
         if not self.reasons:
-            return self.level.value
+            return self.compared or self.level.value
         return f"{self.level.value} because {'; '.join(self.reasons)}"
 
     @property
@@ -159,11 +161,24 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
         at: Time of the check, in seconds since the epoch.
         steps: Number of compared steps.
         difference: The first thing that differs, as a clause; empty if all is equal.
+        workers: For a quick check, the number of workers that compared; 0 for another.
+        not_covered: What a quick check did not cover.
     """
 
     at: float
     steps: int
     difference: str = ""
+    workers: int = 0
+    not_covered: list[str] = []
+
+    @property
+    def words(self) -> str:
+        """What a quick check found, and no more than it compared."""
+        if self.difference:
+            return f"not exact: {self.difference}"
+        of = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
+        return f"exact over {steps}, restored in place on {of}"
 
 
 def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:
@@ -212,7 +227,8 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
     level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
         level, reasons = ExactnessLevel.NOT_POSSIBLE, [f"a check found that {check.difference}"]
-    return msgspec.structs.replace(known, level=level, reasons=reasons)
+    compared = check.words if check.workers and not check.difference else ""
+    return msgspec.structs.replace(known, level=level, reasons=reasons, compared=compared)
 
 
 def _listed(texts: list[str]) -> str:

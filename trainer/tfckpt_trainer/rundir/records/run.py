@@ -31,7 +31,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
         exactness: Whether the trainer expects that resuming is exact; None in earlier versions.
-        check: The last check of the script, if there was one. Readers fill it in; it is not stored.
+        check: The last check of the script, if there was one. A quick check of the present start is
+            stored; readers fill in another.
     """
 
     id: str

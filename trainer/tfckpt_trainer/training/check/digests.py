@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.rundir.records.check import StateDigest, StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
-from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.checkpoint.state import COUNTERS, TrainingState
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.variables import components, is_variable
 from tfckpt_trainer.training.state.walk import find_state
@@ -45,7 +45,10 @@ class StateDigests:
     def find(self, names: ScriptNames) -> None:
         """Finds the objects to digest; repeat it when the script may have created others."""
         saved = saved_state(self._state)
-        self._saved = dict(_variables_once(saved))
+        # A save between repeated steps changes the library's own counters, and nothing else.
+        self._saved = {
+            path: thing for path, thing in _variables_once(saved) if path not in COUNTERS
+        }
         self._untracked = find_untracked((thing for _, thing in saved), names)
         self._generators = list(names.named(GENERATORS))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -253,6 +254,7 @@ class RestoreManager:
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
+        shutil.rmtree(self._run.check_directory, ignore_errors=True)
         self._saves.finish_interrupted()
         self._saves.bring_back()
         for sentence in damage_at_start(self._run):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ from tfckpt_trainer.training.state.variables import (
     raw_variable,
 )
 from tfckpt_trainer.training.state.walk import Found, find_state
+
+COUNTERS = frozenset({"step", "save_counter"})
+"""Paths of the variables of a checkpoint that are not the script's."""
 
 SEEDS = "seeds"
 """The name of random generators of the script in the contents of a checkpoint."""
@@ -79,6 +82,15 @@ class Position:
     parent: str | None = None
     sequence: int = 0
     best: dict[str, float] = field(default_factory=dict)
+
+    def copy(self) -> Position:
+        """Returns a copy that does not change with this one."""
+        return replace(self, best=dict(self.best))
+
+    def go_back_to(self, earlier: Position) -> None:
+        """Takes the values of an earlier copy."""
+        self.step, self.branch, self.parent = earlier.step, earlier.branch, earlier.parent
+        self.sequence, self.best = earlier.sequence, dict(earlier.best)
 
 
 class SharedState:
@@ -145,6 +157,15 @@ class SharedState:
         """Sets the step that the next save stores."""
         self._step.assign(step)
         self._counter.assign_add(1)
+
+    @property
+    def saves(self) -> int:
+        """Number of saves so far, as `tf.train.Checkpoint` counts them."""
+        return int(self._counter.numpy())
+
+    def set_saves(self, saves: int) -> None:
+        """Sets the number of saves, such as after one that does not count."""
+        self._counter.assign(saves)
 
     def write(self, prefix: Path) -> None:
         """Writes the state under `prefix`."""

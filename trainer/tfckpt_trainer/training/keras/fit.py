@@ -214,6 +214,7 @@ class FitLoop:
         self._model = callbacks.model
         self._validation = validation
         self._in_epoch = False
+        run.repeat_within_epochs(epochs.steps)
         run.before_save(self._keep)
         run.after_restore(self._resume)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
 import tensorflow as tf
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
@@ -17,6 +18,7 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import (
+    CheckArguments,
     CommandArguments,
     PruneArguments,
     RestoreArguments,
@@ -30,11 +32,13 @@ from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.sizes import size
+from tfckpt_trainer.training.check.quick_check import CheckOutcome, QuickCheck
 from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGaveUpError, WorkerGroup
 
@@ -66,6 +70,7 @@ class CommandHandler:
         telemetry: Telemetry,
         saves: SaveManager,
         restores: RestoreManager,
+        quick_check: QuickCheck,
     ) -> None:
         self._run = run
         self._group = group
@@ -73,6 +78,7 @@ class CommandHandler:
         self._telemetry = telemetry
         self._saves = saves
         self._restores = restores
+        self._quick_check = quick_check
         self._handlers: dict[CommandKind, Callable[[Command, Any], Answer | None]] = {
             CommandKind.SAVE: self._save,
             CommandKind.RESTORE: self._restore,
@@ -81,6 +87,7 @@ class CommandHandler:
             CommandKind.STOP: self._stop,
             CommandKind.PRUNE: self._prune,
             CommandKind.UNDO: self._undo,
+            CommandKind.CHECK: self._check,
         }
         self.paused = False
         self.waiting_stop: Command | None = None
@@ -307,6 +314,35 @@ class CommandHandler:
                 on_warning=on_warning,
             ),
         )
+
+    def _check(self, command: Command, arguments: CheckArguments) -> Answer | None:
+        if self.paused:
+            return self._refuse(command, "Training is paused. Resume it, then check.")
+        self._saves.finish_all()
+        refusal = self._quick_check.request(
+            arguments.steps, lambda outcome: self._answer_check(command, outcome)
+        )
+        return self._refuse(command, refusal) if refusal else None
+
+    def _answer_check(self, command: Command, outcome: CheckOutcome) -> None:
+        """Records what a quick check found, and answers its command."""
+        summary, cause = outcome.summary, outcome.cause
+        if summary is None:
+            message = f"Nothing was compared. {outcome.problem} Training goes on."
+            self._telemetry.note(JournalKind.FAILED, f"check: {message}", command)
+            self._answer(command, Answer(CommandState.FAILED, message))
+            return
+        covered = f"Not covered: {', '.join(summary.not_covered)}."
+        why = f" Likely cause: {cause.why} {cause.advice}" if cause is not None else ""
+        message = f"Checked: {summary.words}.{why} {covered}"
+        result = {
+            "exact": not summary.difference,
+            **msgspec.to_builtins(summary),
+            "cause": asdict(cause) if cause is not None else None,
+        }
+        self._telemetry.note(JournalKind.NOTE, message, command, details=result)
+        self._telemetry.journal.later(lambda: update_run_info(self._run, check=summary))
+        self._answer(command, Answer(CommandState.DONE, message, result))
 
     def _change_trash(
         self,

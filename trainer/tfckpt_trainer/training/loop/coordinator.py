@@ -151,6 +151,11 @@ class Coordinator:
         if self._handler.paused:
             self._wait_for_resume()
 
+    def skip_step(self) -> None:
+        """Forgets a step that is trained again, and acts on nothing after it."""
+        self._sync_agreed = None
+        self._telemetry.metrics.fresh = {}
+
     @property
     def requested_finish(self) -> str:
         """Why the run was asked to end as finished; empty if it was not."""

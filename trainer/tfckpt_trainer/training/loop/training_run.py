@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.check.digests import saved_state
+from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.traced_steps import TracedSteps
 from tfckpt_trainer.training.check.untracked_notes import note_untracked
@@ -272,7 +273,10 @@ class TrainingRun:
         schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(run, queue, telemetry)
-        handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
+        self._quick_check = QuickCheck(run, group, state, telemetry, saver)
+        handler = CommandHandler(
+            run, group, state.position, telemetry, saves, self._restores, self._quick_check
+        )
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
         self._dataset_end = (
             DatasetEnd(group, self._inputs, telemetry, on_dataset_end) if self._inputs else None
@@ -495,8 +499,10 @@ class TrainingRun:
                     continue
                 batch, waited = read
                 metrics.enter(Phase.SCRIPT)
-                if self._check is not None and self._inputs is not None:
-                    self._check.take_batch(batch)
+                if self._inputs is not None:
+                    self._quick_check.take_batch(batch)
+                    if self._check is not None:
+                        self._check.take_batch(batch)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
@@ -577,6 +583,8 @@ class TrainingRun:
             "replica_count": self._group.replicas,
             "total_steps": self._total_steps,
             "retention": self._retention.recorded,
+            # A quick check is about the process that it ran in.
+            "check": None,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
             "host": socket.gethostname(),
             "versions": {
@@ -585,6 +593,14 @@ class TrainingRun:
                 "keras": keras.__version__,
             },
         }
+
+    def repeat_within_epochs(self, steps: int) -> None:
+        """Has quick checks repeat no step that ends an epoch, because the script acts there.
+
+        Args:
+            steps: Steps of an epoch.
+        """
+        self._quick_check.epoch_steps = steps
 
     @property
     def is_over(self) -> bool:
@@ -603,10 +619,16 @@ class TrainingRun:
         with self._shutdown.peers_watched:
             if is_first:
                 self._first_step_done()
+            was_provisional = self._quick_check.is_first_pass
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
-            self._coordinator.step_done(self.step, seconds, waited)
+            self._quick_check.step_done(metrics.fresh)
+            if was_provisional:
+                self._coordinator.skip_step()
+            else:
+                self._coordinator.step_done(self.step, seconds, waited)
+                self._quick_check.begin_if_due(self._total_steps)
             if self._check is not None:
                 self._check.step_done()
                 self._end_check()
@@ -640,7 +662,11 @@ class TrainingRun:
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
+            elif self._quick_check.is_first_pass:
+                # The steps that are left are trained again; then training ends here once more.
+                self._quick_check.end_pass()
             else:
+                self._quick_check.cancel("The data ended during the check.")
                 self._coordinator.finish(reason)
 
     def _end_check(self) -> None:
@@ -662,6 +688,7 @@ class TrainingRun:
             self._abandon()
             return
         with self._shutdown.peers_watched:
+            self._quick_check.cancel("The run ended during the check.")
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()

@@ -16,6 +16,12 @@ from types import FrameType
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, TfckptError
+from tfckpt_trainer.exactness.step_differences import (
+    Difference,
+    Trace,
+    first_difference,
+    steps_compared,
+)
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -26,12 +32,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_tui.services.exactness.step_differences import (
-    Difference,
-    Trace,
-    first_difference,
-    steps_compared,
-)
 
 WARM_UP_STEPS = 3
 """Steps before the save: the first ones create state, such as compiled functions."""

@@ -5,31 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
+from tfckpt_trainer.exactness.step_differences import describe_difference
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_tui.services.exactness.check import CheckResult, Repetition
-from tfckpt_tui.services.exactness.likely_causes import Cause, likely_cause
-from tfckpt_tui.services.exactness.step_differences import Difference, What
-
-SHOWN_OTHERS = 3
 
 PASS_WORDS = {Pass.IN_PLACE: "in place", Pass.COLD: "in a new process"}
-
-
-def describe_difference(difference: Difference) -> str:
-    """Returns what differs, on which worker and at which step, as a sentence."""
-    where = f"on worker {difference.worker}, "
-    if difference.after_steps == 0:
-        where += f"right after the restore of step {difference.step}"
-    else:
-        where += f"after step {difference.step} ({difference.after_steps} after the restore)"
-    kind = f"{difference.kind.value} " if difference.kind is not None else ""
-    subject = {
-        What.STATE: f"The {kind}{difference.name} differs",
-        What.INPUT: "The input differs",
-        What.METRIC: f"The metric {difference.name} differs",
-        What.END: "The repeated training ended",
-    }[difference.what]
-    return f"{subject} {where}{_others(difference.others)}."
 
 
 def cause_of(result: CheckResult, repetition: Repetition) -> Cause | None:
@@ -84,11 +65,3 @@ def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]
         "others": list(found.others) if found else [],
         "cause": asdict(cause) if cause is not None else None,
     }
-
-
-def _others(names: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    more = len(names) - SHOWN_OTHERS
-    shown = ", ".join(names[:SHOWN_OTHERS])
-    return f"; so do {shown}" + (f" and {more:,} more" if more > 0 else "")

@@ -120,7 +120,7 @@ def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
         run: The run directory.
     """
     found = stored_check(run, info.worker_count)
-    if found is None:
+    if found is None or (info.check is not None and info.check.difference):
         return info
     result = CheckSummary(at=found.checked_at, steps=found.steps, difference=found.difference)
     return msgspec.structs.replace(info, check=result)

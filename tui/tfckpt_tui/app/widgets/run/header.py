@@ -154,7 +154,8 @@ def _exactness(snapshot: RunSnapshot, width: int) -> list[list[Span]]:
     level = found.level.value
     if not found.reasons:
         style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
-        return [[("exact resume ", "label"), (level, style)]]
+        label = "resume " if found.compared else "exact resume "
+        return [[(label, "label"), (found.compared or level, style)]]
     why = (shorten(clean(found.causes), max(20, width // 3)), "muted")
     return [[(f"exact resume {level}: ", "warn" if found.is_missing_state else "label"), why]]
 

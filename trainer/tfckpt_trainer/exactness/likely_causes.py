@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tfckpt_trainer.exactness.step_differences import Difference, What
 from tfckpt_trainer.rundir.records.check import CheckFacts, Pass, StateKind
-from tfckpt_tui.services.exactness.step_differences import Difference, What
 
 SHOWN_VALUES = 3
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from tfckpt_trainer.rundir.records.check import CheckedStep, CheckFacts, Pass, StateKind
 
+SHOWN_OTHERS = 3
+
 Trace = Mapping[tuple[Pass, int], CheckedStep]
 """The records of one worker, by pass and step."""
 
@@ -77,10 +79,27 @@ def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | N
             for one in _differences_at(trace, worker, phase, step, steps[0])
         ]
         if found:
-            first = min(found, key=_urgency)
+            first = min(found, key=urgency)
             others = dict.fromkeys(one.name for one in found if one.name not in {"", first.name})
             return replace(first, others=tuple(others))
     return None
+
+
+def describe_difference(difference: Difference) -> str:
+    """Returns what differs, on which worker and at which step, as a sentence."""
+    where = f"on worker {difference.worker}, "
+    if difference.after_steps == 0:
+        where += f"right after the restore of step {difference.step}"
+    else:
+        where += f"after step {difference.step} ({difference.after_steps} after the restore)"
+    kind = f"{difference.kind.value} " if difference.kind is not None else ""
+    subject = {
+        What.STATE: f"The {kind}{difference.name} differs",
+        What.INPUT: "The input differs",
+        What.METRIC: f"The metric {difference.name} differs",
+        What.END: "The repeated training ended",
+    }[difference.what]
+    return f"{subject} {where}{_others(difference.others)}."
 
 
 def steps_compared(traces: Mapping[int, Trace], phase: Pass) -> int:
@@ -92,7 +111,7 @@ def steps_compared(traces: Mapping[int, Trace], phase: Pass) -> int:
     return min(counts, default=0)
 
 
-def _urgency(difference: Difference) -> int:
+def urgency(difference: Difference) -> int:
     """Orders the differences of one step by how well they explain the others."""
     if difference.what is What.STATE and not difference.passed:
         return 0
@@ -157,3 +176,11 @@ def _changed_values(trace: Trace, phase: Pass, saved: int) -> tuple[tuple[str, s
 
 def _facts(trace: Trace) -> CheckFacts | None:
     return next((line.facts for line in trace.values() if line.facts is not None), None)
+
+
+def _others(names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    more = len(names) - SHOWN_OTHERS
+    shown = ", ".join(names[:SHOWN_OTHERS])
+    return f"; so do {shown}" + (f" and {more:,} more" if more > 0 else "")
