@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import keras
@@ -113,11 +115,19 @@ class _Walk:
         self.follow_dependencies(
             ((name, thing, None) for name, thing in passed.items()), tracked=False
         )
+        self._follow(self._kept, _attributes)
+        # Last, so that only metrics that nothing else holds are found here.
+        number = len(self._kept)
+        self._follow(list(self._kept), _metrics)
+        self._follow(islice(self._kept, number, None), _attributes)
+
+    def _follow(
+        self, kept: Iterable[tuple[str, Any]], parts: Callable[[Any], Iterable[tuple[str, Any]]]
+    ) -> None:
         # Visiting appends to the list; so this reaches any depth, breadth first.
-        for path, thing in self._kept:
+        for path, thing in kept:
             self.follow_dependencies(
-                ((_join(path, name), child, thing) for name, child in _attributes(thing)),
-                tracked=False,
+                ((_join(path, name), child, thing) for name, child in parts(thing)), tracked=False
             )
 
     def _visit(self, path: str, thing: Any, owner: Any, *, tracked: bool) -> bool:
@@ -158,6 +168,14 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     for name, value in named:
         if _may_hold_state(value) and name not in _SKIPPED and not name.startswith("_self_"):
             yield name, value
+
+
+def _metrics(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what the property `metrics` of a layer returns, which a script may override."""
+    if isinstance(thing, keras.Layer):
+        # It is code of the script, and may need what only a compiled model has.
+        with suppress(Exception):
+            yield from ((f"metrics/{metric.name}", metric) for metric in list(thing.metrics))
 
 
 def _may_hold_state(thing: Any) -> bool:
