@@ -90,7 +90,6 @@ def messages(tmp_path_factory):
         ("steps", "The number of steps in x is unknown. Pass steps_per_epoch."),
         ("no batches", "Empty has no batches: its length is 0."),
         ("epochs", "nothing is left to train. Pass the number of the last epoch as epochs."),
-        ("eager", "compiled with run_eagerly=True. Call model.compile(...) without it."),
         ("not a callback", "expected a keras.callbacks.Callback"),
         ("BackupAndRestore", "Remove BackupAndRestore from the callbacks."),
         ("OrbaxCheckpoint", "Remove OrbaxCheckpoint from the callbacks."),

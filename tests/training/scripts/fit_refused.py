@@ -16,8 +16,6 @@ from tfckpt_trainer.training import fit
 x, y = np.zeros((8, 2), "float32"), np.zeros((8, 1), "float32")
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-eager = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-eager.compile("sgd", "mse", run_eagerly=True)
 data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
 
 
@@ -71,7 +69,6 @@ CASES = {
     "steps": {"x": data.repeat()},
     "no batches": {"x": Empty()},
     "epochs": {"x": x, "y": y, "epochs": 3, "initial_epoch": 3},
-    "eager": {"x": x, "y": y, "model": eager},
     "not a callback": {"x": x, "y": y, "callbacks": [print]},
     "BackupAndRestore": {"callbacks": [callback(keras.callbacks.BackupAndRestore)]},
     "OrbaxCheckpoint": {"callbacks": [callback(keras.callbacks.OrbaxCheckpoint)]},

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -20,10 +19,11 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.training.keras.build import build
 from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
-from tfckpt_trainer.training.keras.steps import Logs, agreed_steps, epoch_logs, with_any_batch_size
+from tfckpt_trainer.training.keras.steps import Logs, agreed_steps, epoch_logs, replica_step
 from tfckpt_trainer.training.keras.validation import Validation
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.worker_group import (
@@ -121,9 +121,12 @@ def fit(
         class_weight=class_weight,
     )
     steps = agreed_steps(group, batches.steps, steps_per_epoch, "x", "steps_per_epoch")
+    specification = batches.once().element_spec
+    step = replica_step(model.train_step, specification)
+    build(model, group, step, specification, inline=options.get("random_seed") is not None)
+    # After the model has drawn its initial values, which are those of `keras.Model.fit` then.
     seed = group.broadcast(random.getrandbits(31), int)
     dataset = batches.endless(seed or 0, steps if steps_per_epoch is None else None)
-    _build(model, strategy, dataset)
     if isinstance(batches, PyDatasetBatches):
         own_callbacks.append(batches.callback(epochs))
     observers = FitCallbacks(
@@ -159,7 +162,7 @@ def fit(
     FitLoop(
         run,
         group,
-        run.function(with_any_batch_size(model.train_step, dataset.element_spec)),
+        run.function(step, run_eagerly=model.run_eagerly),
         Epochs(steps, initial_epoch),
         observers,
         validation,
@@ -242,7 +245,9 @@ class FitLoop:
         logs = epoch_logs(self._model, logs)
         if self._validation is not None and self._validation.is_due(epoch):
             logs |= self._validation.run(self._callbacks.all)
-            self._run.report(**{n: v for n, v in logs.items() if n.startswith("val_")})
+            self._run.report(
+                **{n: v for n, v in logs.items() if n.startswith("val_") and isinstance(v, float)}
+            )
         self._callbacks.all.on_epoch_end(epoch, logs)
         self._in_epoch = False
         if self._group.any(bool(self._model.stop_training)):
@@ -266,11 +271,6 @@ def _check(model: keras.Model, epochs: int, initial_epoch: int) -> None:
         )
     if uses_parameter_servers(model.distribute_strategy):
         raise UsageError(WITHOUT_PARAMETER_SERVERS)
-    if model.run_eagerly:
-        raise UsageError(
-            "fit compiles the training step, and the model was compiled with run_eagerly=True. "
-            "Call model.compile(...) without it."
-        )
     if epochs <= initial_epoch:
         raise UsageError(
             f"epochs is {epochs}, and initial_epoch is {initial_epoch}: nothing is left to train. "
@@ -322,30 +322,3 @@ def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None
             pass
     agreed = group.broadcast(sets, int)
     return None if agreed is None or agreed < 0 else agreed
-
-
-def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:
-    """Creates all variables of model, optimizer and metrics, before the first restore.
-
-    `keras.Model.fit` uses the same private method.
-    """
-
-    def symbol(specification: Any) -> SimpleNamespace | None:
-        if not hasattr(specification, "dtype"):
-            return None
-        return SimpleNamespace(
-            shape=tuple(specification.shape.as_list()), dtype=specification.dtype.name
-        )
-
-    if type(model).call is keras.Model.call:
-        # Keras cannot build a model that it cannot call; its train_step calls other layers.
-        unbuilt = [one.name for one in model._flatten_layers(include_self=False) if not one.built]
-        if unbuilt:
-            name = type(model).__name__
-            raise UsageError(
-                f"{name} has no call(), so fit cannot build its layers: {', '.join(unbuilt)}. "
-                "Begin each with a keras.Input, or call it on a batch before fit."
-            )
-        model.built = True
-    with strategy.scope():
-        model._symbolic_build(data_batch=tf.nest.map_structure(symbol, dataset.element_spec))

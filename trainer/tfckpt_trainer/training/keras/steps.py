@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
-Logs = dict[str, float]
+Logs = dict[str, Any]
 
 
 def agreed_steps(
@@ -44,21 +45,32 @@ def agreed_steps(
     return min(counts)
 
 
-def with_any_batch_size(step: Callable[[Any], Any], specification: Any) -> Callable[[Any], Any]:
-    """Hides sizes that differ between batches from the graph of a step.
+def replica_step(step: Callable[[Any], Any], specification: Any) -> Callable[[Any], Any]:
+    """Turns `train_step` or `test_step` of a model into a step of one replica.
 
-    TensorFlow compiles the size of the first batch into the graph, where it may change the last
-    bits of a result. Which batch is the first depends on where a restart continues.
+    Sizes that differ between batches are hidden from its graph. TensorFlow compiles the size of
+    the first batch into the graph, where it may change the last bits of a result. Which batch is
+    the first depends on where a restart continues.
 
     Args:
-        step: Takes a batch on one replica.
+        step: Takes a batch and returns metrics. A metric that has several results by name returns
+            a dictionary of them.
         specification: The `element_spec` of the dataset.
     """
 
     def on_replica(batch: Any) -> Any:
-        return step(tf.nest.map_structure(_hidden, batch, specification))
+        reported = step(tf.nest.map_structure(_hidden, batch, specification))
+        return _flat(reported) if isinstance(reported, Mapping) else reported
 
     return on_replica
+
+
+def _flat(metrics: Mapping[str, Any]) -> Logs:
+    """Returns the metrics with those of inner dictionaries, as Keras reports them."""
+    flat: Logs = {}
+    for name, value in metrics.items():
+        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _hidden(tensor: Any, specification: Any) -> Any:
@@ -75,8 +87,11 @@ def epoch_logs(model: keras.Model, logs: Logs) -> Logs:
     Args:
         model: The model.
         logs: What the last step returned; its own names take precedence.
+
+    Returns:
+        A number for each metric, or a list if its result is not a scalar.
     """
     results = model.get_metrics_result()
     if results.keys() != logs.keys():
         return dict(logs)
-    return {name: float(results[name]) for name in logs}
+    return {name: np.asarray(results[name]).tolist() for name in logs}

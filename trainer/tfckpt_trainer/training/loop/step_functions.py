@@ -70,6 +70,7 @@ class StepFunction:
         tracing: Callable[[], None],
         *,
         variables: Callable[[], Iterable[Any]] | None = None,
+        run_eagerly: bool = False,
     ) -> None:
         """Creates the step.
 
@@ -80,6 +81,7 @@ class StepFunction:
             on_result: Takes the means of the metrics, and the flags of all workers.
             tracing: Called while the graph is made.
             variables: If workers may have no data, returns all variables of the run.
+            run_eagerly: Whether not to compile it.
         """
         self._strategy = strategy
         self._replica_step = replica_step
@@ -87,7 +89,7 @@ class StepFunction:
         self._on_result = on_result
         self._tracing = tracing
         self._names: tuple[str, ...] = ()
-        self._compiled = tf.function(self._distributed, reduce_retracing=True)
+        self._compiled = _compiled(self._distributed, run_eagerly=run_eagerly)
         # A variable, not an argument: one more argument costs 20 µs in every step.
         self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
         self._variable = tf.Variable(_as_floats(self._sent), trainable=False, name="flags")
@@ -123,7 +125,8 @@ class StepFunction:
             return self._compiled(batch)
 
     def _distributed(self, batch: Any) -> tf.Tensor:
-        self._tracing()
+        if not tf.executing_eagerly():
+            self._tracing()
         if self._left_out is None:
             return self._reduced(batch)
         with self._left_out.tracing():
@@ -146,15 +149,24 @@ def _as_floats(flags: StepFlags) -> list[float]:
     return [float(flag) for flag in flags]
 
 
+def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool) -> Callable[[Any], Any]:
+    return step if run_eagerly else tf.function(step, reduce_retracing=True)
+
+
 def mean_over_replicas(
-    strategy: tf.distribute.Strategy, replica_step: ReplicaStep, tracing: Callable[[], None]
+    strategy: tf.distribute.Strategy,
+    replica_step: ReplicaStep,
+    tracing: Callable[[], None],
+    *,
+    run_eagerly: bool = False,
 ) -> Callable[[list[Any]], dict[str, float]]:
     """Returns a function that runs `replica_step` on all replicas, such as for validation.
 
     Args:
         strategy: The strategy.
-        replica_step: Takes a batch on one replica and returns a dictionary of scalars.
+        replica_step: Takes a batch on one replica and returns a dictionary of metrics.
         tracing: Called while the graph is made.
+        run_eagerly: Whether not to compile it.
 
     Returns:
         A function that takes one element for each replica of this worker, and returns the means
@@ -163,16 +175,17 @@ def mean_over_replicas(
     names: list[str] = []
 
     def on_replica(batch: Any) -> tf.Tensor:
-        metrics = replica_step(batch)
+        metrics = scalars_of(replica_step(batch))
         names[:] = metrics
-        return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
+        return tf.stack(list(metrics.values()))
 
     def step(batch: Any) -> tf.Tensor:
-        tracing()
+        if not tf.executing_eagerly():
+            tracing()
         packed = strategy.run(on_replica, args=(batch,))
         return strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
 
-    compiled = tf.function(step, reduce_retracing=True)
+    compiled = _compiled(step, run_eagerly=run_eagerly)
 
     def run(elements: list[Any]) -> dict[str, float]:
         values = compiled(batch_of_replicas(strategy, elements)).numpy().tolist()

@@ -367,19 +367,22 @@ class TrainingRun:
         """Whether this is the worker that writes the shared state."""
         return self._group.is_chief
 
-    def function(self, replica_step: ReplicaStep) -> Callable[[Any], dict[str, float]]:
+    def function(
+        self, replica_step: ReplicaStep, *, run_eagerly: bool = False
+    ) -> Callable[[Any], dict[str, float]]:
         """Turns a function of one replica into a training step of the whole run.
 
         Args:
             replica_step: Takes a batch on one replica, updates the variables, and returns its
                 mean loss, a dictionary of scalars, or None to report nothing.
+            run_eagerly: Whether to run it without a `tf.function`, to debug it.
 
         Returns:
             A function that takes the input of a step, as iterating over the run yields it. It
             runs on all replicas in one `tf.function`, and returns the means over all replicas,
             reduced in one collective.
         """
-        step = self._step_function(replica_step)
+        step = self._step_function(replica_step, run_eagerly=run_eagerly)
         metrics = self._telemetry.metrics
 
         def watched_step(batch: Any) -> dict[str, float]:
@@ -391,7 +394,9 @@ class TrainingRun:
 
         return watched_step
 
-    def _step_function(self, replica_step: ReplicaStep) -> StepFunction | ParameterServerStep:
+    def _step_function(
+        self, replica_step: ReplicaStep, *, run_eagerly: bool
+    ) -> StepFunction | ParameterServerStep:
         coordinator, dataset_end = self._coordinator, self._dataset_end
 
         def flags() -> StepFlags:
@@ -415,7 +420,10 @@ class TrainingRun:
                 variables=self._variables
                 if dataset_end is not None and dataset_end.leaves_out
                 else None,
+                run_eagerly=run_eagerly,
             )
+        if run_eagerly:
+            raise UsageError("With parameter servers, a step cannot run eagerly.")
         optimizer = only_optimizer(self._optimizer)
         return ParameterServerStep(
             self._strategy, optimizer, replica_step, flags, on_result, tracing

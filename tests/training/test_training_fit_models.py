@@ -1,0 +1,61 @@
+"""`fit` trains what `keras.Model.fit` trains, and resumes it exactly."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+from training_cluster import SCRIPTS, Cluster
+
+from tensorflow_processes import run_with_tensorflow
+
+pytestmark = pytest.mark.tensorflow
+
+SCRIPT = SCRIPTS / "fitted_models.py"
+
+
+def names_of_forms():
+    """The keys of the table in the script."""
+    for statement in ast.parse(SCRIPT.read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "FORMS":
+            return [key.value for key in statement.value.keys]
+    raise LookupError("FORMS")
+
+
+def cases_in(output):
+    found = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("case ")]
+    return {case["name"]: case for case in found}
+
+
+@pytest.fixture(scope="module")
+def on_one_device(tmp_path_factory):
+    done = run_with_tensorflow(SCRIPT, tmp_path_factory.mktemp("runs"), timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return cases_in(done.stdout)
+
+
+@pytest.mark.parametrize("name", names_of_forms())
+def test_a_fit_that_was_left_and_resumed_is_that_of_keras_bit_for_bit(on_one_device, name):
+    case = on_one_device[name]
+    assert isinstance(case["expected"], dict), case["expected"]
+    assert case["resumed"] == case["expected"]
+
+
+DISTRIBUTED = ["subclass, not built", "pairs in a tuple", "metrics of a property"]
+"""Forms whose variables a symbolic call does not create, or not rightly."""
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_variables_that_the_first_step_creates_are_restored_on_all_replicas(
+    tmp_path, strategy, workers
+):
+    arguments = [str(tmp_path / "runs"), "--only", *DISTRIBUTED]
+    with Cluster(tmp_path / "run", SCRIPT.name, arguments, workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+    for worker in range(workers):
+        cases = cases_in(cluster.log(worker).read_text())
+        assert list(cases) == DISTRIBUTED
+        for name, case in cases.items():
+            assert isinstance(case["expected"], dict), (name, case["expected"])
+            assert case["resumed"] == case["expected"], name
