@@ -52,6 +52,7 @@ WRONG = {
         {"names": {"ckpt-1": True}},
     ],
     CommandKind.UNDO: [{"trash": 5}, {"trash": ["a"]}, {"trash": {"id": "a"}}],
+    CommandKind.CHECK: [{"steps": 0}, {"steps": -1}, {"steps": 10**9}, {"steps": "3"}],
 }
 
 RIGHT = {
@@ -62,6 +63,7 @@ RIGHT = {
     CommandKind.STOP: [{}, {"save": False}],
     CommandKind.PRUNE: [{"names": ["ckpt-1", "ckpt-2"]}],
     CommandKind.UNDO: [{}, {"trash": None}, {"trash": "20260101T000000-abcdef"}],
+    CommandKind.CHECK: [{}, {"steps": 100}],
 }
 
 
