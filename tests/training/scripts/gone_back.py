@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 from shared_parts import digest, request_restore
 
@@ -56,3 +57,20 @@ class StepLog:
             while not (self._directory / f"ckpt-b1-{2 * SAVE_EVERY}.index").exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def log_fit(log: StepLog, model: keras.Model, *others: Any) -> keras.callbacks.Callback:
+    """Returns a callback that logs each step of a `fit`.
+
+    Args:
+        log: The log.
+        model: The model, whose optimizer counts the steps.
+        *others: What has variables beside them.
+    """
+
+    def write(_: int, logs: dict[str, float]) -> None:
+        owners = [model, model.optimizer, *model.metrics, *others]
+        variables = [variable for owner in owners for variable in owner.variables]
+        log.write(int(model.optimizer.iterations.numpy()), variables, **logs)
+
+    return keras.callbacks.LambdaCallback(on_train_batch_end=write)
