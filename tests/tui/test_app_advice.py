@@ -117,6 +117,8 @@ ALLOWED = (
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",
     "only `tfckpt-tui launch` keeps logs.",
+    "`tfckpt-tui convert`",
+    ". Upgrade with `pip install --upgrade ",
 )
 """Words of other programs, and commands for what the app cannot do."""
 

@@ -10,9 +10,13 @@ from textual.dom import DOMNode
 
 import tfckpt_tui
 
-MEANT = ("BaseApp._fatal_error replaces App._fatal_error",)
+MEANT = (
+    "BaseApp._handle_exception replaces App._handle_exception",
+    "BaseApp._fatal_error replaces App._fatal_error",
+)
 """Textual prints a traceback with the values of all variables and has no other place to keep it
-from that; that the app's own way works is tested with a real crash."""
+from that; that the app's own way works is tested with a real crash. Errors of screens of an app
+that quits come to the first."""
 
 
 def our_widgets() -> list[type]:

@@ -43,8 +43,7 @@ def progress_region(pilot: Pilot[int]) -> Region:
 async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
     live: RunFactory, page: str, size: tuple[int, int]
 ) -> None:
-    info = {"command": ["python", "train.py"]}
-    live.create(**info)
+    live.create(launched=True)
     with AnsweringTrainer(live.run, working_for_ever):
         async with opened(live.run, size=size) as pilot:
             await pilot.press("s")

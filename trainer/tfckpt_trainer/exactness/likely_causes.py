@@ -57,7 +57,7 @@ def _ended_early(difference: Difference) -> Cause:
         "ended-early",
         f"The repeated training ended before step {difference.step}: the script left its loop, or "
         "its data ended earlier than the first time.",
-        f"Check fewer steps with `--steps {steps}`, or give the script more steps.",
+        f"Check at most {steps} steps, or give the script more steps.",
     )
 
 
