@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -181,6 +182,30 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
         assert re.search(rf"\b{node} is ", run.messages(JournalKind.REQUEUE)[-1])
     finally:
         run.cluster.control("boot", host)
+
+
+def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
+    job = run.launch_worker(*TRAINS, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
+    for index in range(2):
+        (run.root / f"ready-{index}").unlink()
+    killed = read_supervisor(run.directory)
+    # All hosts of this cluster share their process IDs.
+    os.kill(killed.pid, signal.SIGKILL)
+    # They save before the next ones start.
+    run.wait_for_files("saved-0", "saved-1")
+    run.wait_for_files("ready-0", "ready-1")
+    assert run.cluster.facts(job).restarts == 0
+    assert run.cluster.facts(job).state == "RUNNING"
+    assert run.job.requeues == 0
+    run.wait_for_message("The supervisor was killed by SIGKILL.")
+    run.wait_for_processes(2)
+    later = {worker.pid for worker in read_supervisor(run.directory).workers}
+    assert not later & {worker.pid for worker in killed.workers}
+    assert not any(process_lives(one.pid, one.process_started_at) for one in killed.workers)
+    run.cluster.call("scancel", job)
+    has_ended(run, job, "CANCELLED")
 
 
 def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended(run):

@@ -21,8 +21,8 @@ from tfckpt_trainer.launch.restart_policy import (
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
-from tfckpt_trainer.launch.slurm.node_check import NodeReport
-from tfckpt_trainer.launch.slurm.node_survey import Answer, judge
+from tfckpt_trainer.launch.slurm.nodes.node_check import NodeReport
+from tfckpt_trainer.launch.slurm.nodes.node_survey import Answer, judge
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     LONGEST_PAUSE_SECONDS,
     JobEnding,
@@ -186,7 +186,8 @@ def test_the_batch_script_says_all_that_was_asked(tmp_path):
     output = str(root / ".tfckpt/logs/job.log").replace("%", "%%").replace('"', '\\"')
     assert f'#SBATCH --output="{output}"' in lines
     assert "#SBATCH --no-kill" not in lines
-    assert lines[-1].startswith("exec /usr/bin/python3 -P -m tfckpt_trainer.launch.slurm")
+    module = "tfckpt_trainer.launch.slurm.batch_watch"
+    assert lines[-1].startswith(f"exec /usr/bin/python3 -P -m {module} ")
 
 
 def test_a_range_of_nodes_may_lose_some(tmp_path):

@@ -17,8 +17,8 @@ SIGNAL_MARGIN_SECONDS = 15
 def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.executable) -> str:
     """Returns the script for sbatch.
 
-    Slurm signals the supervisor before the time limit. The script becomes the supervisor, so
-    that the signal reaches it.
+    Slurm signals the batch process before the time limit. The script becomes the process that
+    watches the supervisor and passes signals on.
 
     Args:
         run: The run directory.
@@ -45,7 +45,7 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
         *(["--no-kill"] if asked.is_range else []),
         *asked.arguments,
     ]
-    command = [python, "-P", "-m", "tfckpt_trainer.launch.slurm.batch_step", str(run.root)]
+    command = [python, "-P", "-m", "tfckpt_trainer.launch.slurm.batch_watch", str(run.root)]
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {_quoted(directive)}" for directive in directives),

@@ -1,4 +1,7 @@
-"""Supervises a run in the batch step of a Slurm job: `python -m …batch_step RUN`."""
+"""Supervises a run in the batch step of a Slurm job: `python -m …batch_step RUN`.
+
+`batch_watch` starts it, with `--again` if an earlier supervisor of this start was killed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_e
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.reporter import BY
-from tfckpt_trainer.launch.slurm.allocation import Allocation
+from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
     delay_job,
@@ -32,11 +35,13 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
     await_earlier_start,
     describe_lost_start,
+    end_left_steps,
     launch_in_app,
     read_later_start,
     require_job_of_run,
     start_of_job,
 )
+from tfckpt_trainer.launch.slurm.nodes.allocation import Allocation
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     QUEUE_SECONDS,
     JobEnding,
@@ -63,6 +68,9 @@ REQUEUE_PAUSE_SECONDS = 5.0
 
 LATER_SECONDS = 2.0
 """Interval at which `job.json` is read, to see whether Slurm has started the job again."""
+
+STEP_SECONDS = 15.0
+"""How long job steps without a supervisor may run beyond the grace period before a cancel."""
 
 END_SECONDS = 120.0
 """How long to wait for Slurm to end a job that is requeued."""
@@ -270,7 +278,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{run.root} was not launched in a Slurm job. Launch it with "
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
-        lock = _take_over(run, options)
+        lock = _take_over(run, options, again=AGAIN in arguments[1:])
         with open_log(run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
@@ -282,8 +290,11 @@ def main(arguments: Sequence[str]) -> int:
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 
 
-def _take_over(run: RunDirectory, options: LaunchOptions) -> int:
-    """Takes the lock; waits for an earlier start, whose node may be cut off but still run."""
+def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int:
+    """Takes the lock; waits for an earlier start, whose node may be cut off but still run.
+
+    Waits also for the job steps of an earlier supervisor of this start, if there was one.
+    """
     own = start_of_job(os.environ)
 
     def tell(words: str, kind: JournalKind = JournalKind.NOTE) -> None:
@@ -292,6 +303,8 @@ def _take_over(run: RunDirectory, options: LaunchOptions) -> int:
 
     _require_job(run, options, own, RECORD_SECONDS)
     try:
+        if again:
+            end_left_steps(own.job, options.grace_seconds + STEP_SECONDS, tell)
         lock = await_earlier_start(run, own, tell)
     except LaunchError as error:
         tell(f"{error} End that process, and launch again.", JournalKind.FAILED)

@@ -13,6 +13,7 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import ask_slurm
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
+_STEP = re.compile(r"\d+\.\d+", re.ASCII)
 _POLL_SECONDS = 0.2
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
@@ -98,6 +99,25 @@ def parse_job(text: str) -> JobFacts:
         ends_at=_time(fields.get("EndTime", "")),
         nodes=_hosts(fields.get("NodeList", "")),
     )
+
+
+def running_steps(job: str) -> list[str]:
+    """Returns the IDs of the job steps that run, without the batch step: `14.2`.
+
+    Raises:
+        LaunchError: Slurm does not answer.
+    """
+    shown = ask_slurm(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"])
+    return [step for step in shown.split() if _STEP.fullmatch(step)]
+
+
+def cancel_steps(steps: Sequence[str]) -> None:
+    """Kills the processes of job steps.
+
+    Raises:
+        LaunchError: Slurm refuses, or it does not answer.
+    """
+    ask_slurm(["scancel", *steps])
 
 
 def requeue_job(job: str) -> None:

@@ -19,7 +19,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import DamagedFileError, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.launch.slurm.controller import describe_dead_nodes
+from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -139,6 +139,42 @@ def require_job_of_run(
                 f"Job {own.job} ends without training: job {known.id} is the job of this run.",
                 launch_in_app(run),
             )
+        time.sleep(POLL_SECONDS)
+
+
+def end_left_steps(
+    job: str,
+    grace_seconds: float,
+    tell: Callable[[str], None],
+    limit_seconds: float = LIMIT_SECONDS,
+) -> None:
+    """Waits for the job steps of a supervisor that was killed; cancels those that do not end.
+
+    Args:
+        job: The job ID.
+        grace_seconds: Time of the workers to save.
+        tell: Called with what is cancelled.
+        limit_seconds: How long to wait.
+
+    Raises:
+        LaunchError: A step does not end, or Slurm does not answer.
+    """
+    began, cancelled = time.monotonic(), False
+    while True:
+        waited = time.monotonic() - began
+        try:
+            steps = running_steps(job)
+            if not steps:
+                return
+            left = f"Job steps of a killed supervisor still run: {', '.join(steps)}."
+            if waited > grace_seconds and not cancelled:
+                cancel_steps(steps)
+                cancelled = True
+                tell(f"{left} They are cancelled.")
+        except LaunchError as error:
+            left = str(error)
+        if waited > limit_seconds:
+            raise LaunchError(f"{left} They did not end within {limit_seconds:g} s.")
         time.sleep(POLL_SECONDS)
 
 

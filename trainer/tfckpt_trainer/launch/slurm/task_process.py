@@ -27,6 +27,7 @@ from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_e
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.reporter import BY
+from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
@@ -53,6 +54,9 @@ NOTE_STAGGER_SECONDS = 0.5
 
 RECENT_SECONDS = 60.0
 """How old that event may be, if it is about the same supervisor."""
+
+RESTART_SECONDS = 10.0
+"""How long after its death a killed supervisor may be announced to start again."""
 
 _LOST = {"lost": "supervisor"}
 """Details of that event."""
@@ -105,6 +109,7 @@ class TaskProcess:
         self._input = b""
         self._heard_at = time.monotonic()
         self._supervised = True
+        self._lost_at = 0.0
         self._silent_seconds: float | None = None
 
     def run(self) -> int:
@@ -181,6 +186,7 @@ class TaskProcess:
         Without a save, if a later start of the job may train already.
         """
         self._supervised = False
+        self._lost_at = time.time()
         self._silent_seconds = silent_seconds
         if read_later_start(self._run, self._start_of_job) is not None:
             self._kill_at = 0.0
@@ -193,7 +199,9 @@ class TaskProcess:
         """Writes one event, whichever tasks are left."""
         self._note_at, now = float("inf"), time.time()
         try:
-            told = [one.at for one in read_entries(self._run) if one.details == _LOST]
+            told = [
+                one.at for one in read_entries(self._run) if one.details.items() >= _LOST.items()
+            ]
         except OSError:
             return  # The disk is gone too.
         if not told or told[-1] < now - RECENT_SECONDS:
@@ -211,7 +219,7 @@ class TaskProcess:
         job = self._start_of_job.job
         # One task is enough.
         time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
-        if read_later_start(self._run, self._start_of_job) is not None:
+        if read_later_start(self._run, self._start_of_job) is not None or self._starts_again():
             return
         facts = read_job(job)
         if facts.state != "RUNNING" or facts.restarts > self._start_of_job.requeues:
@@ -220,6 +228,20 @@ class TaskProcess:
             requeue_job(job)
         except LaunchError as error:
             sys.stderr.write(f"The job could not be requeued. {error}\n")
+
+    def _starts_again(self) -> bool:
+        """Whether the supervisor was killed alone, and is started again on its node."""
+        if self._silent_seconds is not None:
+            return False
+        deadline = time.monotonic() + RESTART_SECONDS
+        while not any(
+            entry.details == RESTARTED and entry.at > self._lost_at - RECENT_SECONDS
+            for entry in read_entries(self._run)
+        ):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(REQUEUE_STAGGER_SECONDS)
+        return True
 
     def _report(self, **facts: Any) -> None:
         self._reported_at = time.monotonic()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tfckpt_trainer.launch.restart_policy import Next
 from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
-from tfckpt_trainer.launch.slurm.node_survey import Survey, survey_nodes
+from tfckpt_trainer.launch.slurm.nodes.node_survey import Survey, survey_nodes
 from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
 from tfckpt_trainer.launch.starters import CannotStartError
 from tfckpt_trainer.launch.supervisor import Supervisor

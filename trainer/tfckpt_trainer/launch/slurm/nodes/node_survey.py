@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tfckpt_trainer.launch.slurm.job_step import JobStep
-from tfckpt_trainer.launch.slurm.node_check import (
+from tfckpt_trainer.launch.slurm.nodes.node_check import (
     PORTS_VARIABLE,
     TOKEN_VARIABLE,
     NodeReport,
@@ -24,7 +24,7 @@ from tfckpt_trainer.launch.slurm.node_check import (
 from tfckpt_trainer.launch.slurm.step_starter import step_environment
 from tfckpt_trainer.rundir.paths import RunDirectory
 
-CHECK_MODULE = "tfckpt_trainer.launch.slurm.node_check"
+CHECK_MODULE = "tfckpt_trainer.launch.slurm.nodes.node_check"
 
 FIRST_ANSWER_SECONDS = 120.0
 """Time limit for the first report; a node with a cold file system takes long to start Python."""
