@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,16 @@ class Cluster:
         """Runs a command of the app on the login host."""
         return self.call(APP, *words, timeout=timeout)
 
+    @contextmanager
+    def silent_controller(self) -> Iterator[None]:
+        """Stops Slurm's controller, and lets it go on."""
+        controller = int((self.directory / "slurmctld.pid").read_text())
+        os.kill(controller, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(controller, signal.SIGCONT)
+
     def facts(self, job: str) -> JobFacts:
         """What Slurm says about a job."""
         return parse_job(self.call("scontrol", "--oneliner", "show", "job", job))
@@ -116,6 +128,19 @@ class LaunchedRun:
         words = ["launch", str(self.root), "--slurm", "--detach", "--json", "--time", "10"]
         answer = self.cluster.app(*words, *options, "--", *command)
         return str(json.loads(answer)["job"])
+
+    def try_to_launch(
+        self, *actions: str, options: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Launches workers that do `actions`; returns how the command ended."""
+        command = [APP, "launch", self.root, "--slurm", "--detach", "--time", "10", *options]
+        return subprocess.run(
+            [str(word) for word in (*command, "--", sys.executable, WORKER, *actions)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+        )
 
     def launch_worker(self, *actions: str, options: tuple[str, ...] = ()) -> str:
         """Launches workers that need no TensorFlow and do `actions`."""

@@ -24,6 +24,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
+APP = Path(sys.executable).parent / "tfckpt-tui"
 TRAIN = Path(__file__).parent / "scripts" / "train.py"
 
 TRAINS = ("save-on-term", "beat", "step", "ready", "sleep=600")
@@ -206,6 +207,31 @@ def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
     assert not any(process_lives(one.pid, one.process_started_at) for one in killed.workers)
     run.cluster.call("scancel", job)
     has_ended(run, job, "CANCELLED")
+
+
+def test_a_job_whose_submission_was_unanswered_trains_and_is_not_submitted_twice(run):
+    with run.cluster.silent_controller():
+        said = run.try_to_launch(*TRAINS)
+    assert said.returncode != 0
+    assert "may have accepted the job" in said.stderr
+    assert not run.messages(JournalKind.FAILED)
+    # No launch has recorded it.
+    run.wait_for_files("ready-0")
+    assert "is already running" in run.try_to_launch(*TRAINS).stderr
+    jobs = run.cluster.call("squeue", "--noheader", "--format=%i %o").splitlines()
+    scripts = [job for job in jobs if str(run.root) in job]
+    assert scripts == [f"{run.job.id} {run.directory.job_script}"]
+
+
+def test_a_job_whose_submission_was_unanswered_is_found_in_the_queue(run):
+    with run.cluster.silent_controller():
+        assert run.try_to_launch(*TRAINS, options=("--sbatch-arg=--hold",)).returncode != 0
+    shown = subprocess.run([APP, "status", run.root], capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, "unanswered" in shown.stdout) == (1, True)
+    again = run.try_to_launch(*TRAINS)
+    assert f"Batch job {run.job.id} of this run waits in the queue" in again.stderr
+    run.cluster.app("stop", run.root)
+    run.cluster.wait_for_state(run.job.id, "CANCELLED")
 
 
 def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +18,11 @@ from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.errors import ExitCode, LaunchError, NoTrainerError, RefusedError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.commands import CommandOutput
+from tfckpt_trainer.launch.preflight import check_no_orphans
+from tfckpt_trainer.launch.slurm import submission
+from tfckpt_trainer.launch.slurm.commands import CommandOutput, UnansweredError
+from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_run
+from tfckpt_trainer.launch.slurm.jobs import read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
@@ -66,6 +71,37 @@ def refusing_sbatch(command: Sequence[str], seconds: float) -> CommandOutput:
     if command[0] == "sbatch":
         return CommandOutput(1, "", "sbatch: error: invalid partition: gpu\n")
     return CommandOutput(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+
+
+class SlowQueue(Queue):
+    """Slurm that answers no submission, and shows what it has accepted after some questions.
+
+    Attributes:
+        accepted: What it shows at last.
+        silent: How many questions it answers without that job.
+    """
+
+    def __init__(self, accepted: str, silent: int = 0) -> None:
+        super().__init__("")
+        self.accepted, self.silent = accepted, silent
+        self.is_submitted = False
+
+    def __call__(self, command: Sequence[str], seconds: float) -> CommandOutput:
+        if command[0] == "sbatch":
+            self.commands.append(command)
+            self.is_submitted = True
+            raise subprocess.TimeoutExpired(command, seconds)
+        if command[0] == "squeue" and self.is_submitted:
+            self.silent -= 1
+            if self.silent < 0:
+                self.output = self.accepted
+        return super().__call__(command, seconds)
+
+
+def accepted(made: RunFactory, **fields: object) -> str:
+    """What Slurm shows of a job of the run."""
+    script = {"script": str(made.run.job_script), "submitted": int(time.time())}
+    return waits(**{"id": "1235", **script, **fields}).output
 
 
 def without_slurm() -> RecordedSlurm:
@@ -180,12 +216,111 @@ def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> N
     assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
     odd = Queue()
     odd.submitted = "hello"
-    with pytest.raises(LaunchError, match="expected the ID"):
-        submit(queued.run, runner=odd)
     assert queued.run.job_file.read_bytes() == before
     queued.run.job_script.unlink()
     with pytest.raises(UsageError, match=r"no batch script. Launch it with `tfckpt-tui launch --s"):
         submit(queued.run, runner=odd)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks for a job for a moment only."""
+    monkeypatch.setattr(submission, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(submission, "LOOK_PAUSE_SECONDS", 0.01)
+
+
+def test_a_job_of_an_unanswered_submission_is_found_and_recorded(
+    queued: RunFactory, impatient: None
+) -> None:
+    job, message = submit(queued.run, runner=SlowQueue(accepted(queued), silent=2))
+    assert message == "Submitted batch job 1235, with the options of the last launch."
+    assert load(queued.run.job_file, BatchJob) == job
+    assert job.id == "1235"
+
+
+def test_an_unanswered_submission_is_not_told_as_failed_and_adopted_by_the_next_launch(
+    queued: RunFactory, impatient: None
+) -> None:
+    slurm = SlowQueue(accepted(queued), silent=9999)
+    with pytest.raises(UnansweredError, match=r"did not answer .* may have accepted the job"):
+        submit(queued.run, runner=slurm)
+    entry = read_entries(queued.run)[-1]
+    assert (entry.kind, entry.details) == (JournalKind.NOTE, {"submit": "unanswered"})
+    # A job that starts now must not find an earlier one in its place.
+    require_job_of_run(queued.run, JobStart("1235", 0), limit_seconds=0.0)
+
+    slurm.silent = 0
+    job, message = submit(queued.run, runner=slurm)
+    assert message == "Slurm had accepted job 1235 already. No other was submitted."
+    assert (job, slurm.asked("sbatch")) == (load(queued.run.job_file, BatchJob), 1)
+    assert read_entries(queued.run)[-1].kind is JournalKind.SUBMIT
+    with pytest.raises(RefusedError, match="Job 1235 of this run is queued"):
+        submit(queued.run, runner=slurm)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"script": "/elsewhere/.tfckpt/job.sbatch"}, {"state": "CANCELLED"}]
+)
+def test_a_run_without_an_accepted_job_is_submitted_again(
+    queued: RunFactory, impatient: None, fields: dict[str, object]
+) -> None:
+    launched_on_slurm(queued, max_requeues=7)
+    with pytest.raises(UnansweredError):
+        submit(queued.run, runner=SlowQueue(accepted(queued, **fields)))
+    job, _ = submit(queued.run, runner=Queue(accepted(queued, **fields)))
+    assert job.id == "1235"
+
+
+def test_nothing_is_submitted_while_slurm_cannot_say_what_it_has_accepted(
+    queued: RunFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UnansweredError):
+        submit(queued.run, runner=SlowQueue(""))
+    silent = without_slurm()
+    with pytest.raises(LaunchError, match="may have accepted a job of this run, and cannot be"):
+        submit(queued.run, runner=silent)
+    assert silent.asked("sbatch") == 0
+    monkeypatch.setattr(submission, "read_jobs", partial(read_jobs, runner=silent))
+    with pytest.raises(LaunchError, match="may have accepted"):
+        check_no_orphans(queued.run)
+    check_no_orphans(queued.run, force=True)
+
+
+def test_a_stop_cancels_a_job_whose_submission_was_unanswered(
+    queued: RunFactory, impatient: None
+) -> None:
+    slurm = SlowQueue(accepted(queued), silent=9999)
+    with pytest.raises(UnansweredError):
+        submit(queued.run, runner=slurm)
+    slurm.silent = 0
+    waiting = find_waiting_job(queued.run, runner=slurm)
+    assert waiting is not None and waiting.id == "1235"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (CommandOutput(1, "", "sbatch: error: Batch job submission failed: Socket timed out on "
+                       "send/recv operation"), UnansweredError),
+        (CommandOutput(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm "
+                       "controller (receive failure)"), UnansweredError),
+        (CommandOutput(-9, ""), UnansweredError),
+        (CommandOutput(0, "hello"), UnansweredError),
+        (CommandOutput(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm "
+                       "controller (connect failure)"), LaunchError),
+    ],
+)  # fmt: skip
+def test_only_a_controller_that_was_not_reached_refuses_for_certain(
+    queued: RunFactory, impatient: None, answer: CommandOutput, kind: type[Exception]
+) -> None:
+    with pytest.raises(LaunchError) as raised:
+        submission.submit_script(
+            queued.run,
+            queued.run.job_script,
+            "",
+            lambda command, _: answer if command[0] == "sbatch" else CommandOutput(0, ""),
+        )
+    assert type(raised.value) is kind
 
 
 def test_a_script_that_slurm_refused_is_submitted_again(queued: RunFactory) -> None:

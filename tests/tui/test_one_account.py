@@ -107,6 +107,12 @@ def refused(made: RunFactory) -> None:
     made.journal(JournalKind.FAILED, REFUSAL, details={"submit": "refused"})
 
 
+def unanswered(made: RunFactory) -> None:
+    stopped(made)
+    made.journal(JournalKind.START, "Started 2 workers.", 100)
+    made.journal(JournalKind.NOTE, "Slurm did not answer.", details={"submit": "unanswered"})
+
+
 @pytest.mark.parametrize(
     ("arrange", "expected", "code"),
     [
@@ -120,6 +126,7 @@ def refused(made: RunFactory) -> None:
         (failed, ("failed", 438, 1), 1),
         (queued, ("queued", 400, 1), 0),
         (refused, ("refused", 438, 1), 1),
+        (unanswered, ("unanswered", 438, 1), 1),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )

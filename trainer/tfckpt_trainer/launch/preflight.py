@@ -20,6 +20,7 @@ from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes, r
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -244,6 +245,11 @@ def _is_end_recorded(run: RunDirectory, job: BatchJob) -> bool:
 
 
 def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
+    try:
+        adopt_job(run)
+    except LaunchError:
+        if not force:
+            raise
     try:
         job = load_if_exists(run.job_file, BatchJob)
     except DamagedFileError:

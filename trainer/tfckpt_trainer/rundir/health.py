@@ -62,7 +62,8 @@ class RunState(StrEnum):
     """State of a run, as seen from outside.
 
     `queued` is known from its scheduler alone. `refused` is a run whose newest batch job the
-    scheduler did not accept. `unknown` is a run whose directory does not answer.
+    scheduler did not accept; of an `unanswered` one, it did not say whether it did. `unknown` is a
+    run whose directory does not answer.
     """
 
     QUEUED = "queued"
@@ -75,6 +76,7 @@ class RunState(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     REFUSED = "refused"
+    UNANSWERED = "unanswered"
     UNATTENDED = "unattended"
     UNKNOWN = "unknown"
 
@@ -87,6 +89,7 @@ HAS_ENDED = frozenset(
         RunState.STOPPED,
         RunState.FAILED,
         RunState.REFUSED,
+        RunState.UNANSWERED,
     }
 )
 """States of a run without running processes."""

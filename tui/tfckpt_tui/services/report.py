@@ -29,7 +29,15 @@ from tfckpt_tui.services.runs.reading import read_whole_run
 
 Json = dict[str, Any]
 
-_BAD = frozenset({RunState.DEGRADED, RunState.FAILED, RunState.REFUSED, RunState.RESTARTING})
+_BAD = frozenset(
+    {
+        RunState.DEGRADED,
+        RunState.FAILED,
+        RunState.REFUSED,
+        RunState.RESTARTING,
+        RunState.UNANSWERED,
+    }
+)
 """States of a run that are problems."""
 
 

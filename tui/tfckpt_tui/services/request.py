@@ -198,6 +198,7 @@ _ENDED = {
     RunState.STOPPED: "The run in {} was stopped before",
     RunState.FAILED: "The run in {} has failed",
     RunState.REFUSED: "Slurm refused the job of the run in {}",
+    RunState.UNANSWERED: "Slurm has not said whether it accepted the job of the run in {}",
     RunState.UNATTENDED: "No trainer runs in {}",
 }
 

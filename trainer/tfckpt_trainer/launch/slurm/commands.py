@@ -14,7 +14,16 @@ COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""
 
 
+_NO_ANSWER = re.compile(
+    r"timed out on send/recv|zero bytes were transmitted|(send|receive|shutdown) failure", re.I
+)
+"""Errors of a request that the controller may have carried out."""
+
 _HINT = re.compile(r"Try .*--help")
+
+
+class UnansweredError(LaunchError):
+    """Slurm did not answer a command. It may have carried it out."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,8 @@ def ask_slurm(
     """Runs a command of Slurm that has to succeed, and returns its output.
 
     Raises:
-        LaunchError: It is missing, it failed, or it took too long.
+        UnansweredError: It took too long, or was killed, or Slurm's controller did not answer.
+        LaunchError: It is missing, or it failed.
     """
     name = command[0]
     try:
@@ -94,9 +104,11 @@ def ask_slurm(
     except subprocess.TimeoutExpired as error:
         said = _last_line(error.stderr).rstrip(".")
         advice = f"It said: {said}." if said else "Check with `sinfo` whether Slurm works."
-        raise LaunchError(f"`{name}` did not end within {seconds:g} s. {advice}") from None
+        raise UnansweredError(f"`{name}` did not end within {seconds:g} s. {advice}") from None
     except OSError as error:
         raise LaunchError(f"`{name}` cannot be started: {error.strerror or error}.") from None
+    if done.status < 0 or (done.status and _NO_ANSWER.search(done.errors)):
+        raise UnansweredError(f"`{name}` failed: {done.last_line}")
     if done.status != 0:
         raise LaunchError(f"`{name}` failed: {done.last_line}")
     return done.output

@@ -1,23 +1,47 @@
-"""Submits a run to Slurm: writes the batch script, and calls sbatch."""
+"""Submits a run to Slurm: writes the batch script, and calls sbatch.
+
+If Slurm does not answer, it may have accepted the job. Such a job is found by the path of its batch
+script, and becomes the job of the run. A comment of the job could name the run too, but sites use
+comments for accounting.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import psutil
 
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.batch_script import batch_script, store_batch_script
-from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
+from tfckpt_trainer.launch.slurm.commands import (
+    Runner,
+    UnansweredError,
+    ask_slurm,
+    run_command,
+)
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.journal import try_write_entry, write_entry
+from tfckpt_trainer.rundir.documents import load_if_exists, store
+from tfckpt_trainer.rundir.journal import read_entries, try_write_entry, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+
+REFUSED = "refused"
+UNANSWERED = "unanswered"
+"""What `details["submit"]` of an event says about a submission."""
+
+LOOK_SECONDS = 10.0
+"""How long to look for the job of an unanswered submission. Slurm may be about to accept it."""
+
+LOOK_PAUSE_SECONDS = 1.0
 
 _ID = re.compile(r"(\d+)(?:;(\S+))?")
 
@@ -31,7 +55,8 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         by: Who asks, for the event log.
 
     Raises:
-        LaunchError: Slurm refuses the job, or it does not answer.
+        UnansweredError: Slurm does not answer, and may have accepted the job.
+        LaunchError: Slurm refuses the job.
         OSError: The run directory cannot be written.
     """
     assert options.slurm is not None
@@ -83,27 +108,134 @@ def submit_script(
         The ID of the job, and the name of its cluster if it has one.
 
     Raises:
-        LaunchError: Slurm refuses the job, or it does not answer.
+        UnansweredError: Slurm does not answer, and may have accepted the job.
+        LaunchError: Slurm refuses the job.
     """
+    before = load_if_exists(run.job_file, BatchJob)
     try:
         return _call_sbatch(script, runner)
+    except UnansweredError as error:
+        found = _look_for_job(run, runner)[0]
+        if found is not None:
+            return found.id, ""
+        words = f"Slurm did not answer the submission, and may have accepted the job. {error}"
+        _note_outcome(run, UNANSWERED, words, by)
+        current = load_if_exists(run.job_file, BatchJob)
+        if current is not None and before is not None and current.id == before.id:
+            # The job, if there is one, must not take an earlier one for that of the run.
+            run.job_file.unlink(missing_ok=True)
+        raise UnansweredError(words, look_again(run)) from None
     except LaunchError as error:
-        # After a timeout, Slurm may have taken the job.
-        words = f"The submission failed. {error}"
-        entry = JournalEntry(
-            at=time.time(),
-            kind=JournalKind.FAILED,
-            message=words,
-            by=by,
-            details={"submit": "refused"},
-        )
-        try_write_entry(run, entry)
+        _note_outcome(run, REFUSED, f"The submission failed. {error}", by)
         raise
+
+
+def look_again(run: RunDirectory) -> Advice:
+    """Returns what to do about a submission that Slurm did not answer."""
+    launch = command_or_key("launch", "launch", run.root)
+    return Advice(
+        ("Launch the run again: this looks for the job first.",),
+        ("Launch the run again with ", launch, ": this looks for the job first."),
+    )
+
+
+def find_unsuccessful_submission(journal: Sequence[JournalEntry]) -> JournalEntry | None:
+    """Returns the event of a submission without a job, if no later launch of the run succeeded.
+
+    Args:
+        journal: The newest entries of the event log, oldest first.
+    """
+    for entry in reversed(journal):
+        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+            return None
+        if entry.details.get("submit") in (REFUSED, UNANSWERED):
+            return entry
+    return None
+
+
+def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> BatchJob | None:
+    """Makes the job of an unanswered submission that of the run, if Slurm has accepted it.
+
+    Args:
+        run: The run directory.
+        by: Who asks, for the event log.
+        runner: Runs the commands of Slurm.
+
+    Returns:
+        The job; None if Slurm has no such job, or if it is recorded already.
+
+    Raises:
+        LaunchError: Slurm cannot be asked.
+        OSError: The run directory cannot be written.
+    """
+    told = find_unsuccessful_submission(read_entries(run))
+    if told is None or told.details["submit"] != UNANSWERED or run.job_file.exists():
+        return None
+    found, silence = _look_for_job(run, runner)
+    if silence:
+        raise LaunchError(
+            "Slurm may have accepted a job of this run, and cannot be asked about it: "
+            f"{silence.rstrip('.')}.",
+            Advice(("Try again on a host where `squeue` works.",)),
+        )
+    if found is None:
+        return None
+    job = msgspec.structs.replace(
+        new_job(run, found.id, "", last_slurm_options(run)),
+        user=found.user,
+        submitted_at=found.submitted_at or told.at,
+    )
+    store(run.job_file, job)
+    words = f"Slurm has accepted job {job.id}, whose submission it did not answer."
+    entry = JournalEntry(
+        at=time.time(), kind=JournalKind.SUBMIT, message=words, by=by, details={"job": job.id}
+    )
+    write_entry(run, entry)
+    return job
+
+
+def last_slurm_options(run: RunDirectory) -> SlurmOptions | None:
+    """Returns what the last launch asked of Slurm; None if it did not use Slurm."""
+    try:
+        options = load_if_exists(run.launch_file, LaunchOptions)
+    except (TfckptError, OSError):
+        return None
+    return options.slurm if options is not None else None
+
+
+def _look_for_job(run: RunDirectory, runner: Runner) -> tuple[JobReport | None, str]:
+    """Returns the newest active job of a run; and why Slurm cannot be asked, or an empty text."""
+    deadline = time.monotonic() + LOOK_SECONDS
+    while True:
+        answer = read_jobs(runner=runner)
+        found = [
+            job
+            for job in answer.jobs.values()
+            if job.state in ACTIVE and _is_script_of(run, job.script)
+        ]
+        if found:
+            return max(found, key=lambda job: job.submitted_at or 0.0), ""
+        if not answer.is_present or time.monotonic() > deadline:
+            return None, answer.silence
+        time.sleep(LOOK_PAUSE_SECONDS)
+
+
+def _is_script_of(run: RunDirectory, script: str) -> bool:
+    # Only what may be equal is looked up: other scripts may be on disks that hang.
+    is_named_so = Path(script).name == run.job_script.name
+    return is_named_so and os.path.realpath(script) == os.path.realpath(run.job_script)
+
+
+def _note_outcome(run: RunDirectory, outcome: str, words: str, by: str) -> None:
+    kind = JournalKind.FAILED if outcome == REFUSED else JournalKind.NOTE
+    details = {"submit": outcome}
+    entry = JournalEntry(at=time.time(), kind=kind, message=words, by=by, details=details)
+    try_write_entry(run, entry)
 
 
 def _call_sbatch(script: Path, runner: Runner) -> tuple[str, str]:
     answer = ask_slurm(("sbatch", "--parsable", str(script)), runner=runner).strip()
     match = _ID.fullmatch(answer.splitlines()[-1] if answer else "")
     if match is None:
-        raise LaunchError(f"sbatch answered {answer!r}; expected the ID of a job.")
+        raise UnansweredError(f"sbatch answered {answer!r}; expected the ID of a job.")
     return match[1], match[2] or ""

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
@@ -24,9 +23,14 @@ from tfckpt_trainer.launch.slurm.jobs import (
     read_jobs,
 )
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
-from tfckpt_trainer.launch.slurm.submission import new_job, submit_script
+from tfckpt_trainer.launch.slurm.submission import (
+    adopt_job,
+    last_slurm_options,
+    new_job,
+    submit_script,
+)
 from tfckpt_trainer.rundir.command_queue import requester
-from tfckpt_trainer.rundir.documents import load_if_exists, store
+from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -40,7 +44,13 @@ _POLL_SECONDS = 1.0
 
 
 def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
-    """Returns the batch job of a run if it waits in the queue."""
+    """Returns the batch job of a run if it waits in the queue.
+
+    Raises:
+        LaunchError: Slurm may have accepted a job, and cannot be asked about it.
+        OSError: A job that it has accepted cannot be recorded.
+    """
+    adopt_job(run, runner=runner)
     view = JobReader(runner).read(read_job_record(run))
     return view.record if view is not None and view.is_waiting else None
 
@@ -66,8 +76,9 @@ def cancel_waiting_job(
     Raises:
         UsageError: The run has no batch job.
         RefusedError: The job has started.
-        LaunchError: Slurm did not cancel it.
+        LaunchError: Slurm did not cancel it, or cannot be asked whether it has a job.
     """
+    adopt_job(run, requester(through), runner)
     job = read_job_record(run)
     if job is None:
         raise UsageError(f"{run.root} has no batch job; there is nothing to cancel.")
@@ -104,7 +115,7 @@ def submit_again(
         runner: Runs the commands of Slurm.
 
     Returns:
-        The new job, and what was done as a sentence.
+        The job, new or of an unanswered submission, and what was done as a sentence.
 
     Raises:
         UsageError: The last launch was not one to Slurm, or its script is missing.
@@ -112,6 +123,9 @@ def submit_again(
         LaunchError: Slurm did not accept the job.
         OSError: The new job cannot be recorded.
     """
+    adopted = adopt_job(run, requester(through), runner)
+    if adopted is not None:
+        return adopted, f"Slurm had accepted job {adopted.id} already. No other was submitted."
     before, asked = read_job_record(run), last_slurm_options(run)
     script = script_of(run, before)
     if (before is None and asked is None) or not script.is_file():
@@ -141,15 +155,6 @@ def launch_to_slurm(root: Path | str) -> Advice:
 
 def _stop(run: RunDirectory, before: str) -> Advice:
     return Advice((before, command_or_key("stop", "stop", run.root), "."))
-
-
-def last_slurm_options(run: RunDirectory) -> SlurmOptions | None:
-    """Returns what the last launch asked of Slurm; None if it did not use Slurm."""
-    try:
-        options = load_if_exists(run.launch_file, LaunchOptions)
-    except (TfckptError, OSError):
-        return None
-    return options.slurm if options is not None else None
 
 
 def script_of(run: RunDirectory, job: BatchJob | None) -> Path:

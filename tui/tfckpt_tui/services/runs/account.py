@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.alerts import Alert, find_alerts
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import ResumePoint
+from tfckpt_trainer.launch.slurm.submission import find_unsuccessful_submission
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
     RunState,
@@ -34,7 +35,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
-from tfckpt_tui.services.runs.failure import find_failure, find_refusal, state_reason
+from tfckpt_tui.services.runs.failure import find_failure, state_reason
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 CLOCK_SECONDS = 60.0
@@ -206,10 +207,13 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
     job = with_events(job, reversed(journal))
     reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
     state = state_with_job(heartbeats.state, job, heartbeats.last_at, reported=reported)
-    refusal = find_refusal(journal) if state in HAS_ENDED - {RunState.QUEUED} else ""
-    if refusal:
-        state = RunState.REFUSED
-    reason = refusal or state_reason(run, state, heartbeats, job)
+    has_ended = state in HAS_ENDED - {RunState.QUEUED}
+    submission = find_unsuccessful_submission(journal) if has_ended else None
+    if submission is not None:
+        state = RunState(submission.details["submit"])
+        reason = submission.message
+    else:
+        reason = state_reason(run, state, heartbeats, job)
     step, branch = _position(reading)
     return RunAccount(
         at=heartbeats.now,

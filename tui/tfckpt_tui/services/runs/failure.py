@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
+from tfckpt_trainer.launch.slurm.submission import look_again
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.services.batch.job_view import JobView
@@ -20,6 +19,7 @@ from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 RUN_FAILED = "run-failed"
 SUBMIT_REFUSED = "submit-refused"
+SUBMIT_UNANSWERED = "submit-unanswered"
 """Kinds of alerts."""
 
 _TITLE_WIDTH = 44
@@ -36,6 +36,9 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     """
     if state is RunState.REFUSED:
         return (_refused(run, reason),)
+    if state is RunState.UNANSWERED:
+        title = "Slurm did not answer the submission"
+        return (Alert(SUBMIT_UNANSWERED, title, reason, look_again(run)),)
     if state is not RunState.FAILED:
         return ()
     reason = reason or "The run failed without a recorded reason."
@@ -83,20 +86,6 @@ def state_reason(
     if of_job:
         return of_job
     return _reason(state, heartbeats, job) + _restart_words(run, state, heartbeats, job)
-
-
-def find_refusal(journal: Sequence[JournalEntry]) -> str:
-    """Returns why Slurm took no job, if no later launch of the run succeeded; else empty.
-
-    Args:
-        journal: The newest entries of the event log, oldest first.
-    """
-    for entry in reversed(journal):
-        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
-            return ""
-        if entry.kind is JournalKind.FAILED and entry.details.get("submit") == "refused":
-            return entry.message
-    return ""
 
 
 def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:

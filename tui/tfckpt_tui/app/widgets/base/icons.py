@@ -42,6 +42,7 @@ RUN: Mapping[RunState, Icon] = {
     RunState.FINISHED: Icon("✓", "good", "reached the last step"),
     RunState.FAILED: Icon("✗", "bad", "ended with an error"),
     RunState.REFUSED: Icon("✗", "bad", "Slurm did not accept its newest batch job"),
+    RunState.UNANSWERED: Icon("?", "bad", "Slurm did not answer; it may have accepted a batch job"),
     RunState.UNATTENDED: Icon("○", "muted", "checkpoints only; no trainer has reported here"),
     RunState.UNKNOWN: Icon("?", "bad", "the run directory does not answer"),
 }

@@ -40,7 +40,13 @@ _SENTENCE = Column("detail", "", 24, rank=1, align="<", stretch=4)
 _MEASURED = frozenset({"time", "p95", "input", "loss"})
 _TROUBLE = {WorkerState.LOST: 3, WorkerState.STALLED: 2, WorkerState.EXITED: 1}
 _STALE = 3.0
-_ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED, RunState.REFUSED}
+_ENDED = {
+    RunState.QUEUED,
+    RunState.STOPPED,
+    RunState.FINISHED,
+    RunState.REFUSED,
+    RunState.UNANSWERED,
+}
 
 
 class Workers(ListPane):
