@@ -66,3 +66,27 @@ def test_a_dataset_that_changes_after_an_epoch_is_not_read_ahead(read):
     first, second = (joined(epoch) for epoch in read["reshuffled"])
     assert first == list(range(EXAMPLES))
     assert second == [*range(1, EXAMPLES), 0]
+
+
+NOT_EQUAL = {
+    "reshuffled": "the PyDataset Reshuffled, which has code between epochs and no state_dict",
+    "drawn": "the PyDataset Drawn, whose batches differ in each read",
+    "drawn by a generator": "a generator function whose batches differ in each call",
+}
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize(
+    "name", ["by index", "by index, in threads", "with a state", "generator", *NOT_EQUAL]
+)
+def test_python_code_counts_as_exact_if_it_reads_the_same_again(read, name, replicas):
+    facts = read["facts"][f"{name}, {replicas} replicas"]
+    causes = [NOT_EQUAL[name]] if name in NOT_EQUAL else []
+    assert facts["causes"] == causes
+    assert facts["position"] == ("position" if causes else "exact")
+    assert len(facts["remedies"]) == len(causes)
+
+
+def test_another_function_of_python_beside_it_is_still_named(read):
+    (cause,) = read["facts"]["another function"]["causes"]
+    assert cause.startswith("a numpy_function in map (fit_positions.py line ")

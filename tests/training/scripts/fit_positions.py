@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keras
+import msgspec
 import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data
+from tfckpt_trainer.training.pipelines.pipeline import probe
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 EXAMPLES, BATCH, STEPS = 47, 8, 6
@@ -56,6 +58,31 @@ class Reshuffled(ByIndex):
         self.order = self.order[1:] + self.order[:1]
 
 
+class Saved(Reshuffled):
+    """The same, with a state."""
+
+    def state_dict(self):
+        """Returns the order."""
+        return {"order": np.array(self.order)}
+
+    def load_state_dict(self, state):
+        """Sets the order."""
+        self.order = state["order"].tolist()
+
+
+class Drawn(ByIndex):
+    """Batches of x, to which each read adds another number."""
+
+    def __getitem__(self, index):
+        return (super().__getitem__(index)[0] + np.random.rand(),)
+
+
+def drawn():
+    """Yields batches of x, to which each call adds other numbers."""
+    for (batch,) in generator():
+        yield (batch + np.random.rand(),)
+
+
 def generator():
     """Yields batches of x."""
     for index in range(STEPS):
@@ -83,6 +110,18 @@ FORMS = {
     "generator": lambda: {"data": FitData("x", generator)},
     "dataset": lambda: {"data": FitData("x", whole())},
 }
+
+
+PYTHON = {
+    "by index": ByIndex,
+    "by index, in threads": lambda: ByIndex(workers=2),
+    "with a state": Saved,
+    "generator": lambda: generator,
+    "reshuffled": Reshuffled,
+    "drawn": Drawn,
+    "drawn by a generator": lambda: drawn,
+}
+"""Data that Python code reads."""
 
 
 def ids(element):
@@ -123,4 +162,12 @@ with tf.device("/CPU:0"):
     for epoch in range(2):
         epochs.append([ids(next(iterator)) for _ in range(STEPS)])
         callback.on_epoch_end(epoch)
-print(json.dumps({"forms": found, "reshuffled": epochs}))
+facts = {}
+for name, create in PYTHON.items():
+    for group in (one(), Group(1)):
+        dataset = read_data(FitData("x", create()), group, shuffle=True).endless(5, None)
+        facts[f"{name}, {group.replicas} replicas"] = probe(iter(dataset)).facts("x")
+of_user = read_data(FitData("x", ByIndex()), one()).endless(5, None)
+of_user = of_user.map(lambda batch: tf.numpy_function(np.abs, [batch], tf.float32))
+facts["another function"] = probe(iter(of_user)).facts("x")
+print(json.dumps({"forms": found, "reshuffled": epochs, "facts": msgspec.to_builtins(facts)}))

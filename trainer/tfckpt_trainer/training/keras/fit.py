@@ -157,8 +157,6 @@ def fit(
         held = read_data(held_out, group, batch_size=size)
         tracing = run.traced.add_function(is_step=False)
         validation = Validation(model, group, held, validation_steps, validation_freq, tracing)
-    if isinstance(batches, PyDatasetBatches) and batches.changes and not batches.has_state:
-        run.note(_CHANGING_DATASET)
     FitLoop(
         run,
         group,
@@ -172,11 +170,6 @@ def fit(
 
 _BEST_WEIGHTS = "best_weights"
 """Name of the weights of callbacks in a checkpoint."""
-
-_CHANGING_DATASET = (
-    "The PyDataset changes between epochs. A restore does not bring back that change, unless the "
-    "dataset has the methods state_dict and load_state_dict."
-)
 
 
 @dataclass(frozen=True)

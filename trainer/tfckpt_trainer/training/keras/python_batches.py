@@ -15,17 +15,28 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import divided, endless_passes, order_of_pass
 from tfckpt_trainer.training.keras.callback_state import has_state
+from tfckpt_trainer.training.pipelines.obstacles import Obstacle, ReadsInPython
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 _LONGEST_PASS = 2**62
 _READ_AHEAD = 2
+_GIVE_STATE = "Give it the methods state_dict and load_state_dict."
+_DRAW_BY_INDEX = (
+    "Draw its random numbers from a generator of the index of the batch, such as "
+    "`np.random.default_rng([seed, index])`."
+)
+_SEED_AT_START = (
+    "Create the generator of its random numbers in the function, such as "
+    "`np.random.default_rng(seed)`."
+)
 
 
-class PyDatasetBatches:
+class PyDatasetBatches(ReadsInPython):
     """Batches of a `keras.utils.PyDataset`, divided among all replicas.
 
     The position is the index of the next batch. TensorFlow considers each call of Python code as
-    stateful, so the policy of the dataset ignores that.
+    stateful, so the policy of the dataset ignores that. Whether a batch depends on its index alone
+    is tried: the first is read twice.
     """
 
     def __init__(
@@ -35,7 +46,7 @@ class PyDatasetBatches:
         group: WorkerGroup,
         class_weight: dict[int, float] | None = None,
     ) -> None:
-        """Reads up to two batches, to learn their types.
+        """Reads up to two batches, to learn their types, and the first again.
 
         Args:
             dataset: The dataset; it is called from threads, also with `use_multiprocessing`.
@@ -65,6 +76,7 @@ class PyDatasetBatches:
                 f"The batches of {type(dataset).__name__} are not all dense arrays. Make them "
                 "dense, or pass a tf.data.Dataset."
             )
+        self.obstacle = self._find_obstacle(samples[0])
 
     @property
     def changes(self) -> bool:
@@ -103,8 +115,9 @@ class PyDatasetBatches:
             numbers = tf.data.Dataset.from_tensor_slices(order)
         workers = self._dataset.workers
         # Threads read ahead, into the next epoch.
-        parallel = workers if workers > 1 and not self.changes else None
-        return numbers.map(self._read, num_parallel_calls=parallel, deterministic=True)
+        if workers > 1 and not self.changes:
+            return numbers.map(self._read, num_parallel_calls=workers, deterministic=True)
+        return numbers.map(self._read)
 
     def _finished(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         dataset = divided(dataset, self._group)
@@ -131,6 +144,27 @@ class PyDatasetBatches:
 
     def _batch(self, number: int) -> Any:
         return self._adapter._standardize_batch(self._dataset[number])
+
+    def _find_obstacle(self, first: Any) -> Obstacle | None:
+        """Returns why a restore does not read the same batches; `first` is the first batch."""
+        if self.has_state:
+            return None
+        name = f"the PyDataset {type(self._dataset).__name__}"
+        if self.changes:
+            return Obstacle(f"{name}, which has code between epochs and no state_dict", _GIVE_STATE)
+        again = keras.tree.flatten(self._batch(0))
+        if all(map(_is_same, keras.tree.flatten(first), again)):
+            return None
+        if isinstance(self._dataset, ReplayedGenerator):
+            cause = "a generator function whose batches differ in each call"
+            return Obstacle(cause, _SEED_AT_START)
+        return Obstacle(f"{name}, whose batches differ in each read", _DRAW_BY_INDEX)
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether two arrays are equal bit for bit."""
+    one, other = np.asarray(first), np.asarray(second)
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 class _EpochsOfPyDataset(keras.callbacks.Callback):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import script_ops
 
 from tfckpt_trainer.training.graphs.stateful_operations import draws_random_numbers
 
@@ -69,6 +70,16 @@ _PREFETCH_TO_DEVICE = Obstacle(
 )
 
 
+class ReadsInPython:
+    """Has methods that read elements in Python, and knows more of that code than TensorFlow does.
+
+    Attributes:
+        obstacle: What prevents that the same elements are read again; None if nothing does.
+    """
+
+    obstacle: Obstacle | None = None
+
+
 @dataclass(frozen=True)
 class _Transformation:
     """One function of a pipeline, such as that of a `map`.
@@ -77,13 +88,15 @@ class _Transformation:
         name: The method of `tf.data.Dataset` that took it.
         layer: The class of the Keras layer that is the function; empty if it is none.
         place: File and line of the function; empty if it is not the user's.
-        operations: Types of all operations in it.
+        operations: Types of all operations in it, without those of `readers`.
+        readers: The known Python code that it calls.
     """
 
     name: str
     layer: str
     place: str
     operations: frozenset[str]
+    readers: tuple[ReadsInPython, ...]
 
 
 def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[Obstacle, ...]:
@@ -98,7 +111,8 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
     operation = named[1] if named else ""
     found = _obstacles_in(_parts(dataset), operation) + find_late_obstacles(dataset)
-    if not found and _HARMLESS.fullmatch(operation) and not _hides_functions(dataset):
+    is_harmless = _HARMLESS.fullmatch(operation) or (operation == "PyFunc" and _reads(dataset))
+    if not found and is_harmless and not _hides_functions(dataset):
         return ()
     unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
     return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
@@ -135,6 +149,12 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     if dataset.options().deterministic is False or any(any_order):
         found.append(_ANY_ORDER)
     return tuple(dict.fromkeys(found))
+
+
+def _reads(dataset: tf.data.Dataset) -> bool:
+    """Whether a pipeline calls known Python code."""
+    functions = [(part, function) for part in _parts(dataset) for function in part._functions()]
+    return any(_transformation(*one).readers for one in functions)
 
 
 def _hides_functions(dataset: tf.data.Dataset) -> bool:
@@ -205,9 +225,18 @@ def _name_of(part: Any) -> str:
     return type(part).__module__.rpartition(".")[2].removesuffix("_op")
 
 
-def _operations(graph: Any) -> frozenset[str]:
+def _operations(graph: Any) -> list[Any]:
     inner = (node for function in graph.library.function for node in function.node_def)
-    return frozenset(node.op for node in (*graph.node, *inner))
+    return [*graph.node, *inner]
+
+
+def _reader(operation: Any) -> ReadsInPython | None:
+    """Returns the known Python code that an operation calls."""
+    if operation.op != "PyFunc":
+        return None
+    registered = script_ops._py_funcs.get(operation.attr["token"].s.decode())
+    owner = getattr(getattr(registered, "__wrapped__", None), "__self__", None)
+    return owner if isinstance(owner, ReadsInPython) else None
 
 
 def _transformation(part: Any, function: Any) -> _Transformation:
@@ -215,8 +244,14 @@ def _transformation(part: Any, function: Any) -> _Transformation:
     if getattr(python, "__qualname__", "").startswith("_filter_ds."):
         name = "rejection_resample"
     layer = type(python).__name__ if isinstance(python, keras.layers.Layer) else ""
-    operations = _operations(function.function.graph.as_graph_def())
-    return _Transformation(name, layer, _place(python), operations)
+    readers, others = list[ReadsInPython](), set[str]()
+    for operation in _operations(function.function.graph.as_graph_def()):
+        reader = _reader(operation)
+        if reader is None:
+            others.add(operation.op)
+        else:
+            readers.append(reader)
+    return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers))
 
 
 def _place(python: Any) -> str:
@@ -234,6 +269,9 @@ def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
         refused: The operation that TensorFlow named; empty if it named none.
     """
     operations = part.operations
+    for reader in part.readers:
+        if reader.obstacle is not None:
+            return reader.obstacle
     if "GeneratorDataset" in operations:
         return _FROM_GENERATOR
     if part.name == "rejection_resample" and _random(operations):
