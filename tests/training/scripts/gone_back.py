@@ -18,14 +18,20 @@ from shared_parts import digest, request_restore
 SAVE_EVERY = 4
 
 
-def parsed_arguments() -> argparse.Namespace:
-    """Returns the arguments that every port takes."""
+def parsed_arguments(as_published: str = "") -> argparse.Namespace:
+    """Returns the arguments that every port takes.
+
+    Args:
+        as_published: What a port does under `--as-published`, if it takes that.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--strategy", default="one-device")
     parser.add_argument("--log", required=True)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--random-seed", type=int)
     parser.add_argument("--go-back-at", type=int, help="restores ckpt-4, and ends from ckpt-b1-8")
+    if as_published:
+        parser.add_argument("--as-published", action="store_true", help=as_published)
     return parser.parse_args()
 
 
