@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -31,10 +32,11 @@ from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
     SILENT_SECONDS,
+    SPREAD,
     WAITING_SECONDS,
     JobReader,
 )
-from tfckpt_tui.services.batch.job_view import state_with_job
+from tfckpt_tui.services.batch.job_view import JobView, state_with_job
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 50)]
 
@@ -123,6 +125,118 @@ def test_a_silent_slurm_is_asked_less_and_less_often() -> None:
         pauses.append(clock.now - before)
     assert pauses[:2] == [SILENT_SECONDS, 2 * SILENT_SECONDS]
     assert pauses[-1] == LONGEST_SILENT_SECONDS
+
+
+class Watched:
+    """A run that several readers look at while time passes."""
+
+    def __init__(self, made: RunFactory, slurm: RecordedSlurm, readers: int) -> None:
+        self.run, self.clock = made.run, Clock()
+        self.record = with_job(made)
+        self.readers = [JobReader(slurm, self.clock) for _ in range(readers)]
+
+    def look(self, told_at: float = 0.0) -> list[JobView | None]:
+        return [
+            reader.read(self.record, RunState.UNATTENDED, told_at, share=self.run)
+            for reader in self.readers
+        ]
+
+    def watch(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.look()
+            self.pass_time(1.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        path = self.run.job_answer
+        if path.is_file():
+            written = path.stat().st_mtime - seconds
+            os.utime(path, (written, written))
+
+
+def test_ten_readers_of_a_run_ask_as_often_as_one(tmp_path: Path) -> None:
+    asked = []
+    for count in (1, 10):
+        slurm = waits()
+        made = without_heartbeats(two_branches(tmp_path / f"of-{count}"))
+        watched = Watched(made, slurm, count)
+        watched.watch(60)
+        # The first that asks does so a moment later than due.
+        assert slurm.asked("squeue") >= 60 / (WAITING_SECONDS * (1 + SPREAD) + 1)
+        assert slurm.asked("squeue") <= 60 / WAITING_SECONDS
+        views = watched.look()
+        assert views == [views[0]] * count
+        assert views[0] is not None and views[0].is_waiting
+        asked.append(slurm.asked("squeue"))
+    assert abs(asked[0] - asked[1]) <= 1
+
+
+def test_an_event_makes_one_reader_ask_and_the_others_use_its_answer(tmp_path: Path) -> None:
+    slurm = waits()
+    watched = Watched(without_heartbeats(two_branches(tmp_path / "run")), slurm, 5)
+    watched.look()
+    watched.pass_time(LEAST_SECONDS)
+    slurm.output = ended("CANCELLED").output
+    views = watched.look(told_at=SUBMITTED_AT)
+    assert {view and view.state for view in views} == {JobState.CANCELLED}
+    assert slurm.asked("squeue") == 2
+
+
+def test_a_reader_who_cannot_write_asks_for_itself(tmp_path: Path) -> None:
+    slurm = waits()
+    watched = Watched(without_heartbeats(two_branches(tmp_path / "run")), slurm, 3)
+    # Nobody can replace a directory by a file.
+    watched.run.job_answer.mkdir(parents=True)
+    watched.watch(30)
+    assert 3 * 2 <= slurm.asked("squeue") <= 3 * 3
+
+
+def test_a_machine_without_slurm_uses_the_answer_of_another_and_leaves_none(
+    tmp_path: Path,
+) -> None:
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError()
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    away = Watched(made, absent, 1)
+    (view,) = away.look()
+    assert view is not None and "no Slurm commands" in view.problem
+    assert not made.run.job_answer.exists()
+    Watched(made, waits(), 1).look()
+    (view,) = Watched(made, absent, 1).look()
+    assert view is not None and view.is_waiting
+    assert absent.asked("squeue") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"schema": 99, "id": "1234"}',
+        '{"schema": 1, "id": "1234", "report": {"id": "1234"}}',
+        '{"schema": 1, "id": "1234", "report": {"id": "1234", "name": "a", "state": "running", '
+        '"user": "ada", "partition": "p", "working_directory": "/", "slurm_state": "RUNNING", '
+        '"ends_at": 1e300}}',
+    ],
+)
+def test_a_shared_answer_that_is_not_one_is_not_used(tmp_path: Path, text: str) -> None:
+    slurm = waits()
+    watched = Watched(without_heartbeats(two_branches(tmp_path / "run")), slurm, 1)
+    watched.run.job_answer.parent.mkdir(parents=True, exist_ok=True)
+    watched.run.job_answer.write_text(text)
+    (view,) = watched.look()
+    assert view is not None and view.is_waiting
+    assert slurm.asked("squeue") == 1
+
+
+def test_an_answer_from_the_future_is_not_used(tmp_path: Path) -> None:
+    slurm = waits()
+    watched = Watched(without_heartbeats(two_branches(tmp_path / "run")), slurm, 1)
+    watched.look()
+    watched.pass_time(-3600)
+    watched.clock.now += 7200
+    watched.look()
+    assert slurm.asked("squeue") == 2
 
 
 def test_a_run_without_a_job_and_one_of_another_scheduler_ask_nobody() -> None:
@@ -401,7 +515,7 @@ async def test_the_app_follows_the_job_from_the_queue_to_its_nodes(tmp_path: Pat
         await until_shown(pilot, "◷ queued   job 1234: Resources")
         await until_shown(pilot, "Submitted job 1234.")
         slurm.output = runs(time.time()).output
-        clock.now += WAITING_SECONDS
+        clock.now += WAITING_SECONDS * (1 + SPREAD)
         await until_shown(pilot, "◌ starting")
         await until_shown(pilot, "left, tn[0-1]")
         assert slurm.asked("squeue") == 2

@@ -52,10 +52,16 @@ def supervised(made: RunFactory, state: SupervisorState, reason: str = "", **fie
     store(made.run.supervisor_status, msgspec.structs.replace(status, **fields))
 
 
+def forget_answer(made: RunFactory) -> None:
+    """Lets time pass, after which what Slurm said before is too old."""
+    made.run.job_answer.unlink(missing_ok=True)
+
+
 async def answered_snapshot(
     made: RunFactory, slurm: RecordedSlurm, later: float = 0.0
 ) -> RunSnapshot:
     """A snapshot for which Slurm has answered, some seconds after the heartbeats."""
+    forget_answer(made)
     answered = threading.Event()
     reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
     reader.read(made.now + later)
@@ -66,6 +72,7 @@ async def answered_snapshot(
 def state_line(
     tool: Tool, made: RunFactory, slurm: RecordedSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> str:
+    forget_answer(made)
     monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     lines = tool("status", made.run.root).data.splitlines()
     return next(line.removeprefix("state").strip() for line in lines if line.startswith("state"))

@@ -125,6 +125,11 @@ class RunDirectory:
         return self.status_directory / "supervisor.json"
 
     @property
+    def job_answer(self) -> Path:
+        """What the scheduler last said about the batch job."""
+        return self.status_directory / "job.json"
+
+    @property
     def check_directory(self) -> Path:
         """The run directory of the checkpoint of a quick check, while that is in progress."""
         return self.control / "check"

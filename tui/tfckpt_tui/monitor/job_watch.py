@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 
 from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import JobView
 
 
 class JobWatch:
-    """Caches the state of a batch job, and asks Slurm in the background when an answer is due."""
+    """Asks Slurm about a batch job in the background when an answer is due."""
 
     def __init__(self, reader: JobReader, on_answer: Callable[[], None]) -> None:
         """Creates a watch.
@@ -26,11 +27,12 @@ class JobWatch:
         self._asking: threading.Thread | None = None
 
     def look(
-        self, record: BatchJob | None, state: RunState, told_at: float = 0.0
+        self, run: RunDirectory, record: BatchJob | None, state: RunState, told_at: float = 0.0
     ) -> JobView | None:
         """Returns what is known about the job.
 
         Args:
+            run: The run directory.
             record: The job of the run, if it has one.
             state: The state of the run, by heartbeats.
             told_at: Time of the newest entry about the job in the event log; 0 without one.
@@ -39,11 +41,13 @@ class JobWatch:
         if not is_asking and self._reader.is_due(record, state, told_at):
             # A daemon: closing the app does not wait for Slurm.
             self._asking = threading.Thread(
-                target=self._ask, args=(record, state, told_at), name="batch job", daemon=True
+                target=self._ask, args=(run, record, state, told_at), name="batch job", daemon=True
             )
             self._asking.start()
         return self._reader.known(record)
 
-    def _ask(self, record: BatchJob | None, state: RunState, told_at: float) -> None:
-        self._reader.read(record, state, told_at)
+    def _ask(
+        self, run: RunDirectory, record: BatchJob | None, state: RunState, told_at: float
+    ) -> None:
+        self._reader.read(record, state, told_at, share=run)
         self._on_answer()

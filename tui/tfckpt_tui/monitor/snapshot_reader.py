@@ -30,7 +30,7 @@ from tfckpt_trainer.rundir.health import (
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -41,7 +41,7 @@ from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import RunReading, find_next_start, give_account
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
@@ -58,10 +58,6 @@ DIAGNOSTIC_SECONDS = 3.0
 
 RACY_SECONDS = 2.0
 """A directory changed this recently may change again without a new modification time."""
-
-_ABOUT_JOB = frozenset(
-    {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
-)
 
 ResultT = TypeVar("ResultT")
 
@@ -129,7 +125,7 @@ class SnapshotReader:
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         record = self._load(run.job_file, BatchJob)
-        job = self._jobs.look(record, heartbeats.state, self._job_told_at())
+        job = self._jobs.look(run, record, heartbeats.state, last_told(self._journal))
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         tips = self._newest_branch_tips(trash)
         chief = heartbeats.chief
@@ -175,10 +171,6 @@ class SnapshotReader:
             forecast=forecast(account.workers, info, checkpoints, free, self._journal, now),
             problems=tuple(self._problems),
         )
-
-    def _job_told_at(self) -> float:
-        """Returns the time of the newest event that may have changed the batch job."""
-        return max((entry.at for entry in self._journal if entry.kind in _ABOUT_JOB), default=0.0)
 
     def _forget(self) -> None:
         run = self._run

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.worker_phases import phase_in_words
-from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import WorkerView, give_account
@@ -164,7 +164,9 @@ def status_report(
     """
     now = time.time() if now is None else now
     reading = read_whole_run(run, now)
-    job = (jobs or JobReader()).read(reading.record, reading.heartbeats.state)
+    job = (jobs or JobReader()).read(
+        reading.record, reading.heartbeats.state, last_told(reading.journal), share=run
+    )
     account = give_account(reading, job)
     info, supervisor, start = account.info, account.supervisor, reading.start
     return {

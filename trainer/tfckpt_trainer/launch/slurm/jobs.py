@@ -159,7 +159,7 @@ class JobAnswer:
     def report_on(self, record: BatchJob) -> JobReport | None:
         """Returns what Slurm says about a recorded job; None if it does not know that job."""
         report = self.jobs.get(record.id)
-        return report if report is not None and _is_same_job(record, report) else None
+        return report if report is not None and is_same_job(record, report) else None
 
 
 def is_job_id(text: str) -> bool:
@@ -282,8 +282,10 @@ _FIELDS = {
 """Letters of `squeue --format`, which all versions of Slurm know; the name comes last."""
 
 
-def _is_same_job(record: BatchJob, report: JobReport) -> bool:
+def is_same_job(record: BatchJob, report: JobReport) -> bool:
     """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    if record.id != report.id:
+        return False
     if record.user and record.user != report.user:
         return False
     submitted = report.submitted_at

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import (
+    ENDED,
+    WAITING,
+    JobReport,
+    JobState,
+    is_same_job,
+    read_jobs,
+)
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.batch.shared_answer import SharedAnswer, load_answer, share_answer
 
 WAITING_SECONDS = 10.0
 """Seconds between two questions about a job that waits, or that starts or ends."""
@@ -31,8 +41,18 @@ LONGEST_SILENT_SECONDS = 600.0
 LEAST_SECONDS = 3.0
 """Least time between two questions, whatever happens."""
 
+SPREAD = 0.2
+"""How much later than due, at most and as a share of the pause, a reader of a shared answer asks.
+
+Otherwise all readers would ask at the moment at which their common answer is too old.
+"""
+
 SLURM = "slurm"
 """The scheduler that can be asked."""
+
+_ABOUT_JOB = frozenset(
+    {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
+)
 
 _ABSENT = "this machine has no Slurm commands"
 _FORGOTTEN = "Slurm does not know the job any more"
@@ -46,8 +66,16 @@ def read_job_record(run: RunDirectory) -> BatchJob | None:
         return None
 
 
+def last_told(journal: Iterable[JournalEntry]) -> float:
+    """Returns the time of the newest event that may have changed the batch job; 0 without one."""
+    return max((entry.at for entry in journal if entry.kind in _ABOUT_JOB), default=0.0)
+
+
 class JobReader:
-    """Reads the state of one job, and remembers it until it is time to ask again."""
+    """Reads the state of one job, and remembers it until it is time to ask again.
+
+    Readers of one run share their answers through the run directory.
+    """
 
     def __init__(
         self, runner: Runner = run_command, clock: Callable[[], float] = time.monotonic
@@ -64,6 +92,8 @@ class JobReader:
         self._asked_about: tuple[object, ...] = ()
         self._asked_at = float("-inf")
         self._pause = 0.0
+        self._spread = 1.0
+        self._seen = 0.0
         self._silences = 0
 
     def known(self, record: BatchJob | None) -> JobView | None:
@@ -92,29 +122,77 @@ class JobReader:
         since = self._clock() - self._asked_at
         if self._topic(record, state, told_at) != self._asked_about:
             return since >= LEAST_SECONDS
-        return since >= self._pause
+        return since >= self._pause * self._spread
 
     def read(
-        self, record: BatchJob | None, state: RunState | None = None, told_at: float = 0.0
+        self,
+        record: BatchJob | None,
+        state: RunState | None = None,
+        told_at: float = 0.0,
+        *,
+        share: RunDirectory | None = None,
     ) -> JobView | None:
-        """Returns the job of a run; asks Slurm if `is_due`. Takes seconds at worst."""
+        """Returns the job of a run; asks Slurm if `is_due`. Takes seconds at worst.
+
+        Args:
+            record: The job.
+            state: The state of its run, by heartbeats.
+            told_at: Time of the newest entry about the job in the event log; 0 without one.
+            share: The run directory, to use and leave there an answer for all readers; None to
+                ask Slurm in any case.
+        """
         if record is None or not self.is_due(record, state, told_at):
             return self.known(record)
         topic = self._topic(record, state, told_at)
-        answer = read_jobs([record.id], runner=self._runner)
-        report = answer.report_on(record)
-        problem = clean(answer.problem) if answer.is_present else _ABSENT
-        is_forgotten = report is None and not problem
-        view = JobView(record, report, _FORGOTTEN if is_forgotten else problem, is_forgotten)
-        is_silent = not answer.is_present or bool(answer.problem)
-        self._silences = self._silences + 1 if is_silent else 0
-        self._known, self._asked_about, self._asked_at = view, topic, self._clock()
-        self._pause = self._pause_after(view.state, state)
+        if share is None:
+            return self._ask(record, state, topic)
+        self._spread = 1.0 + SPREAD * random.SystemRandom().random()
+        found = load_answer(share)
+        # The one that this reader has seen is too old, whatever the clocks say.
+        is_new = found is not None and found.written_at != self._seen
+        if found is not None and found.answer.is_about(
+            record, has_ended=state in HAS_ENDED, told_at=told_at
+        ):
+            view = _view_of(record, found.answer.report)
+            pause = self._pause_after(view.state, state, 0)
+            # Of a job that has ended, a command that is called once should not show an old answer.
+            oldest = pause if self._known is not None else min(pause, RUNNING_SECONDS)
+            if is_new and found.age < oldest:
+                self._known, self._asked_about, self._silences = view, topic, 0
+                self._asked_at, self._pause = self._clock() - found.age, pause
+                self._seen = found.written_at
+                return view
+            # Of the event log, others may know more.
+            told_at = max(told_at, found.answer.told_at)
+        view = self._ask(record, state, topic)
+        if not self._silences:
+            self._seen = share_answer(
+                share,
+                SharedAnswer(
+                    id=record.id,
+                    started_at=record.started_at,
+                    requeues=record.requeues,
+                    has_ended=state in HAS_ENDED,
+                    told_at=told_at,
+                    report=view.report,
+                ),
+            )
         return view
 
-    def _pause_after(self, state: JobState, run_state: RunState | None) -> float:
-        if self._silences:
-            return min(SILENT_SECONDS * 2.0 ** min(self._silences - 1, 10), LONGEST_SILENT_SECONDS)
+    def _ask(self, record: BatchJob, state: RunState | None, topic: tuple[object, ...]) -> JobView:
+        answer = read_jobs([record.id], runner=self._runner)
+        problem = clean(answer.problem) if answer.is_present else _ABSENT
+        report = answer.report_on(record)
+        view = JobView(record, None, problem) if problem else _view_of(record, report)
+        self._silences = self._silences + 1 if problem else 0
+        self._known, self._asked_about, self._asked_at = view, topic, self._clock()
+        self._pause = self._pause_after(view.state, state, self._silences)
+        return view
+
+    @staticmethod
+    def _pause_after(state: JobState, run_state: RunState | None, silences: int) -> float:
+        if silences:
+            return min(SILENT_SECONDS * 2.0 ** min(silences - 1, 10), LONGEST_SILENT_SECONDS)
         ends = state is JobState.RUNNING and run_state in HAS_ENDED
         if state in WAITING or state is JobState.COMPLETING or ends:
             return WAITING_SECONDS
@@ -123,6 +201,12 @@ class JobReader:
     @staticmethod
     def _topic(record: BatchJob, state: RunState | None, told_at: float) -> tuple[object, ...]:
         return record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at
+
+
+def _view_of(record: BatchJob, report: JobReport | None) -> JobView:
+    """Returns the view of a job about which Slurm has answered."""
+    is_own = report is not None and is_same_job(record, report)
+    return JobView(record, report) if is_own else JobView(record, None, _FORGOTTEN, True)
 
 
 def why_no_logs(run: RunDirectory) -> str:
