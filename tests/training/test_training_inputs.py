@@ -35,9 +35,12 @@ AT_POSITION = {
     "behind_a_check": "a random operation in map (RandomUniform, pipelines.py line ",
     "hidden_check": "the operation CheckNumerics",
     "read_variable": "a variable in map",
-    "py_function": "a py_function in map (pipelines.py line ",
-    "numpy_function": "a numpy_function in map (pipelines.py line ",
     "rejection_resample": "rejection_resample, which draws random numbers",
+}
+
+IN_PYTHON = {
+    "py_function": "tf.py_function in map (pipelines.py line ",
+    "numpy_function": "tf.numpy_function in map (pipelines.py line ",
 }
 
 COUNTED = {
@@ -78,7 +81,7 @@ def of(results, name):
     return results[name]
 
 
-@pytest.mark.parametrize("name", [*EXACT, *AT_POSITION, *COUNTED, "two"])
+@pytest.mark.parametrize("name", [*EXACT, *AT_POSITION, *IN_PYTHON, *COUNTED, "two"])
 def test_every_pipeline_is_saved_at_the_end_of_the_run(results, name):
     result = of(results, name)
     assert result["saved"] == ["ckpt-5", "ckpt-3"]
@@ -97,7 +100,7 @@ def test_an_exact_pipeline_continues_and_nothing_is_said_to_be_missing(results, 
     assert not messages(result, "note") and result["refusal"] == ""
 
 
-@pytest.mark.parametrize("name", AT_POSITION)
+@pytest.mark.parametrize("name", [*AT_POSITION, *IN_PYTHON])
 def test_a_stateful_pipeline_continues_at_its_position(results, name):
     result = of(results, name)
     if name != "whole_layer":
@@ -152,6 +155,15 @@ def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(resul
     assert f"the input pipeline 'dataset' uses {cause}" in result["refusal"]
     verbs = ("Use", "Apply", "Sample", "Read", "Remove")
     assert any(f". {verb} " in result["refusal"] for verb in verbs), result["refusal"]
+
+
+@pytest.mark.parametrize(("name", "calls"), IN_PYTHON.items())
+def test_nothing_is_said_of_python_in_a_pipeline(results, name, calls):
+    result = of(results, name)
+    assert result["exactness"]["level"] == "unknown"
+    reason = result["exactness"]["reasons"][0]
+    assert reason.startswith(f"the input pipeline 'dataset' calls Python with {calls}")
+    assert not messages(result, "note") and result["refusal"] == ""
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
 
@@ -71,7 +74,8 @@ def test_a_metric_that_was_not_passed_and_starts_in_the_step_is_named(make_run, 
     run = make_run(tmp_path_factory.mktemp("run"), total_steps=2, save_every_steps=1)
     step = run.function(lambda _: metric.update_state(tf.ones([2, 1]), tf.ones([2, 1])) or 0.0)
     assert len(list(map(step, run))) == 2
-    (changed,) = run.traced.facts().changes
+    info = load(RunDirectory(run.directory).run_file, RunInfo)
+    (changed,) = info.exactness.step.changes
     assert changed.startswith("metric metric at ")
 
 

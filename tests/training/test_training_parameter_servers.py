@@ -17,12 +17,13 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
 
@@ -72,6 +73,26 @@ def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, worker
     assert [resumed[step] for step in range(21, 36)] == [
         uninterrupted[step] for step in range(21, 36)
     ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "how", "changed"),
+    [
+        (1, [], []),
+        (2, ["--plain"], []),
+        (2, [], ["_state_var", "moving_mean", "moving_variance", "state"]),
+    ],
+)
+def test_what_workers_change_in_no_fixed_order_is_named(tmp_path, workers, how, changed):
+    words = ["--steps", "4", "--save-every", "4", *how]
+    with coordinated(
+        tmp_path / "run", tmp_path / "log", *words, workers=workers, servers=1
+    ) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    found = load(RunDirectory(tmp_path / "run").run_file, RunInfo).exactness
+    assert found.level == ("not possible" if changed else "expected"), found
+    names = [text.partition(" at exact.py:")[0] for text in found.step.unordered]
+    assert sorted(name.rpartition("/")[2] for name in names) == changed
 
 
 def test_two_workers_compute_what_two_mirrored_replicas_do(tmp_path, undisturbed):

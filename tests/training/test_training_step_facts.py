@@ -6,6 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
+from training_cluster import Cluster
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import load
@@ -127,6 +128,23 @@ def test_a_random_operation_is_named_with_its_line(trained, cases, name):
     assert operation.endswith(f".{name}")
     assert place in lines_of(cases.DRAWS[name])
     assert found.reasons == [f"the step draws random numbers with {draw}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "random_seed", "advised"),
+    [
+        ("normal", None, "Pass random_seed to TrainingRun. Or draw from a tf.random.Generator "),
+        ("uniform_candidate_sampler", None, "Draw from a tf.random.Generator "),
+        ("uniform_candidate_sampler", 1, "Draw from a tf.random.Generator "),
+    ],
+)
+def test_a_seed_of_the_run_is_advised_where_it_helps(trained, cases, name, random_seed, advised):
+    (remedy,) = trained(cases.DRAWS[name], random_seed=random_seed).remedies
+    assert remedy.startswith(advised)
+
+
+def test_a_step_that_draws_by_the_seed_of_the_run_is_not_named(trained, cases):
+    assert trained(cases.DRAWS["normal"], random_seed=1).level == "expected"
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -256,6 +274,12 @@ def test_the_train_function_of_keras_is_looked_into(cases, tmp_path, noise, leve
     assert len(found.step.draws) == (level != "unknown")
 
 
+def test_a_finished_run_that_is_started_again_keeps_what_was_found(trained, cases, tmp_path):
+    place = tmp_path / "run"
+    first = trained(cases.DRAWS["normal"], place)
+    assert trained(cases.DRAWS["normal"], place) == first
+
+
 def test_before_the_first_step_and_in_a_loop_of_its_own_nothing_is_expected(make_run):
     run = make_run(total_steps=2, save_every_steps=2)
     for _ in run:
@@ -266,3 +290,24 @@ def test_before_the_first_step_and_in_a_loop_of_its_own_nothing_is_expected(make
     found = known(run.directory)
     assert found.level == "unknown"
     assert found.reasons[0].startswith("the loop does not use run.function")
+
+
+@pytest.mark.parametrize(
+    ("draw", "levels"),
+    [
+        ("never", ["expected", "expected"]),
+        ("first", ["not possible", "not possible"]),
+        ("later", ["expected", "not possible"]),
+    ],
+)
+def test_what_one_worker_alone_draws_holds_for_the_run(tmp_path, draw, levels):
+    with Cluster(tmp_path / "run", "drawing_apart.py", ["--draw", draw]) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    run = RunDirectory(tmp_path / "run")
+    records = [load(run.record(name), CheckpointRecord) for name in ("ckpt-2", "ckpt-4")]
+    assert [record.exactness.level for record in records] == levels
+    assert load(run.run_file, RunInfo).exactness == records[1].exactness
+    draws = records[1].exactness.step.draws
+    assert [text.partition(" at drawing_apart.py:")[0] for text in draws] == [
+        "tf.random.normal"
+    ] * (draw != "never")

@@ -96,6 +96,22 @@ def test_the_words_name_what_a_step_draws_changes_and_calls() -> None:
     assert BEFORE.words == "unknown because no step has run yet"
 
 
+def test_python_in_a_pipeline_is_told_as_in_a_step() -> None:
+    calls = PipelineFacts(
+        name="dataset",
+        position=InputPosition.POSITION,
+        python=["tf.py_function in map (train.py line 12)"],
+    )
+    assert exactness_of([calls], StepFacts()).words == (
+        "unknown because the input pipeline 'dataset' calls Python with tf.py_function in map "
+        "(train.py line 12)"
+    )
+    draws = msgspec.structs.replace(calls, causes=RANDOM.causes)
+    assert exactness_of([draws], StepFacts()).reasons == [RANDOM.reason]
+    merged = merge_exactness([exactness_of([one], StepFacts()) for one in (calls, draws)])
+    assert merged.reasons == [RANDOM.reason]
+
+
 def test_many_operations_are_counted_and_not_listed() -> None:
     draws = StepFacts(draws=[f"tf.random.normal at train.py:{line}" for line in range(6)])
     (reason,) = draws.missing

@@ -47,6 +47,7 @@ class PipelineFacts(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name in the dictionary that was passed as `dataset`; `dataset` if there is one.
         position: What is saved.
         causes: Why not more is saved, each as a noun phrase.
+        python: Python functions that it calls, each with its place; nothing looks into them.
         remedies: What to change in the script, each as an imperative sentence.
         skips: Whether a restore reads and drops the counted elements.
     """
@@ -54,15 +55,23 @@ class PipelineFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     position: InputPosition
     causes: list[str] = []
+    python: list[str] = []
     remedies: list[str] = []
     skips: bool = False
 
     @property
     def reason(self) -> str:
-        """Why resuming is not exact, as a clause; empty if the position is exact."""
-        if self.position is InputPosition.EXACT:
+        """Why resuming is not exact, as a clause; empty if no state is known to be missing."""
+        if not self.causes:
             return ""
         return f"the input pipeline {self.name!r} uses {' and '.join(self.causes)}"
+
+    @property
+    def doubt(self) -> str:
+        """Why nobody knows whether resuming is exact, as a clause; empty if somebody does."""
+        if not self.python:
+            return ""
+        return f"the input pipeline {self.name!r} calls Python with {_listed(self.python)}"
 
     @property
     def restored(self) -> str:
@@ -83,6 +92,8 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         draws: Random operations whose state no checkpoint can hold, each with its place.
         changes: Objects that a step changes and no checkpoint holds, each with a place.
+        unordered: State that several workers change in the order in which they arrive, each with
+            a place.
         python: Python functions that a step calls, each with its place; nothing looks into them.
         unseen: Why the graph of a step is not known, each as a clause.
         remedies: What to change in the script, each as an imperative sentence.
@@ -90,6 +101,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     draws: list[str] = []
     changes: list[str] = []
+    unordered: list[str] = []
     python: list[str] = []
     unseen: list[str] = []
     remedies: list[str] = []
@@ -99,7 +111,9 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Why resuming is not exact, each as a clause."""
         draws = f"the step draws random numbers with {_listed(self.draws)}"
         changes = f"no checkpoint holds what the step changes: {_listed(self.changes)}"
-        return [draws] * bool(self.draws) + [changes] * bool(self.changes)
+        unordered = f"workers change state in no fixed order: {_listed(self.unordered)}"
+        found = {draws: self.draws, changes: self.changes, unordered: self.unordered}
+        return [clause for clause, named in found.items() if named]
 
     @property
     def doubts(self) -> list[str]:
@@ -150,7 +164,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def causes(self) -> str:
         """The reasons in few words; empty if there are none."""
-        of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs}
+        of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs if one.reason}
         return "; ".join(of_inputs.get(reason, reason) for reason in self.reasons)
 
 
@@ -189,10 +203,11 @@ def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:
         step: The training steps.
     """
     missing = [*(one.reason for one in inputs if one.reason), *step.missing]
+    doubts = [*(one.doubt for one in inputs if one.doubt), *step.doubts]
     level = ExactnessLevel.EXPECTED
-    if missing or step.doubts:
+    if missing or doubts:
         level = ExactnessLevel.NOT_POSSIBLE if missing else ExactnessLevel.UNKNOWN
-    reasons = list(dict.fromkeys(missing or step.doubts))
+    reasons = list(dict.fromkeys(missing or doubts))
     return Exactness(level=level, reasons=reasons, inputs=inputs, step=step)
 
 
@@ -210,7 +225,7 @@ def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
     inputs: dict[str, PipelineFacts] = {}
     for one in (facts for exactness in of_workers for facts in exactness.inputs):
         known = inputs.get(one.name)
-        if known is None or _RANK[one.position] > _RANK[known.position]:
+        if known is None or _lost(one) > _lost(known):
             inputs[one.name] = one
     step = merge_steps([exactness.step for exactness in of_workers])
     return exactness_of(list(inputs.values()), step)
@@ -229,6 +244,11 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
         level, reasons = ExactnessLevel.NOT_POSSIBLE, [f"a check found that {check.difference}"]
     compared = check.words if check.workers and not check.difference else ""
     return msgspec.structs.replace(known, level=level, reasons=reasons, compared=compared)
+
+
+def _lost(facts: PipelineFacts) -> tuple[int, bool]:
+    """Orders facts of one pipeline on several workers by how much is not saved."""
+    return _RANK[facts.position], bool(facts.causes)
 
 
 def _listed(texts: list[str]) -> str:

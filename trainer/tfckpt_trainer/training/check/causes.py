@@ -38,7 +38,7 @@ def collect_facts(
         threads=int(tf.config.threading.get_intra_op_parallelism_threads()),
         step_operations=sorted(set(in_step))[:SHOWN_OPERATIONS],
         input_operations=sorted(set(in_input))[:SHOWN_OPERATIONS],
-        input_causes=[cause for one in inputs for cause in one.causes],
+        input_causes=[cause for one in inputs for cause in (*one.causes, *one.python)],
         input_remedies=list(dict.fromkeys(text for one in inputs for text in one.remedies)),
         iterators=iterators,
     )

@@ -20,6 +20,7 @@ from tfckpt_trainer.training.check.untracked import (
     how_to_pass,
     order_of_creation,
 )
+from tfckpt_trainer.training.draws.stateless_twins import has_twin
 from tfckpt_trainer.training.graphs.captures import Capture, find_captures
 from tfckpt_trainer.training.graphs.stateful_operations import find_stateful_operations
 from tfckpt_trainer.training.state.late_variables import late_variables_error
@@ -28,9 +29,14 @@ from tfckpt_trainer.training.state.variables import components, is_variable
 _OWN_LOOP = "the loop does not use run.function, so what it runs outside a tf.function is not known"
 _WAITS = "a step function has not run yet"
 _DRAW = (
-    "Pass random_seed to TrainingRun. Or draw from a tf.random.Generator that you pass in "
-    "extra={…}, from keras.random with a SeedGenerator that the model holds, or from "
-    "tf.random.stateless_…."
+    "raw from a tf.random.Generator that you pass in extra={…}, from keras.random with a "
+    "SeedGenerator that the model holds, or from tf.random.stateless_…."
+)
+_DRAW_WITHOUT_SEED = f"D{_DRAW}"
+_DRAW_OR_SEED = f"Pass random_seed to TrainingRun. Or d{_DRAW}"
+_IN_ORDER = (
+    "Train with one worker, or with MultiWorkerMirroredStrategy, where each worker has such state "
+    "of its own."
 )
 _DRAW_BY_KERAS = (
     "Pass `seed=keras.random.SeedGenerator(…)` to the functions of keras.random, and pass that "
@@ -44,13 +50,23 @@ class TracedSteps:
     Each graph is looked into once, after it was traced.
     """
 
-    def __init__(self, saved: Callable[[], Iterable[Any]]) -> None:
+    def __init__(
+        self,
+        saved: Callable[[], Iterable[tuple[str, Any]]],
+        *,
+        shares_variables: bool,
+        can_seed: bool,
+    ) -> None:
         """Creates it without steps.
 
         Args:
-            saved: Returns all variables, tables and iterators that a save stores.
+            saved: Returns path and object of all that a save stores.
+            shares_variables: Whether several workers change the same variables.
+            can_seed: Whether to advise a seed of the run.
         """
         self._saved = saved
+        self._shares_variables = shares_variables
+        self._can_seed = can_seed
         self._was_traced: list[bool] = []
         self._new: list[Any] = []
         self._found = StepFacts()
@@ -91,7 +107,7 @@ class TracedSteps:
                 for graph in live_graphs()
                 if graph not in self._traced_before and not is_of_dataset(graph)
             ]
-            self._found = merge_steps([self._found, *map(operations_of, graphs)])
+            self._found = merge_steps([self._found, *map(self._operations_of, graphs)])
             self._traced_before.clear()
 
     def facts(self) -> StepFacts:
@@ -110,12 +126,29 @@ class TracedSteps:
 
     def _facts_of(self, graph: Any) -> StepFacts:
         try:
-            return merge_steps([operations_of(graph), self._changes_of(graph)])
+            return merge_steps(
+                [self._operations_of(graph), self._changes_of(graph), self._shared_by(graph)]
+            )
         except UsageError:
             raise
         except Exception as error:
             # It relies on private parts of TensorFlow; training does not depend on it.
             return StepFacts(unseen=[f"its graph cannot be read: {describe_error(error)}"])
+
+    def _operations_of(self, graph: Any) -> StepFacts:
+        return operations_of(graph, can_seed=self._can_seed)
+
+    def _shared_by(self, graph: Any) -> StepFacts:
+        """Returns which saved state a graph changes that several workers run at the same time."""
+        if not self._shares_variables:
+            return StepFacts()
+        names = {id(handle): name for name, thing in self._saved() for handle in _handles([thing])}
+        shared = [
+            _at(names[id(capture.handle)], capture.user.place)
+            for capture in find_captures(graph, ())
+            if capture.changed and id(capture.handle) in names
+        ]
+        return StepFacts(unordered=shared, remedies=[_IN_ORDER] * bool(shared))
 
     def _changes_of(self, graph: Any) -> StepFacts:
         """Returns which objects a graph changes that no checkpoint holds.
@@ -123,7 +156,7 @@ class TracedSteps:
         Raises:
             UsageError: Some were created in the step.
         """
-        saved = list(self._saved())
+        saved = [thing for _, thing in self._saved()]
         captures = list(find_captures(graph, {*map(id, _handles(saved))}))
         variables = {id(variable.handle): variable for variable in graph.variables}
         late = {
@@ -149,12 +182,23 @@ class TracedSteps:
         )
 
 
-def operations_of(graph: Any) -> StepFacts:
-    """Returns the random operations of a graph and of what it calls, and its calls of Python."""
+def operations_of(graph: Any, *, can_seed: bool = False) -> StepFacts:
+    """Returns the random operations of a graph and of what it calls, and its calls of Python.
+
+    Args:
+        graph: The graph.
+        can_seed: Whether to advise a seed of the run where one applies.
+    """
     found = list(find_stateful_operations(graph))
-    draws = [_at(one.name, one.place) for one in found if not one.is_python]
-    python = [_at(one.name, one.place) for one in found if one.is_python]
-    return StepFacts(draws=draws, python=python, remedies=[_DRAW] * bool(draws))
+    draws = [one for one in found if not one.is_python]
+    remedies = [
+        _DRAW_OR_SEED if can_seed and has_twin(one.kind) else _DRAW_WITHOUT_SEED for one in draws
+    ]
+    return StepFacts(
+        draws=[_at(one.name, one.place) for one in draws],
+        python=[_at(one.name, one.place) for one in found if one.is_python],
+        remedies=list(dict.fromkeys(remedies)),
+    )
 
 
 def _refuse(late: list[tuple[Capture, Untracked]]) -> None:

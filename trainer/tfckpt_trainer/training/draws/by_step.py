@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.stateless_twins import StatelessTwins
 from tfckpt_trainer.training.draws.streams import Position, Streams
@@ -14,19 +12,18 @@ _open: list[DrawsByStep] = []
 _streams = Streams()
 """Of all these runs: a function that was traced in one of them may be called in another."""
 
-_twins = StatelessTwins(_streams, lambda operation: _open[-1].note_without_twin(operation))
+_twins = StatelessTwins(_streams)
 
 
 class DrawsByStep:
     """Has the draws of a training loop start anew at each step."""
 
-    def __init__(self, seed: int, worker: int, note: Callable[[str], None]) -> None:
+    def __init__(self, seed: int, worker: int) -> None:
         """Starts with the draws between here and the first step.
 
         Args:
             seed: The seed of the run.
             worker: Index of this worker.
-            note: Takes a sentence about draws that still differ after a restore.
 
         Raises:
             UsageError: The seed is no integer, or this release of TensorFlow is not supported.
@@ -35,8 +32,6 @@ class DrawsByStep:
             raise UsageError(f"random_seed is {seed!r}; it must be an integer, or None.")
         self._seed = seed
         self._worker = worker
-        self._note = note
-        self._noted: set[str] = set()
         if not _open:
             _twins.install()
         _open.append(self)
@@ -52,12 +47,3 @@ class DrawsByStep:
             _open.remove(self)
             if not _open:
                 _twins.remove()
-
-    def note_without_twin(self, operation: str) -> None:
-        """Notes an operation that draws and whose draws remain as they are."""
-        if operation not in self._noted:
-            self._noted.add(operation)
-            self._note(
-                f"Resuming is not exact: the step draws with {operation}. TensorFlow has no such "
-                "operation without state, so random_seed does not apply to it."
-            )

@@ -24,8 +24,6 @@ from tfckpt_trainer.training.draws.streams import PHILOX, Streams
 
 _raw = tf.raw_ops
 
-Report = Callable[[str], None]
-
 
 class _Source(NamedTuple):
     """Gives one operation what it draws from."""
@@ -104,8 +102,6 @@ def _by_seed(operation: Any) -> Callable[..., Any]:
 
 _RANDOM = "tensorflow.python.ops.gen_random_ops"
 _IMAGE = "tensorflow.python.ops.gen_image_ops"
-_SAMPLING = "tensorflow.python.ops.gen_candidate_sampling_ops"
-_NN = "tensorflow.python.ops.gen_nn_ops"
 _SEEDS = "tensorflow.python.framework.random_seed"
 _GRADIENTS = "tensorflow.python.ops.custom_gradient"
 _KERAS = "keras.src.random.seed_generator"
@@ -132,16 +128,12 @@ _TWINS: dict[tuple[str, str, str], Callable[..., Any]] = {
 }
 """By module, function and name in `tf.raw_ops`: what draws without state."""
 
-_WITHOUT_TWIN = (
-    (_SAMPLING, "all_candidate_sampler", "AllCandidateSampler"),
-    (_SAMPLING, "fixed_unigram_candidate_sampler", "FixedUnigramCandidateSampler"),
-    (_SAMPLING, "learned_unigram_candidate_sampler", "LearnedUnigramCandidateSampler"),
-    (_SAMPLING, "log_uniform_candidate_sampler", "LogUniformCandidateSampler"),
-    (_SAMPLING, "thread_unsafe_unigram_candidate_sampler", "ThreadUnsafeUnigramCandidateSampler"),
-    (_SAMPLING, "uniform_candidate_sampler", "UniformCandidateSampler"),
-    (_NN, "fractional_avg_pool", "FractionalAvgPool"),
-    (_NN, "fractional_max_pool", "FractionalMaxPool"),
-)
+_WITH_TWIN = frozenset(raw for _, _, raw in _TWINS)
+
+
+def has_twin(kind: str) -> bool:
+    """Whether the draws of this type of operation can be made a function of a seed."""
+    return kind in _WITH_TWIN
 
 
 class _OperationSeed(int):
@@ -151,15 +143,13 @@ class _OperationSeed(int):
 class StatelessTwins:
     """Replaces functions of TensorFlow and Keras, and puts them back."""
 
-    def __init__(self, streams: Streams, report: Report) -> None:
+    def __init__(self, streams: Streams) -> None:
         """Prepares it; changes nothing.
 
         Args:
             streams: What to draw from.
-            report: Takes the name of an operation that draws and has no twin.
         """
         self._streams = streams
-        self._report = report
         self._originals: list[tuple[Any, str, Any]] = []
 
     def install(self) -> None:
@@ -172,9 +162,6 @@ class StatelessTwins:
             for (module, function, raw), twin in _TWINS.items():
                 self._replace(import_module(module), function, partial(self._drawing, twin))
                 self._replace(_raw, raw, partial(self._drawing, twin))
-            for module, function, raw in _WITHOUT_TWIN:
-                self._replace(import_module(module), function, partial(self._reporting, raw))
-                self._replace(_raw, raw, partial(self._reporting, raw))
             self._replace(import_module(_SEEDS), "get_seed", _marking)
             self._replace(import_module(_KERAS), "global_seed_generator", self._seeding)
             for of_recompute in (tf, import_module(_GRADIENTS)):
@@ -208,14 +195,6 @@ class StatelessTwins:
             arguments = bound.arguments
             seed = _given_seed(arguments.pop("seed"), arguments.pop("seed2"))
             return twin(_Source(self._streams, seed), **arguments)
-
-        return draw
-
-    def _reporting(self, name: str, original: Any) -> Any:
-        def draw(*args: Any, **options: Any) -> Any:
-            if self._streams.serve_caller():
-                self._report(name)
-            return original(*args, **options)
 
         return draw
 

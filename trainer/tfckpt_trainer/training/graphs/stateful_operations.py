@@ -30,7 +30,7 @@ _FUNCTIONS = {
 }
 """The public function of an operation."""
 
-_PYTHON = {"EagerPyFunc": "tf.py_function", "PyFunc": "tf.numpy_function"}
+PYTHON = {"EagerPyFunc": "tf.py_function", "PyFunc": "tf.numpy_function"}
 """Operations that call Python. One with `stateful=False` is another, `PyFuncStateless`."""
 
 _DRAWS_WITHOUT_SEED = frozenset({"NonDeterministicInts"})
@@ -58,12 +58,17 @@ class StatefulOperation(NamedTuple):
     Attributes:
         name: The public function that made it.
         place: The line of the script, such as `train.py:12`; empty if none is known.
-        is_python: Whether it calls Python. Otherwise it draws random numbers.
+        kind: Its type in TensorFlow.
     """
 
     name: str
     place: str
-    is_python: bool
+    kind: str
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it calls Python. Otherwise it draws random numbers."""
+        return self.kind in PYTHON
 
 
 def find_stateful_operations(graph: Any) -> Iterator[StatefulOperation]:
@@ -71,14 +76,14 @@ def find_stateful_operations(graph: Any) -> Iterator[StatefulOperation]:
     for reached in reached_operations(graph):
         operation = reached.operation
         kind = operation.type
-        if kind in _PYTHON:
-            yield StatefulOperation(_PYTHON[kind], reached.place, is_python=True)
+        if kind in PYTHON:
+            yield StatefulOperation(PYTHON[kind], reached.place, kind)
         elif draws_random_numbers(kind):
             if not _is_deterministic(operation):
                 name = _FUNCTIONS.get(kind, f"the operation {kind}")
-                yield StatefulOperation(name, reached.place, is_python=False)
+                yield StatefulOperation(name, reached.place, kind)
         elif _is_unseeded_dataset(operation):
-            yield StatefulOperation(f"an unseeded {kind}", reached.place, is_python=False)
+            yield StatefulOperation(f"an unseeded {kind}", reached.place, kind)
 
 
 def _is_deterministic(operation: Any) -> bool:

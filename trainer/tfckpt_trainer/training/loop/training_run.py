@@ -24,11 +24,12 @@ from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import replace_newer_documents
+from tfckpt_trainer.rundir.documents import load_if_exists, replace_newer_documents
 from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import Exactness, merge_exactness
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -116,7 +117,6 @@ class TrainingRun:
         directory: The run directory.
         state: Values of the script that are saved and restored with each checkpoint. They must be
             equal on all workers and of types that JSON supports.
-        traced: Looks into the graphs of the steps, for state that no checkpoint holds.
         worker_state: The same for values of this worker. If the number of workers changes, they
             start empty.
     """
@@ -233,13 +233,18 @@ class TrainingRun:
         )
         inputs = self._inputs.state if self._inputs else InputState()
         shared = SharedState(model, optimizer, extra or {}, metrics)
-        self.traced = TracedSteps(lambda: (thing for _, thing in saved_state(self._state)))
+        # Looks into the graphs of the steps, for state that no checkpoint holds.
+        self._traced = TracedSteps(
+            lambda: saved_state(self._state),
+            shares_variables=group.replicas > 1 and uses_parameter_servers(self._strategy),
+            can_seed=random_seed is None and not isinstance(self._strategy, _WITHOUT_SEED),
+        )
         self._state = state = TrainingState(
             shared=shared,
             worker=WorkerState(inputs, shared.user_objects),
             user=UserState(group.index),
             position=Position(),
-            step_facts=self.traced.facts,
+            step_facts=self._traced.facts,
         )
         inputs.add_tracked(state.shared.checkpoint)
         self._has_stepped = False
@@ -300,6 +305,7 @@ class TrainingRun:
             else None
         )
         self._has_opened = False
+        self._exactness_before: Exactness | None = None
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -312,7 +318,7 @@ class TrainingRun:
                 f"random_seed does not support {strategy_name(self._strategy)}. Leave it out, and "
                 "draw from a tf.random.Generator that is passed in extra={…}."
             )
-        self._draws = DrawsByStep(seed, self._group.index, self.note)
+        self._draws = DrawsByStep(seed, self._group.index)
         self._resources.callback(self._draws.close)
 
     def _handle_signals_and_errors(self) -> None:
@@ -409,7 +415,7 @@ class TrainingRun:
             if dataset_end is not None:
                 dataset_end.step_computed(flags.may_end)
 
-        tracing = self.traced.add_function()
+        tracing = self._traced.add_function()
         if not uses_parameter_servers(self._strategy):
             return StepFunction(
                 self._strategy,
@@ -558,11 +564,13 @@ class TrainingRun:
                 self._telemetry.heartbeat.start()
                 exactness = self._gathered_exactness()
                 if self._group.is_chief:
+                    earlier = load_if_exists(self._run.run_file, RunInfo)
+                    self._exactness_before = earlier.exactness if earlier is not None else None
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
             self._total_steps = self._total_steps or total_steps
             self._state.shared.late_variables.opened(self._state.shared.find())
-            self.traced.opened()
+            self._traced.opened()
             finish = self._restores.restore_newest(partial=self._partial)
             reason = self._finished.opened(finish, self._total_steps)
             if reason:
@@ -647,11 +655,14 @@ class TrainingRun:
         self._telemetry.metrics.activity = Activity.TRAINING
         self._telemetry.heartbeat.nudge()
         self._state.shared.late_variables.check(self._state.shared.find())
-        self.traced.first_step_done()
+        self._traced.first_step_done()
         exactness = self._gathered_exactness()
         self._refuse_missing_state(exactness)
         if self._group.is_chief and self._telemetry.note_exactness(exactness):
-            self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=exactness))
+            self._record_exactness(exactness)
+
+    def _record_exactness(self, found: Exactness) -> None:
+        self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
 
     def _gathered_exactness(self) -> Exactness:
         """Returns what resuming brings back on all workers, which call it together."""
@@ -700,6 +711,9 @@ class TrainingRun:
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
+        if self._exactness_before is not None and not self._has_stepped:
+            # This start has looked at no step. What the last one found still holds.
+            self._record_exactness(self._exactness_before)
         detail = ""
         if ending is Ending.FINISHED:
             detail = self._finished.closed(

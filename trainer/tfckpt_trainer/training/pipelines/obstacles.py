@@ -14,9 +14,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
-from tfckpt_trainer.training.graphs.stateful_operations import draws_random_numbers
-
-_LIBRARIES = (Path(tf.__file__).parent, Path(keras.__file__).parent)
+from tfckpt_trainer.training.graphs.places import is_of_script
+from tfckpt_trainer.training.graphs.stateful_operations import PYTHON, draws_random_numbers
 
 _STATELESS = (
     "Use tf.random.stateless_* or tf.image.stateless_random_* with a seed made from the index of "
@@ -49,11 +48,13 @@ class Obstacle:
         cause: What it is and where, as a noun phrase.
         remedy: What to change in the script, as a sentence.
         hides_position: Whether the position of the whole pipeline cannot be saved either.
+        is_python: Whether it is a function of Python, which may have no state.
     """
 
     cause: str
     remedy: str
     hides_position: bool = False
+    is_python: bool = False
 
 
 _SEED = "Pass a seed to {}, or call `keras.utils.set_random_seed(…)` before it."
@@ -115,7 +116,8 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
     if not found and is_harmless and not _hides_functions(dataset):
         return ()
     unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
-    return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
+    other = Obstacle(PYTHON.get(operation, unknown), _REMOVE, is_python=operation in PYTHON)
+    return tuple(dict.fromkeys(found)) or (other,)
 
 
 def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
@@ -256,7 +258,7 @@ def _transformation(part: Any, function: Any) -> _Transformation:
 
 def _place(python: Any) -> str:
     code = getattr(python, "__code__", None)
-    if code is None or any(Path(code.co_filename).is_relative_to(path) for path in _LIBRARIES):
+    if code is None or not is_of_script(code.co_filename):
         return ""
     return f"{Path(code.co_filename).name} line {code.co_firstlineno}"
 
@@ -284,19 +286,16 @@ def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
     if not kind and unsaved:
         kind, remedy = f"the operation {unsaved[0]}", _REMOVE
     where = ", ".join(text for text in (detail, part.place) if text)
-    return (
-        Obstacle(f"{kind} in {part.name}" + f" ({where})" * bool(where), remedy) if kind else None
-    )
+    if not kind:
+        return None
+    cause = f"{kind} in {part.name}" + f" ({where})" * bool(where)
+    return Obstacle(cause, remedy, is_python=kind in PYTHON.values())
 
 
 def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
     """Returns what a function does that cannot be saved, the operation, and a remedy."""
     random = _random(operations)
     variables = operations & _CHANGING
-    if "EagerPyFunc" in operations:
-        return "a py_function", "", _TENSORFLOW
-    if "PyFunc" in operations:
-        return "a numpy_function", "", _TENSORFLOW
     if any(name.startswith("Rng") for name in operations):
         return "a tf.random.Generator", "", _STATELESS
     if random:
@@ -306,6 +305,8 @@ def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
         return "a variable that changes, such as the seed of a Keras layer,", "", remedy
     if "ReadVariableOp" in operations:
         return "a variable", "", "Use a constant in place of the variable."
+    for python in operations & PYTHON.keys():
+        return PYTHON[python], "", _TENSORFLOW
     return "", "", ""
 
 
