@@ -15,6 +15,9 @@ from training_cluster import SCRIPTS, Cluster
 
 from documentation import DOCS
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command
 
 pytestmark = pytest.mark.tensorflow
 
@@ -153,3 +156,28 @@ def test_a_run_goes_on_with_other_callbacks_and_keeps_its_history(tmp_path):
         assert [len(losses) for losses in runs] == [2, 3, 4]
         assert runs[2][:3] == runs[1]
         assert runs[1][:2] == runs[0]
+
+
+def test_a_quick_check_repeats_no_end_of_an_epoch_and_leaves_no_trace(tmp_path):
+    whole, checked = tmp_path / "whole", tmp_path / "checked"
+    history = finish(train(tmp_path / "run", whole, "one-device", 1))
+    # The third batch of an epoch: the check waits for the next epoch, which has four.
+    cluster = train(tmp_path / "check", checked, "one-device", 1, "--check-after", "7")
+    assert finish(cluster) == history
+    (answer,) = RunDirectory(cluster.run_dir).done.glob("*.json")
+    command = load(answer, Command)
+    assert command.result["exact"], command.message
+    assert command.result["steps"] == 3
+    expected, found = by_place(whole, 0), by_place(checked, 0)
+    assert {place: line["digest"] for place, line in found.items()} == {
+        place: line["digest"] for place, line in expected.items()
+    }
+    ends = [line["epoch"] for line in lines(checked, 0) if "end" in line]
+    assert ends == list(range(EPOCHS))
+    batches = [(line["epoch"], line["batch"]) for line in lines(checked, 0) if "batch" in line]
+    assert [place for place in batches if batches.count(place) == 2] == [(2, 0), (2, 1), (2, 2)] * 2
+    # Callbacks that write saw each step once.
+    files = [one.with_name(f"{one.name}-files") for one in (whole, checked)]
+    of_run, of_check = ({path.name for path in one.glob("*.h5")} for one in files)
+    assert of_check == of_run
+    assert (files[1] / "epochs.csv").read_text() == (files[0] / "epochs.csv").read_text()

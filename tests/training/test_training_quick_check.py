@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from unittest import mock
 
 import pytest
 from steered import SteeredRun
@@ -54,19 +56,43 @@ def test_a_run_that_trains_is_checked_on_all_workers_and_goes_on(tmp_path, strat
     assert {k: e.crc32c for k, e in ours.items()} == {k: e.crc32c for k, e in theirs.items()}
 
 
-def checked_run(make_run, replica_step, dataset, total_steps):
-    """Trains, asks for a check at step 3, and returns the run and the command's outcome."""
-    run = make_run(dataset=dataset, total_steps=total_steps)
+def checked_run(make_run, replica_step, dataset, total_steps, during=None, **options):
+    """Trains, asks for a check that begins after step 4, and returns the run and the outcome.
+
+    `during` is called once with the run, in the first step that the check will repeat.
+    """
+    run = make_run(dataset=dataset, total_steps=total_steps, **options)
     directory = RunDirectory(run.directory)
-    queue, command, step = CommandQueue(directory), None, run.function(replica_step)
+    command, step = None, run.function(replica_step)
     for batch in run:
         step(batch)
-        if run.step == 2:
-            command = queue.submit(CommandKind.CHECK, {}, requested_by="test", lifetime=60)
-            # The poller of the run takes it; the next step carries it out.
-            wait_until(lambda: run._coordinator.needs_sync, 30, "the command")
+        if run.step == 2 and command is None:
+            command = submit(run, CommandKind.CHECK)
+        if run.may_repeat_step and during is not None:
+            during(run)
+            during = None
     assert command is not None
-    return directory, queue.wait(command, timeout=30)
+    return directory, CommandQueue(directory).wait(command, timeout=30)
+
+
+def submit(run, kind, **arguments):
+    """Asks for a command that is carried out after the present step, unless that is repeated."""
+    queue = CommandQueue(RunDirectory(run.directory))
+    command = queue.submit(kind, arguments, requested_by="test", lifetime=60)
+    wait_until(lambda: run._coordinator.needs_sync, 30, "the poller of the run takes it")
+    return command
+
+
+def recorded_steps(run):
+    """Returns the steps in the event files, in the order in which they were written."""
+    import tensorflow as tf
+
+    return [
+        event.step
+        for path in sorted(run.tensorboard.rglob("*tfevents*"))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        if any(value.tag == "loss" for value in event.summary.value)
+    ]
 
 
 def random_step(batch):
@@ -106,3 +132,102 @@ def test_a_check_repeats_what_the_data_has_left_and_the_run_ends_there(make_run)
     assert not leftover.exists()
     saved = [entry.step for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
     assert saved == [6]
+
+
+def test_draws_with_a_seed_are_exact(make_run):
+    run, outcome = checked_run(make_run, random_step, numbers(20), 12, random_seed=7)
+    assert outcome.result["exact"] is True, outcome.message
+    assert outcome.result["steps"] == 3
+    assert recorded_steps(run) == list(range(1, 13))
+
+
+def test_a_stop_during_the_check_ends_it_without_a_word_of_going_on(make_run):
+    run, outcome = checked_run(
+        make_run, plain_step, numbers(20), 12, lambda run: submit(run, CommandKind.STOP)
+    )
+    assert outcome.state is CommandState.FAILED
+    assert outcome.message == "Nothing was compared. The run ended during the check."
+    # It acts after the first step that is repeated.
+    assert recorded_steps(run) == [1, 2, 3, 4, 5]
+    assert (run.root / "ckpt-5.index").exists()
+    assert not run.check_directory.exists()
+
+
+def test_a_stop_of_the_script_is_meant_for_its_step(make_run):
+    run = make_run(dataset=numbers(20), total_steps=12)
+    step, steps = run.function(plain_step), []
+    for batch in run:
+        step(batch)
+        steps.append(run.step)
+        if steps == [0, 1, 2]:
+            submit(run, CommandKind.CHECK)
+        if run.step == 4:
+            run.stop()
+    assert steps == [0, 1, 2, 3, 4, 5, 6, 4]
+    assert recorded_steps(RunDirectory(run.directory)) == [1, 2, 3, 4, 5]
+
+
+def test_a_pause_during_the_check_waits_and_the_check_goes_on(make_run):
+    resumers = []
+
+    def pause(run):
+        paused = submit(run, CommandKind.PAUSE)
+        queue = CommandQueue(RunDirectory(run.directory))
+
+        def resume():
+            queue.wait(paused, timeout=60)
+            queue.submit(CommandKind.RESUME, {}, requested_by="test", lifetime=60)
+
+        resumers.append(threading.Thread(target=resume))
+        resumers[0].start()
+
+    run, outcome = checked_run(make_run, plain_step, numbers(20), 12, pause)
+    resumers[0].join(60)
+    assert outcome.result["exact"] is True, outcome.message
+    kinds = [entry.kind for entry in read_entries(run)]
+    assert JournalKind.PAUSE in kinds and JournalKind.RESUME in kinds
+    assert recorded_steps(run) == list(range(1, 13))
+
+
+def test_a_restore_during_the_check_ends_it(make_run):
+    run, outcome = checked_run(
+        make_run,
+        plain_step,
+        numbers(20),
+        12,
+        lambda run: submit(run, CommandKind.RESTORE, name="ckpt-2"),
+        save_every_steps=2,
+    )
+    assert outcome.state is CommandState.FAILED
+    assert outcome.message == (
+        "Nothing was compared. The run was restored during the check. Training goes on."
+    )
+    assert set(recorded_steps(run)) >= set(range(3, 13))
+    assert (run.root / "ckpt-b1-12.index").exists()
+
+
+def test_steps_count_if_the_restore_of_the_check_is_refused(make_run):
+    def damage(run):
+        for path in RunDirectory(run.directory).check_directory.glob("*.data-*"):
+            path.unlink()
+
+    run, outcome = checked_run(make_run, plain_step, numbers(20), 12, damage, save_every_steps=5)
+    assert outcome.state is CommandState.FAILED
+    assert "The restore in place was refused" in outcome.message
+    assert recorded_steps(run) == list(range(1, 13))
+    # The save after step 5 was due in the first pass.
+    saved = [entry.step for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
+    assert saved == [7, 10, 12]
+
+
+def test_an_error_of_the_check_ends_the_check_and_not_training(make_run, monkeypatch):
+    def spoil(run):
+        error = mock.Mock(side_effect=ZeroDivisionError("injected"))
+        digest = "tfckpt_trainer.training.check.digests.StateDigests.digest"
+        monkeypatch.setattr(digest, error)
+
+    run, outcome = checked_run(make_run, plain_step, numbers(20), 12, spoil)
+    assert outcome.state is CommandState.FAILED
+    assert "An error in tfckpt_trainer, not in the script" in outcome.message
+    assert recorded_steps(run) == list(range(1, 13))
+    assert not run.check_directory.exists()

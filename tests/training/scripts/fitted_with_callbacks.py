@@ -11,8 +11,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from shared_parts import digest, request_restore
+from shared_parts import digest, request, request_restore
 
+from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.training import create_strategy, fit
 
 parser = argparse.ArgumentParser()
@@ -20,6 +21,7 @@ parser.add_argument("--strategy", default="multi-worker")
 parser.add_argument("--log", required=True)
 parser.add_argument("--die-after", type=int, help="kill it after so many batches")
 parser.add_argument("--restore-after", type=int, help="go back after so many batches")
+parser.add_argument("--check-after", type=int, help="ask for a quick check after so many batches")
 parser.add_argument("--restore", default="ckpt-7")
 parser.add_argument("--monitored", help="address of a server for RemoteMonitor")
 options = parser.parse_args()
@@ -115,6 +117,8 @@ class Log(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
         if batches == options.restore_after and index == 0:
             request_restore(os.environ["TFCKPT_RUN_DIR"], options.restore)
+        if batches == options.check_after and index == 0:
+            request(os.environ["TFCKPT_RUN_DIR"], CommandKind.CHECK)
 
     def on_epoch_end(self, epoch, logs=None):
         self.write(epoch=epoch, end={k: v.hex() for k, v in logs.items()})

@@ -21,8 +21,13 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 def request_restore(run_dir: str | Path, name: str) -> None:
     """Requests a restore, and waits until the chief has seen the request."""
+    request(run_dir, CommandKind.RESTORE, name=name)
+
+
+def request(run_dir: str | Path, kind: CommandKind, **arguments: Any) -> None:
+    """Requests a command, and waits until the chief has seen the request."""
     queue = CommandQueue(RunDirectory(Path(run_dir)))
-    command = queue.submit(CommandKind.RESTORE, {"name": name}, requested_by="test")
+    command = queue.submit(kind, arguments, requested_by="test")
     # Steps are quicker than the chief polls its queue; it acts after the next one.
     while queue.look_up(command.id).state is CommandState.REQUESTED:
         time.sleep(0.01)

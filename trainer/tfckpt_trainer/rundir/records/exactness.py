@@ -134,7 +134,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         reasons: Why it is not possible or unknown, each as a clause; empty otherwise.
         inputs: The input pipelines.
         step: The training steps.
-        compared: What a quick check compared, as a clause; empty otherwise.
+        compared: What a quick check found, as a clause; empty otherwise.
     """
 
     level: ExactnessLevel
@@ -157,7 +157,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The level, with the reasons."""
-        if not self.reasons:
+        if self.compared or not self.reasons:
             return self.compared or self.level.value
         return f"{self.level.value} because {'; '.join(self.reasons)}"
 
@@ -166,6 +166,10 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         """The reasons in few words; empty if there are none."""
         of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs if one.reason}
         return "; ".join(of_inputs.get(reason, reason) for reason in self.reasons)
+
+
+NOT_COVERED = ("epoch ends", "validation", "the start of a new process")
+"""What a quick check does not repeat."""
 
 
 class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,7 +246,7 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
     level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
         level, reasons = ExactnessLevel.NOT_POSSIBLE, [f"a check found that {check.difference}"]
-    compared = check.words if check.workers and not check.difference else ""
+    compared = check.words if check.workers else ""
     return msgspec.structs.replace(known, level=level, reasons=reasons, compared=compared)
 
 

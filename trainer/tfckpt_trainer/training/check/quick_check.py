@@ -22,7 +22,7 @@ from tfckpt_trainer.exactness.step_differences import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.check import CheckedStep, Pass
-from tfckpt_trainer.rundir.records.exactness import CheckSummary
+from tfckpt_trainer.rundir.records.exactness import NOT_COVERED, CheckSummary
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch
@@ -33,8 +33,6 @@ from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
-
-NOT_COVERED = ["epoch ends", "validation", "the start of a new process"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ class WorkerCheck:
 
 
 OnOutcome = Callable[[CheckOutcome], None]
+OnProgress = Callable[[str], object]
 
 
 class QuickCheck:
@@ -85,6 +84,7 @@ class QuickCheck:
         self._digests = StateDigests(state, is_chief=group.is_chief)
         self._steps = 0
         self._on_outcome: OnOutcome | None = None
+        self._on_progress: OnProgress | None = None
         self._phase: Pass | None = None
         self._start = Position()
         self._saves = 0
@@ -98,12 +98,13 @@ class QuickCheck:
         """Whether the present steps will be trained again, so that nothing of them counts."""
         return self._phase is Pass.FIRST
 
-    def request(self, steps: int, on_outcome: OnOutcome) -> str:
+    def request(self, steps: int, on_outcome: OnOutcome, on_progress: OnProgress) -> str:
         """Asks for a check, which begins as soon as enough steps of an epoch are left.
 
         Args:
             steps: Steps to repeat.
             on_outcome: Called when it has ended.
+            on_progress: Called with a sentence about each step.
 
         Returns:
             Why it is refused, as a sentence; empty if it is not.
@@ -120,7 +121,7 @@ class QuickCheck:
         if self.epoch_steps == 1:
             return "An epoch has one step, and a check does not repeat the end of an epoch."
         self._steps = min(steps, (self.epoch_steps or steps + 1) - 1)
-        self._on_outcome = on_outcome
+        self._on_outcome, self._on_progress = on_outcome, on_progress
         return ""
 
     def begin_if_due(self, total_steps: int | None) -> None:
@@ -152,11 +153,8 @@ class QuickCheck:
         if self._phase is None:
             return
         step = self._state.position.step
-        expected = max(one for phase, one in self._trace if phase is self._phase) + 1
-        if step != expected:
-            self._end(CheckOutcome(problem="The run was restored during the check."))
-            return
         self._record(metrics)
+        self._tell_progress(step)
         if step >= self._last:
             self.end_pass()
 
@@ -173,7 +171,7 @@ class QuickCheck:
             outcome = Restorer(self._place, self._group, self._state).restore(self._name)
         if outcome.problems:
             problem = f"The restore in place was refused: {'; '.join(outcome.problems)}."
-            self._end(CheckOutcome(problem=problem))
+            self._end(CheckOutcome(problem=f"{problem} Training goes on."))
             return
         self._state.shared.set_saves(self._saves)
         self._state.position.go_back_to(self._start)
@@ -189,6 +187,17 @@ class QuickCheck:
         """
         if self._on_outcome is not None:
             self._end(CheckOutcome(problem=why))
+
+    def abandon(self) -> None:
+        """Ends a check without an answer, after an error."""
+        self._on_outcome = None
+        self._end(CheckOutcome())
+
+    def _tell_progress(self, step: int) -> None:
+        if self._on_progress is not None:
+            which = "first" if self._phase is Pass.FIRST else "second"
+            done, all_ = step - self._start.step, self._last - self._start.step
+            self._on_progress(f"Trained step {done} of {all_} for the {which} time.")
 
     @property
     def _name(self) -> str:
@@ -223,7 +232,8 @@ class QuickCheck:
         # It is no save of the run, whose next one has the number that it would have had.
         shared.set_saves(self._saves)
         if outcome.name is None:
-            self._end(CheckOutcome(problem=f"No checkpoint can be saved: {outcome.problem}"))
+            problem = f"No checkpoint can be saved: {outcome.problem.rstrip('.')}."
+            self._end(CheckOutcome(problem=f"{problem} Training goes on."))
             return
         self._trace = {}
         self._phase = Pass.FIRST
@@ -266,7 +276,7 @@ class QuickCheck:
             steps=self._last - self._start.step,
             difference=describe_difference(first).rstrip(".") if first is not None else "",
             workers=self._group.size,
-            not_covered=NOT_COVERED,
+            not_covered=list(NOT_COVERED),
         )
         self._end(CheckOutcome(summary, likely_cause(first) if first is not None else None))
 

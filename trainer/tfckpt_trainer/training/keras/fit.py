@@ -224,9 +224,10 @@ class FitLoop:
             if not self._in_epoch:
                 self._callbacks.begin_epoch(epoch, is_resumed=number > 0)
                 self._in_epoch = True
-            self._callbacks.all.on_train_batch_begin(number)
+            callbacks = self._callbacks.of_batch(may_repeat=self._run.may_repeat_step)
+            callbacks.on_train_batch_begin(number)
             logs = self._step(batch)
-            self._callbacks.all.on_train_batch_end(number, logs)
+            callbacks.on_train_batch_end(number, logs)
             if number + 1 == self._epochs.steps or self._model.stop_training:
                 logs = self._end_epoch(epoch, logs)
         self._callbacks.begin_training(is_resumed=False)

@@ -47,10 +47,22 @@ class FitCallbacks:
         """
         self.model = model
         self.all = callbacks
+        self._computing = keras.callbacks.CallbackList(
+            [one for one in callbacks.callbacks if not isinstance(one, CHIEF_ONLY)]
+        )
         self._states = CallbackState(callbacks.callbacks)
         self._states.create_variables(model, saved_weights)
         self._restored = ""
         self._has_begun = False
+
+    def of_batch(self, *, may_repeat: bool) -> keras.callbacks.CallbackList:
+        """Returns the callbacks of a batch.
+
+        Args:
+            may_repeat: Whether a quick check will repeat it. Then only callbacks are called that
+                may have an effect on training; those that write do so the second time.
+        """
+        return self._computing if may_repeat else self.all
 
     @property
     def history(self) -> keras.callbacks.History:

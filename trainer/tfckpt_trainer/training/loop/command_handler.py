@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -89,6 +90,7 @@ class CommandHandler:
             CommandKind.UNDO: self._undo,
             CommandKind.CHECK: self._check,
         }
+        self._checked: Command | None = None
         self.paused = False
         self.waiting_stop: Command | None = None
         self.ending: Ending | None = None
@@ -143,8 +145,19 @@ class CommandHandler:
             if answer is not None:
                 self._answer(command, answer)
             return
+        if command is self._checked:
+            self._checked = None
+            self._quick_check.abandon()
         self.paused, self.waiting_stop, self.ending = before
         self._fail(command, self._group.all_gather(problem))
+
+    def advance_check(self, act: Callable[[], None]) -> None:
+        """Calls a part of the quick check in progress, if there is one.
+
+        An error of ours ends the check, not training.
+        """
+        if self._checked is not None:
+            self._carry_out_together(self._checked, act)
 
     def _fail(self, command: Command, problems: Sequence[str]) -> None:
         """Answers a command that failed by an error of ours, given by worker."""
@@ -177,6 +190,7 @@ class CommandHandler:
                 {"problems": list(outcome.problems)},
                 None if outcome.damaged or partial else self._partial_advice(name),
             )
+        self._quick_check.cancel("The run was restored during the check. Training goes on.")
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
         position, workers = self._position, self._group.size
@@ -320,15 +334,21 @@ class CommandHandler:
             return self._refuse(command, "Training is paused. Resume it, then check.")
         self._saves.finish_all()
         refusal = self._quick_check.request(
-            arguments.steps, lambda outcome: self._answer_check(command, outcome)
+            arguments.steps,
+            partial(self._answer_check, command),
+            partial(self._telemetry.journal.advance_command, command, CommandState.WORKING),
         )
-        return self._refuse(command, refusal) if refusal else None
+        if refusal:
+            return self._refuse(command, refusal)
+        self._checked = command
+        return None
 
     def _answer_check(self, command: Command, outcome: CheckOutcome) -> None:
         """Records what a quick check found, and answers its command."""
+        self._checked = None
         summary, cause = outcome.summary, outcome.cause
         if summary is None:
-            message = f"Nothing was compared. {outcome.problem} Training goes on."
+            message = f"Nothing was compared. {outcome.problem}"
             self._telemetry.note(JournalKind.FAILED, f"check: {message}", command)
             self._answer(command, Answer(CommandState.FAILED, message))
             return

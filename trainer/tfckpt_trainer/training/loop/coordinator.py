@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -48,6 +49,16 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     has_disk_space: bool = False
 
 
+@dataclass(frozen=True)
+class StepAside:
+    """A step that may be trained again; see `Coordinator.set_step_aside`."""
+
+    step: int
+    seconds: float
+    input_seconds: float
+    metrics: dict[str, float]
+
+
 class Coordinator:
     """Acts on requests between steps. All workers call every method together.
 
@@ -80,6 +91,8 @@ class Coordinator:
         # Signal handlers and other threads append to these.
         self._stops: deque[tuple[Ending, str]] = deque()
         self._save_triggers: deque[str] = deque()
+        self._set_aside: list[StepAside] = []
+        self._stops_aside: list[tuple[Ending, str]] = []
         self.ending: Ending | None = None
         self.finish_reason = ""
 
@@ -151,10 +164,37 @@ class Coordinator:
         if self._handler.paused:
             self._wait_for_resume()
 
-    def skip_step(self) -> None:
-        """Forgets a step that is trained again, and acts on nothing after it."""
-        self._sync_agreed = None
-        self._telemetry.metrics.fresh = {}
+    def set_step_aside(self, step: int, seconds: float, input_seconds: float) -> None:
+        """Takes a step that may be trained again, until `settle` is called.
+
+        Args:
+            step: Steps done.
+            seconds: How long the step took.
+            input_seconds: How much of that it waited for its input.
+        """
+        metrics, self._sync_agreed = self._telemetry.metrics, None
+        self._set_aside.append(StepAside(step, seconds, input_seconds, metrics.fresh))
+        metrics.fresh = {}
+
+    def set_stop_aside(self, ending: Ending, reason: str = "") -> None:
+        """Takes a stop that the script asks for in a step that will be trained again."""
+        self._stops_aside.append((ending, reason))
+
+    def settle(self, position: int) -> None:
+        """Counts the steps that were set aside, and forgets those that are repeated.
+
+        Args:
+            position: Steps done, without those that are repeated.
+        """
+        steps = [one for one in self._set_aside if one.step <= position]
+        stops, self._stops_aside, self._set_aside = self._stops_aside, [], []
+        if steps:
+            self._stops.extend(stops)
+        for one in steps:
+            self._telemetry.metrics.fresh = one.metrics
+            # Requests wait: the position is that of the last step.
+            self._sync_agreed = one is steps[-1]
+            self.step_done(one.step, one.seconds, one.input_seconds)
 
     @property
     def requested_finish(self) -> str:

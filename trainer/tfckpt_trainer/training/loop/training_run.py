@@ -279,7 +279,7 @@ class TrainingRun:
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(run, queue, telemetry)
         self._quick_check = QuickCheck(run, group, state, telemetry, saver)
-        handler = CommandHandler(
+        self._handler = handler = CommandHandler(
             run, group, state.position, telemetry, saves, self._restores, self._quick_check
         )
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
@@ -454,7 +454,11 @@ class TrainingRun:
 
     def stop(self) -> None:
         """Stops the run on all workers after this step, with a save."""
-        self.request_stop()
+        if self._quick_check.is_first_pass:
+            # The script says so again when it repeats the step.
+            self._coordinator.set_stop_aside(Ending.STOPPED)
+        else:
+            self.request_stop()
 
     def request_save(self, trigger: str = "script") -> None:
         """Saves on all workers after this step, at the request of another.
@@ -490,7 +494,11 @@ class TrainingRun:
         Args:
             reason: Who or what ended it, as a clause, for the event log.
         """
-        self._coordinator.request_finish(reason.strip() or "the script called run.finish()")
+        reason = reason.strip() or "the script called run.finish()"
+        if self._quick_check.is_first_pass:
+            self._coordinator.set_stop_aside(Ending.FINISHED, reason)
+        else:
+            self._coordinator.request_finish(reason)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the input of each step, and handles saves and commands between steps.
@@ -610,6 +618,11 @@ class TrainingRun:
             },
         }
 
+    @property
+    def may_repeat_step(self) -> bool:
+        """Whether a quick check will repeat the present step, so that nothing of it is recorded."""
+        return self._quick_check.is_first_pass
+
     def repeat_within_epochs(self, steps: int) -> None:
         """Has quick checks repeat no step that ends an epoch, because the script acts there.
 
@@ -635,20 +648,27 @@ class TrainingRun:
         with self._shutdown.peers_watched:
             if is_first:
                 self._first_step_done()
-            was_provisional = self._quick_check.is_first_pass
+            may_repeat = self._quick_check.is_first_pass
             self._state.position.step += 1
+            step = self.step
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
-            self._quick_check.step_done(metrics.fresh)
-            if was_provisional:
-                self._coordinator.skip_step()
+            self._handler.advance_check(partial(self._quick_check.step_done, metrics.fresh))
+            if may_repeat:
+                self._coordinator.set_step_aside(step, seconds, waited)
+                self._settle_first_pass()
             else:
-                self._coordinator.step_done(self.step, seconds, waited)
-                self._quick_check.begin_if_due(self._total_steps)
+                self._coordinator.step_done(step, seconds, waited)
+            self._handler.advance_check(partial(self._quick_check.begin_if_due, self._total_steps))
             if self._check is not None:
                 self._check.step_done()
                 self._end_check()
         self._start_draws()
+
+    def _settle_first_pass(self) -> None:
+        """Forgets the steps of a quick check that are repeated, or counts them if it ended."""
+        if not self._quick_check.is_first_pass:
+            self._coordinator.settle(self.step)
 
     def _first_step_done(self) -> None:
         """Looks into what the first step was compiled to."""
@@ -683,7 +703,8 @@ class TrainingRun:
                 self._end_check()
             elif self._quick_check.is_first_pass:
                 # The steps that are left are trained again; then training ends here once more.
-                self._quick_check.end_pass()
+                self._handler.advance_check(self._quick_check.end_pass)
+                self._settle_first_pass()
             else:
                 self._quick_check.cancel("The data ended during the check.")
                 self._coordinator.finish(reason)
