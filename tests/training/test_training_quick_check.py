@@ -163,8 +163,9 @@ def test_a_stop_of_the_script_is_meant_for_its_step(make_run):
             submit(run, CommandKind.CHECK)
         if run.step == 4:
             run.stop()
-    assert steps == [0, 1, 2, 3, 4, 5, 6, 4]
-    assert recorded_steps(RunDirectory(run.directory)) == [1, 2, 3, 4, 5]
+    # As without a check, it acts after the next step.
+    assert steps == [0, 1, 2, 3, 4, 5, 6, 4, 5]
+    assert recorded_steps(RunDirectory(run.directory)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_pause_during_the_check_waits_and_the_check_goes_on(make_run):

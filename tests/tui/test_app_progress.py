@@ -27,6 +27,7 @@ PAGES = {
     "restore": ("r",),
     "prune": ("p",),
     "stop": ("x",),
+    "check": ("K",),
     "TensorBoard": ("t",),
     "export": ("e",),
 }

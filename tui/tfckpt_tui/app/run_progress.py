@@ -9,7 +9,7 @@ _DONE_SECONDS = 8.0
 
 
 class RunProgress:
-    """What is in progress, what just ended, and failures until the user dismisses them.
+    """What is in progress, what just ended, and what stays until the user dismisses it.
 
     Attributes:
         snapshot: The newest snapshot; None before the first one.
@@ -22,27 +22,31 @@ class RunProgress:
         self._dismissed: set[str] = set()
 
     @property
-    def has_failures(self) -> bool:
-        """Whether there is a failure that the user has not dismissed."""
-        return bool(self.failures) or bool(self.failed_commands())
+    def has_unread(self) -> bool:
+        """Whether there is a failure or a verdict that the user has not dismissed."""
+        return bool(self.failures or self.failed_commands() or self.verdicts())
 
     def report_failure(self, what: str, message: str) -> None:
         """Adds a failed action of the app; both texts are safe to show."""
         self.failures.append((what, message))
 
-    def dismiss_failures(self) -> None:
-        """Forgets all failures."""
+    def dismiss(self) -> None:
+        """Forgets all failures and verdicts."""
+        unread = [*self.failed_commands(), *self.verdicts()]
         self.failures.clear()
-        self._dismissed |= {command.id for command in self.failed_commands()}
+        self._dismissed |= {command.id for command in unread}
 
     def failed_commands(self) -> list[Command]:
         """Returns the commands that were not carried out, oldest first."""
+        return [one for one in self._unread() if one.state is not CommandState.DONE]
+
+    def verdicts(self) -> list[Command]:
+        """Returns the commands whose result users have to read, oldest first."""
+        return [one for one in self._unread() if _is_verdict(one)]
+
+    def _unread(self) -> list[Command]:
         finished = self.snapshot.finished if self.snapshot is not None else ()
-        return [
-            command
-            for command in finished
-            if command.state is not CommandState.DONE and command.id not in self._dismissed
-        ]
+        return [command for command in finished if command.id not in self._dismissed]
 
     def shown_commands(self) -> list[Command]:
         """Returns the commands that wait, then those in progress, then those just carried out."""
@@ -55,10 +59,15 @@ class RunProgress:
             command
             for command in done
             if snapshot.at - _ended_at(command) < _DONE_SECONDS
+            and not _is_verdict(command)
             # A prune that was undone since is not true any more.
             and (command.kind is not CommandKind.PRUNE or command.result.get("trash") not in undone)
         ]
         return [*snapshot.pending, *snapshot.working, *recent]
+
+
+def _is_verdict(command: Command) -> bool:
+    return command.kind is CommandKind.CHECK and command.state is CommandState.DONE
 
 
 def _ended_at(command: Command) -> float:

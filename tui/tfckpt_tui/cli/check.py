@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import click
 import msgspec
 
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.exactness.step_differences import describe_difference
@@ -102,11 +104,11 @@ def check(
 
 def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
     """Has the trainer of a run check it; returns the exit code."""
-    seconds = estimated_seconds(read_workers(run), steps)
+    seconds = estimated_seconds(read_workers(run), Catalog(run).scan(time.time()), steps)
     if seconds is not None and seconds > LONG_SECONDS and not yes:
         confirm(
-            f"The steps of this run are slow: training twice {steps} of them takes about "
-            f"{units.duration(seconds)}, with a save and a restore. Check?"
+            f"To save, train {units.count(steps, 'step')}, restore and train again takes about "
+            f"{units.duration(seconds)} in this run. Check?"
         )
     found = ask(
         run,

@@ -171,6 +171,16 @@ class RunControl:
         paused = self._dashboard.loaded_snapshot.state is RunState.PAUSED
         self._submit(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
 
+    def check(self) -> None:
+        """Checks that the next steps repeat exactly, after confirmation."""
+        from tfckpt_tui.app.dialogs.check_run import QuickCheckDialog
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._submit(CommandKind.CHECK, {})
+
+        self._dashboard.app.push_screen(QuickCheckDialog(self._dashboard.loaded_snapshot), answered)
+
     def stop(self) -> None:
         """Stops the run, or cancels its batch job if that waits, after confirmation."""
         from tfckpt_tui.app.dialogs.stop import StopDialog

@@ -148,6 +148,10 @@ _SUPERVISES = {SupervisorState.STARTING, SupervisorState.RUNNING, SupervisorStat
 _JOB_WAITS = Advice(
     ("The batch job of the run waits in the queue. Press ", press("stop"), " to cancel it first.")
 )
+_TRAINS = require(
+    lambda run, selection: run.state not in {RunState.STARTING, RunState.RESTARTING},
+    "The workers are not training yet.",
+)
 _STOPPABLE = require(
     lambda run, selection: run.trainer_answers,
     Advice(
@@ -309,6 +313,18 @@ ACTIONS = (
         in_footer=True,
     ),
     Action(
+        name="check",
+        key="K",
+        label="check",
+        title="Check that training resumes exactly",
+        help="The run saves, trains a few steps, restores in place, and trains them again. "
+        "Compares all bits, and names the first difference. Says how long that takes, and asks.",
+        perform=lambda dashboard: dashboard.run_control.check(),
+        command="check",
+        requires=(_needs_trainer, _TRAINS),
+        changes_run=True,
+    ),
+    Action(
         name="pause",
         key="z",
         label="pause",
@@ -316,13 +332,7 @@ ACTIONS = (
         help="All workers pause after the same step, and resume together.",
         perform=lambda dashboard: dashboard.run_control.pause(),
         command="pause",
-        requires=(
-            _needs_trainer,
-            require(
-                lambda run, selection: run.state not in {RunState.STARTING, RunState.RESTARTING},
-                "The workers are not training yet.",
-            ),
-        ),
+        requires=(_needs_trainer, _TRAINS),
         changes_run=True,
         in_footer=True,
         other_label=("resume", lambda run, selection: run.state is RunState.PAUSED),

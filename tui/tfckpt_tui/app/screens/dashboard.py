@@ -249,11 +249,11 @@ class DashboardScreen(Screen[None]):
         return next(action for action in self.ACTIONS if action.name == name)
 
     def action_dismiss_next(self) -> None:
-        """Dismisses failures; if there are none, the filter; if there is none, the marks."""
+        """Dismisses failures and verdicts; without them the filter; without one the marks."""
         panes = self.panes
         progress = self.run_app.progress
-        if progress.has_failures and not panes.is_filtering:
-            progress.dismiss_failures()
+        if progress.has_unread and not panes.is_filtering:
+            progress.dismiss()
             self.run_app.update_progress()
         elif panes.is_filtering or panes.history.filter.tests:
             self._end_filter("")

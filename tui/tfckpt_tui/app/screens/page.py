@@ -103,12 +103,12 @@ class Page(Screen[None]):
         self.app.push_screen(HelpScreen(lines))
 
     def action_back(self) -> None:
-        """Ends the search, dismisses failures, or closes the screen."""
+        """Ends the search, dismisses failures and verdicts, or closes the screen."""
         progress = self.run_app.progress
         if self.end_current():
             return
-        if progress.has_failures:
-            progress.dismiss_failures()
+        if progress.has_unread:
+            progress.dismiss()
             self.run_app.update_progress()
         else:
             self.dismiss()

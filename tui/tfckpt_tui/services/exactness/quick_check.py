@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
 QUICK_STEPS = 3
 """Steps that a quick check repeats by default."""
 
 LONG_SECONDS = 15.0
-"""A check of which the steps take longer is not quick: it begins only if the user agrees."""
+"""A check that takes longer is not quick: the command line asks first."""
 
 
-def estimated_seconds(workers: Sequence[WorkerStatus], steps: int) -> float | None:
-    """Returns how long all steps of a quick check take; None before the first step of the run.
+def estimated_seconds(
+    workers: Iterable[WorkerStatus], checkpoints: Iterable[Checkpoint], steps: int = QUICK_STEPS
+) -> float | None:
+    """Returns how long a quick check takes; None before the first step of the run.
+
+    The steps are trained twice. The restore counts as long as the last save. Neither counts before
+    the first save.
 
     Args:
         workers: The newest heartbeats.
+        checkpoints: All checkpoints of the run.
         steps: Steps that are repeated.
     """
     seconds = [one.step_seconds for one in workers if one.step_seconds is not None]
-    return 2 * steps * max(seconds) if seconds else None
+    if not seconds:
+        return None
+    records = (one.record for one in checkpoints)
+    timed = [one for one in records if one is not None and one.duration_seconds is not None]
+    newest = max(timed, key=lambda one: one.saved_at, default=None)
+    save = newest.duration_seconds or 0.0 if newest is not None else 0.0
+    return 2 * steps * max(seconds) + 2 * save

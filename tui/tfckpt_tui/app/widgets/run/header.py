@@ -33,6 +33,7 @@ _LEAST_BAR = 6
 _SILENT = {WorkerState.LOST, WorkerState.EXITED}
 _FAR_FROM_BEST = 3.0
 _WIDE = 100
+_LEAST_VERDICT = 9
 _SOON = 7 * 86400.0
 _GAP = "   "
 _LEAST_REASON = 8
@@ -95,7 +96,7 @@ class RunHeader(Pane):
         title: list[Span] = [(shorten(name, max(12, width // 4)), "strong")]
         titles: list[list[Span]] = [
             title,
-            *_exactness(snapshot, width),
+            *_exactness(snapshot, width, left_width - _width([*groups, title])),
             [("branch ", "label"), (str(snapshot.branch), branch_style(snapshot.branch))],
         ]
         if job is not None and job_explains_state:
@@ -144,18 +145,27 @@ def _with_gap(spans: list[Span]) -> list[Span]:
     return [("   ", ""), *spans] if spans else []
 
 
-def _exactness(snapshot: RunSnapshot, width: int) -> list[list[Span]]:
-    """Returns whether resuming is exact and, if there is room, why not."""
+def _exactness(snapshot: RunSnapshot, width: int, room: int) -> list[list[Span]]:
+    """Returns whether resuming is exact and, if there is room, why not.
+
+    Args:
+        snapshot: Of the run.
+        width: Of the header.
+        room: How wide the verdict of a check may be.
+    """
     found = snapshot.info.known_exactness if snapshot.info is not None else None
     if found is None:
         return []
+    level, is_checked = found.level.value, found.level is ExactnessLevel.CHECKED
+    if found.compared:
+        style = "good" if is_checked else "warn"
+        label: Span = ("resume ", "label")
+        verdict = shorten(clean(found.compared), max(_LEAST_VERDICT, room - len(label[0])))
+        return [[label, (verdict, style)]]
     if width < _WIDE:
         return [[("resume not exact", "warn")]] if found.is_missing_state else []
-    level = found.level.value
     if not found.reasons:
-        style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
-        label = "resume " if found.compared else "exact resume "
-        return [[(label, "label"), (found.compared or level, style)]]
+        return [[("exact resume ", "label"), (level, "good" if is_checked else "muted")]]
     why = (shorten(clean(found.causes), max(20, width // 3)), "muted")
     return [[(f"exact resume {level}: ", "warn" if found.is_missing_state else "label"), why]]
 

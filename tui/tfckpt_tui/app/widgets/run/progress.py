@@ -1,4 +1,4 @@
-"""Commands in progress, one line each, and failures until the user dismisses them."""
+"""Commands in progress, one line each; failures and verdicts until the user dismisses them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress(Pane):
 
     boxed = False
     can_dismiss = True
-    """Whether the screen dismisses failures with esc."""
+    """Whether the screen dismisses failures and verdicts with esc."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -54,7 +54,7 @@ class Progress(Pane):
 
     def _lines(self, width: int) -> list[Line]:
         found = run_app_of(self).progress
-        lines = self._failure_lines(found, width)
+        lines = self._unread_lines(found, width)
         if lines and self.can_dismiss:
             hint = ("  esc", "key"), (" dismiss", "label")
             room = width - Line(hint).width
@@ -70,13 +70,18 @@ class Progress(Pane):
                 lines += _wrapped(self._command_spans(command, at), width)
         return lines[:_MAX_LINES]
 
-    def _failure_lines(self, found: RunProgress, width: int) -> list[Line]:
+    def _unread_lines(self, found: RunProgress, width: int) -> list[Line]:
         lines: list[Line] = []
         for what, message in found.failures:
             lines += _failure_of(what, message, width)
         for command in found.failed_commands():
             what = f"{_name_of(command)} {command.state.value}"
             lines += _failure_of(what, self._message(command), width)
+        for command in found.verdicts():
+            if command.result.get("exact"):
+                lines += _wrapped(self._command_spans(command, command.requested_at), width)
+            else:
+                lines += _failure_of(_name_of(command), self._message(command), width)
         return lines
 
     def _message(self, command: Command) -> str:
@@ -131,12 +136,12 @@ class ProgressBar(Progress):
 class DialogProgress(ProgressBar):
     """The progress under a dialog, where the dashboard shows it too.
 
-    Esc closes the dialog, so failures of the app wait until it is closed.
+    Esc closes the dialog, so failures and verdicts wait until it is closed.
     """
 
     can_dismiss = False
 
-    def _failure_lines(self, found: RunProgress, width: int) -> list[Line]:
+    def _unread_lines(self, found: RunProgress, width: int) -> list[Line]:
         return []
 
 
