@@ -8,6 +8,11 @@ import signal
 import pytest
 from training_cluster import Cluster
 
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
+from tfckpt_trainer.rundir.records.run import RunInfo
+
 pytestmark = pytest.mark.tensorflow
 
 
@@ -22,6 +27,11 @@ def attempts(log, worker):
     return found
 
 
+def exactness_of_run(directory):
+    """What `status` says about resuming."""
+    return load(RunDirectory(directory).run_file, RunInfo).exactness
+
+
 def train(tmp_path, script, strategy, workers, seed):
     """Trains, goes back in place, is killed and resumes; returns the attempts of each worker."""
     run, log = tmp_path / "run", tmp_path / "log"
@@ -31,6 +41,16 @@ def train(tmp_path, script, strategy, workers, seed):
     with Cluster(run, script, arguments, workers, strategy) as cluster:
         assert cluster.wait() == [0] * workers, cluster.output()
     return [attempts(log, worker) for worker in range(workers)]
+
+
+def assert_resumed_exactly(workers):
+    """Compares the attempts of each worker, in place and in a new process."""
+    for first, in_place, cold in workers:
+        assert [*first][:7] == [1, 2, 3, 4, 5, 6, 7]
+        assert [*in_place][:5] == [5, 6, 7, 8, 9]
+        assert [*cold] == [9, 10, 11, 12]
+        assert [in_place[step] for step in (5, 6, 7)] == [first[step] for step in (5, 6, 7)]
+        assert cold[9] == in_place[9]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +66,22 @@ def train(tmp_path, script, strategy, workers, seed):
     ],
 )
 def test_a_public_script_that_draws_resumes_exactly(tmp_path, script, strategy, workers):
-    for first, in_place, cold in train(tmp_path, script, strategy, workers, seed=7):
-        assert [*first][:7] == [1, 2, 3, 4, 5, 6, 7]
-        assert [*in_place][:5] == [5, 6, 7, 8, 9]
-        assert [*cold] == [9, 10, 11, 12]
-        assert [in_place[step] for step in (5, 6, 7)] == [first[step] for step in (5, 6, 7)]
-        assert cold[9] == in_place[9]
+    assert_resumed_exactly(train(tmp_path, script, strategy, workers, seed=7))
 
 
-def test_without_a_seed_the_same_script_does_not(tmp_path):
-    [(first, in_place, _)] = train(tmp_path, "ported_vae.py", "one-device", 1, seed=None)
+@pytest.mark.parametrize(("strategy", "workers"), [("one-device", 1), ("multi-worker", 2)])
+def test_an_environment_in_python_resumes_exactly_if_it_is_passed(tmp_path, strategy, workers):
+    assert_resumed_exactly(train(tmp_path, "ported_actor_critic.py", strategy, workers, seed=7))
+    found = exactness_of_run(tmp_path / "run")
+    assert found.level is ExactnessLevel.UNKNOWN
+    assert "tf.numpy_function at ported_actor_critic.py:" in found.words
+
+
+@pytest.mark.parametrize("script", ["ported_actor_critic.py", "ported_vae.py"])
+def test_without_a_seed_the_same_script_does_not(tmp_path, script):
+    [(first, in_place, _)] = train(tmp_path, script, "one-device", 1, seed=None)
     assert in_place[5] != first[5]
+    assert exactness_of_run(tmp_path / "run").level is ExactnessLevel.NOT_POSSIBLE
 
 
 def test_parameter_servers_are_refused(tmp_path):

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from test_training_draws import train
+from test_training_draws import exactness_of_run, train
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
-from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
-
-
-def exactness_of_run(directory):
-    """What `status` says about resuming."""
-    return load(RunDirectory(directory).run_file, RunInfo).exactness
 
 
 @pytest.mark.parametrize(
     ("script", "strategy", "workers", "level"),
     [
+        ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
+        ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
         ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
         ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
         # It has a loop of its own, without run.function.
