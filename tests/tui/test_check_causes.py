@@ -221,6 +221,13 @@ def test_an_exact_check_on_a_gpu_may_be_luck(capsys, facts: CheckFacts, said: bo
     assert ("enable_op_determinism()" in capsys.readouterr().out) is said
 
 
+def test_a_check_says_why_no_input_was_compared(capsys) -> None:
+    print_result(replace(result(exact=True), has_input=False))
+    said = capsys.readouterr().out
+    assert "compared 1 metric of each step and the state of 3 objects" in said
+    assert "The input was not compared: no dataset was passed to TrainingRun." in said
+
+
 def launched_run(root: Path, command: str, working_directory: Path) -> RunDirectory:
     run = RunDirectory(root)
     run.create()

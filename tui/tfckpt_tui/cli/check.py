@@ -160,7 +160,7 @@ def print_result(result: CheckResult) -> None:
         f"{units.duration(result.seconds)}."
     )
     if not result.has_input:
-        print_line("The input was not compared: the script reads it without TrainingRun.")
+        print_line("The input was not compared: no dataset was passed to TrainingRun.")
     if result.exact and result.gpu_order_varies:
         print_line(
             "On a GPU, other runs may still differ: call "
