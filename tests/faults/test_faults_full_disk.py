@@ -232,15 +232,3 @@ def test_the_last_save_goes_to_the_fallback_directory_and_comes_back(disk, tmp_p
         stopped = run.ask(CommandKind.STOP)
         assert stopped.state is CommandState.DONE, stopped
         assert cluster.wait() == [0] * workers, cluster.output()
-
-
-def test_a_quick_check_that_does_not_fit_is_refused_and_training_goes_on(run):
-    filler = fill_up(run, reserve=True)
-    checked = run.ask(CommandKind.CHECK)
-    assert checked.state is CommandState.FAILED
-    assert checked.message.startswith("Nothing was compared. No checkpoint can be saved: ")
-    assert checked.message.endswith(" Training goes on.")
-    assert not run.run.check_directory.exists()
-    filler.unlink()
-    run.progress()
-    assert run.ask(CommandKind.CHECK).result["exact"]
