@@ -85,3 +85,21 @@ def remove_open_run(run: OpenRun) -> None:
     with _changing:
         if _open.get(run.root) is run:
             del _open[run.root]
+
+
+_forget_left: list[Callable[[], None]] = []
+
+
+def keep_left_run(forget: Callable[[], None]) -> None:
+    """Keeps what a save needs of a run whose loop was left, until the next run is created.
+
+    Args:
+        forget: Frees it.
+    """
+    _forget_left.append(forget)
+
+
+def forget_left_run() -> None:
+    """Frees what `keep_left_run` keeps: iterators of the next run may be of the same dataset."""
+    while _forget_left:
+        _forget_left.pop()()

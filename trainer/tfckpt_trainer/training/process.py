@@ -169,7 +169,7 @@ class PeerWatch:
 
 
 def on_uncaught_error(
-    fail: Callable[[str], None],
+    fail: Callable[[BaseException, str], None],
     interrupt: Callable[[], None],
     explain: Callable[[str], str],
     lose_peer: Callable[[str], None],
@@ -182,7 +182,7 @@ def on_uncaught_error(
     It prints the line of the script and the message before the stack.
 
     Args:
-        fail: Called with the error, to write the last heartbeat.
+        fail: Called with the error and its description, to write the last heartbeat.
         interrupt: Called instead of `fail` after ctrl+c.
         explain: See `PeerWatch`.
         lose_peer: Called instead of `fail` if the error means that another worker was lost. This
@@ -215,7 +215,7 @@ def on_uncaught_error(
             if why:
                 lose_peer(why)
                 leave(restart_status)
-        fail(str(described))
+        fail(error, str(described))
         if not alone:
             leave(ExitCode.PROBLEM)
 

@@ -9,7 +9,7 @@ from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest
+from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveRequest
 from tfckpt_trainer.training.checkpoint.state import SharedState
 
 MARGIN_BYTES = 16 << 20
@@ -77,7 +77,7 @@ class DiskSpace:
 
     def _consequence(self, request: SaveRequest) -> str:
         """Returns how the refusal changes training; empty if it does not."""
-        if request.trigger == "preemption":
+        if request.trigger in {"preemption", "interrupt", AFTER_ERROR}:
             return "Training ends without a save of its last steps."
         if request.trigger in {"stop", "end"}:
             return "The run waits for room, saves by itself, and ends then."

@@ -19,7 +19,11 @@ from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
+from tfckpt_trainer.training.checkpoint.save_protocol import (
+    AFTER_ERROR,
+    SaveOutcome,
+    SaveRequest,
+)
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
@@ -291,7 +295,9 @@ class SaveManager:
         found = outcome.exactness
         if found is not None and telemetry.note_exactness(found):
             telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
-        self._pruner.after_save(saved)
+        if request.trigger != AFTER_ERROR:
+            # What led to the error may be wrong with this checkpoint too: keep those before it.
+            self._pruner.after_save(saved)
 
     def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:
         saved = f"Saved {request.name} ({request.trigger})"

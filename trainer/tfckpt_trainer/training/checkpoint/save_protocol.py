@@ -19,6 +19,9 @@ from tfckpt_trainer.rundir.records.exactness import Exactness
 LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
 """Errors of reading or writing on one worker."""
 
+AFTER_ERROR = "error"
+"""The trigger of a save after an error of the script."""
+
 
 @dataclass(frozen=True)
 class SaveRequest:

@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import WAITS_FOR_ROOM, Activity, Ending
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveOutcome
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
@@ -163,6 +164,13 @@ class Coordinator:
             self._synchronize()
         if self._handler.paused:
             self._wait_for_resume()
+
+    def save_after_error(self, step: int, seconds: float, input_seconds: float) -> SaveOutcome:
+        """Saves a step after which an error ended the loop; the arguments are of `step_done`."""
+        self._telemetry.metrics.step_done(step, seconds, input_seconds)
+        # For the best value in the checkpoint.
+        self._schedule.trigger_after_step(step, self._telemetry.metrics)
+        return self._saves.save_last(AFTER_ERROR)
 
     def set_step_aside(self, step: int, seconds: float, input_seconds: float) -> None:
         """Takes a step that may be trained again, until `settle` is called.

@@ -21,6 +21,9 @@ from tfckpt_trainer.training.telemetry.run_info import update_run_info
 LOCK_SECONDS = 30.0
 """How long a start waits for the lock: a prune or an ending trainer may hold it."""
 
+LOCK_AGAIN_SECONDS = 3.0
+"""How long an error of the script waits for it: longer than a prune of a few checkpoints."""
+
 
 class RunOwnership:
     """Holds the trainer's lock of a run directory, on the chief only."""
@@ -52,6 +55,14 @@ class RunOwnership:
             self._journal.note(JournalKind.NOTE, removed)
         update_run_info(self._run, **info)
         keep_reserve(self._run)
+
+    def acquire_again(self) -> bool:
+        """Takes the lock after `release`; returns False if another trainer has it."""
+        try:
+            self._lock.acquire(timeout=LOCK_AGAIN_SECONDS)
+        except Timeout:
+            return False
+        return True
 
     def release(self) -> None:
         """Releases the lock, if this process holds it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from tfckpt_trainer.rundir.liveness import find_other_trainer
@@ -24,6 +25,7 @@ class Shutdown:
 
     Attributes:
         peers_watched: A context that ends the run, and this process, if another worker is lost.
+        save_after_error: Called with an error that ends the script, before the run ends.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Shutdown:
         self._resources = resources
         self._restart_status = restart_status
         self._is_done = False
+        self.save_after_error: Callable[[BaseException], None] | None = None
         self.peers_watched = PeerWatch(
             self._is_alone, self._explain_loss, self._lost_peer, restart_status
         )
@@ -72,10 +75,16 @@ class Shutdown:
             restart_status=self._restart_status,
         )
 
-    def left_loop(self) -> None:
-        """Ends a run whose loop the script left without a reason."""
+    def left_loop(self, *, may_save: bool) -> None:
+        """Ends a run whose loop the script left without a reason.
+
+        Args:
+            may_save: Whether `save_after_error` remains, for the end of the script.
+        """
+        save = self.save_after_error if may_save else None
         detail = "The script left the loop; its last steps were not saved."
         self.release(Ending.STOPPED, detail, beside_another=self._is_beside_another())
+        self.save_after_error = save
 
     def release(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
         """Writes the last heartbeat, and releases what the run holds.
@@ -87,6 +96,7 @@ class Shutdown:
                 replaced.
         """
         self._is_done = True
+        self.save_after_error = None
         metrics = self._telemetry.metrics
         metrics.activity = Activity.EXITED
         metrics.ending = ending
@@ -97,18 +107,22 @@ class Shutdown:
             self._telemetry.heartbeat.stop()
         self._resources.close()
 
-    def _failed(self, why: str) -> None:
-        self._end_early(JournalKind.FAILED, Ending.FAILED, why)
+    def _failed(self, error: BaseException, why: str) -> None:
+        self._end_early(JournalKind.FAILED, Ending.FAILED, why, error)
 
     def _interrupted(self) -> None:
         if not self._is_done:
             why = "Interrupted at once. The last steps were not saved."
             self._end_early(JournalKind.STOP, Ending.STOPPED, why)
 
-    def _end_early(self, kind: JournalKind, ending: Ending, why: str) -> None:
+    def _end_early(
+        self, kind: JournalKind, ending: Ending, why: str, error: BaseException | None = None
+    ) -> None:
         beside_another = self._is_beside_another()
         if not beside_another:
             self._telemetry.note(kind, why)
+        if error is not None and self.save_after_error is not None:
+            self.save_after_error(error)
         self.release(ending, why, beside_another=beside_another)
 
     def _lost_peer(self, why: str) -> None:
@@ -123,7 +137,7 @@ class Shutdown:
 
     def _is_beside_another(self) -> bool:
         """Whether another trainer uses this directory: its status file must not be replaced."""
-        if self._telemetry.heartbeat.has_started:
+        if self._telemetry.heartbeat.has_started and not self._is_done:
             return False
         return find_other_trainer(self._run, self._group.index) is not None
 

@@ -28,7 +28,12 @@ from tfckpt_trainer.rundir.documents import load_if_exists, replace_newer_docume
 from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.exactness import Exactness, merge_exactness
+from tfckpt_trainer.rundir.records.exactness import (
+    Exactness,
+    StepFacts,
+    merge_exactness,
+    merge_steps,
+)
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
@@ -44,6 +49,7 @@ from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import (
     Position,
@@ -60,6 +66,7 @@ from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED, Coordinator
 from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
+from tfckpt_trainer.training.loop.error_save import ErrorSave, LoopProgress
 from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
@@ -68,7 +75,12 @@ from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
 from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
-from tfckpt_trainer.training.open_runs import add_open_run, remove_open_run
+from tfckpt_trainer.training.open_runs import (
+    add_open_run,
+    forget_left_run,
+    keep_left_run,
+    remove_open_run,
+)
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     in_main_thread,
@@ -198,6 +210,7 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
+        forget_left_run()
         order = check_order(run_dir)
         if order is not None:
             # A check saves by itself, in a directory of its own.
@@ -233,6 +246,7 @@ class TrainingRun:
         )
         inputs = self._inputs.state if self._inputs else InputState()
         shared = SharedState(model, optimizer, extra or {}, metrics)
+        self._progress = LoopProgress()
         # Looks into the graphs of the steps, for state that no checkpoint holds.
         self._traced = TracedSteps(
             lambda: saved_state(self._state),
@@ -244,7 +258,7 @@ class TrainingRun:
             worker=WorkerState(inputs, shared.user_objects),
             user=UserState(group.index),
             position=Position(),
-            step_facts=self._traced.facts,
+            step_facts=self._step_facts,
         )
         inputs.add_tracked(state.shared.checkpoint)
         self._has_stepped = False
@@ -289,9 +303,17 @@ class TrainingRun:
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
 
+        self._error_save = ErrorSave(
+            group,
+            telemetry,
+            self._ownership,
+            self._progress,
+            self._save_after_error,
+            lambda: self._quick_check.is_first_pass,
+        )
+        self._keeps_inputs = False
         self._resources = ExitStack()
-        if self._inputs is not None:
-            self._resources.callback(self._inputs.close)
+        self._resources.callback(self._close_inputs)
         self._resources.callback(self._ownership.release)
         self._resources.callback(telemetry.summaries.close)
         self._draws: DrawsByStep | None = None
@@ -389,12 +411,13 @@ class TrainingRun:
             reduced in one collective.
         """
         step = self._step_function(replica_step, run_eagerly=run_eagerly)
-        metrics = self._telemetry.metrics
+        metrics, ran = self._telemetry.metrics, self._progress.add_function()
 
         def watched_step(batch: Any) -> dict[str, float]:
             metrics.enter(Phase.STEP)
             with self._shutdown.peers_watched:
                 result = step(batch)
+            ran()
             metrics.enter(Phase.SCRIPT)
             return result
 
@@ -507,7 +530,7 @@ class TrainingRun:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         self.open()
-        metrics = self._telemetry.metrics
+        metrics, progress = self._telemetry.metrics, self._progress
         try:
             while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
@@ -516,17 +539,22 @@ class TrainingRun:
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
                 read = self._next_input()
+                metrics.enter(Phase.SCRIPT)
                 if read is None:
                     self._end(DATASET_ENDED)
                     continue
                 batch, waited = read
-                metrics.enter(Phase.SCRIPT)
                 if self._inputs is not None:
                     self._quick_check.take_batch(batch)
                     if self._check is not None:
                         self._check.take_batch(batch)
+                progress.begin_step(began, waited)
                 yield batch
+                progress.end_step()
                 self.step_done(time.perf_counter() - began, waited)
+        except BaseException as error:
+            self._keeps_inputs = self._error_save.leave_loop(error) and not self.is_over
+            raise
         finally:
             self.close()
 
@@ -593,6 +621,8 @@ class TrainingRun:
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
+            if self._check is None:
+                self._shutdown.save_after_error = self._error_save.save_after
         self._start_draws()
 
     def _start_draws(self) -> None:
@@ -757,7 +787,27 @@ class TrainingRun:
     def _abandon(self) -> None:
         """Closes a run whose loop the script has left."""
         self._saves.wait_before_exit()
-        self._shutdown.left_loop()
+        self._shutdown.left_loop(may_save=self._keeps_inputs)
+        if self._keeps_inputs:
+            keep_left_run(self._forget)
+
+    def _forget(self) -> None:
+        """Frees what only a save after an error needs."""
+        self._keeps_inputs = False
+        self._shutdown.save_after_error = None
+        self._close_inputs()
+
+    def _close_inputs(self) -> None:
+        if self._inputs is not None and not self._keeps_inputs:
+            self._inputs.close()
+
+    def _save_after_error(self, seconds: float, waited: float) -> SaveOutcome:
+        self._state.position.step += 1
+        return self._coordinator.save_after_error(self.step, seconds, waited)
+
+    def _step_facts(self) -> StepFacts:
+        facts, unfinished = self._traced.facts(), self._progress.unfinished
+        return merge_steps([facts, StepFacts(unseen=[unfinished])]) if unfinished else facts
 
     def _on_termination(self) -> None:
         self.request_stop(preempted=True)

@@ -1,0 +1,141 @@
+"""An error that ends the script saves the last step, or says why it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+from training_cluster import SCRIPTS, Cluster
+
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
+from tfckpt_trainer.rundir.records.worker import Ending
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, AT = 12, 8
+
+
+def start(run: RunDirectory, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, SCRIPTS / "interrupted.py", "--steps", str(STEPS), *words],
+        env={**os.environ, "TFCKPT_RUN_DIR": str(run.root)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def train(run: RunDirectory, *words: str) -> tuple[int, str]:
+    """Runs the script; returns its exit status and what it wrote to stderr."""
+    process = start(run, *words)
+    _, errors = process.communicate(timeout=240)
+    return process.returncode, errors
+
+
+def saved(run: RunDirectory) -> list[str]:
+    return sorted(path.stem for path in run.root.glob("*.index"))
+
+
+def notes(run: RunDirectory) -> str:
+    return "\n".join(entry.message for entry in read_entries(run))
+
+
+def values(run: RunDirectory, name: str) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(run.root / name))
+    return {
+        key: reader.get_tensor(key)
+        for key, kind in reader.get_variable_to_dtype_map().items()
+        if key.startswith(("model/", "optimizer/")) and kind != tf.string
+    }
+
+
+@pytest.mark.parametrize("words", [(), ("--fit",), ("--strategy", "mirrored")])
+def test_the_step_before_an_error_is_saved_and_training_goes_on_from_it(tmp_path: Path, words):
+    run, whole = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "whole")
+    status, errors = train(run, *words, "--fail", "after", "--at", str(AT))
+    assert status == 1, errors
+    assert "ValueError: the script failed after" in errors
+    assert f"Saved step {AT} after the error." in errors
+    assert saved(run) == [f"ckpt-{AT}"]
+    record = load(run.record(f"ckpt-{AT}"), CheckpointRecord)
+    assert record.trigger == "error"
+    assert record.metrics["loss"] is not None
+    assert record.exactness.level is not ExactnessLevel.EXPECTED
+    assert f"step {AT} ended with an error after its step function" in record.exactness.words
+    (worker,) = read_workers(run)
+    assert (worker.ending, worker.step) == (Ending.FAILED, AT)
+
+    train(run, *words)
+    train(whole, *words)
+    (expected, found) = (values(one, f"ckpt-{STEPS}") for one in (whole, run))
+    assert expected.keys() == found.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def test_generators_around_the_run_do_not_hide_the_error(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    status, errors = train(run, "--fail", "around", "--at", str(AT))
+    assert status == 1
+    assert saved(run) == [f"ckpt-{AT}"], errors
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        ("input", f"the input of step {AT + 1} could not be read"),
+        ("before", f"the input of step {AT} was read, and its step functions did not all run"),
+        ("within", f"it came within step {AT}"),
+        ("nan", f"metrics of step {AT} are not finite: penalty is nan."),
+    ],
+)
+def test_a_step_that_is_not_whole_is_not_saved(tmp_path: Path, failure: str, reason: str):
+    run = RunDirectory(tmp_path / "run")
+    status, errors = train(run, "--fail", failure, "--at", str(AT))
+    assert status == 1
+    assert f"Not saved after the error: {reason}" in errors
+    assert f"Not saved after the error: {reason}" in notes(run)
+    assert saved(run) == []
+
+
+def test_an_error_that_the_script_catches_saves_nothing(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    status, errors = train(run, "--fail", "caught", "--at", str(AT))
+    assert status == 1
+    assert "RuntimeError: a later error" in errors
+    assert "after the error" not in errors
+    assert saved(run) == []
+
+
+def test_nothing_is_saved_beside_another_trainer(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    process = start(run, "--fail", "other-trainer", "--at", str(AT))
+    assert process.stdout.readline() == "left\n"
+    with FileLock(run.trainer_lock):
+        _, errors = process.communicate("\n", timeout=120)
+    assert process.returncode == 1
+    assert "Not saved after the error: another trainer has started in this directory." in errors
+    assert saved(run) == []
+
+
+def test_workers_that_train_together_say_that_they_cannot_save(tmp_path: Path):
+    words = ["--steps", str(STEPS), "--fail", "after", "--at", str(AT)]
+    with Cluster(tmp_path / "run", "interrupted.py", words) as cluster:
+        assert all(cluster.wait()), cluster.output()
+        run = RunDirectory(cluster.run_dir)
+        reason = f"the other workers are within step {AT}, so they cannot save."
+        assert f"Not saved after the error: {reason}" in cluster.output()
+        assert saved(run) == []
