@@ -7,6 +7,7 @@ Prints the history and a checksum of the final weights of both. Under a strategy
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 from contextlib import nullcontext
@@ -26,8 +27,8 @@ parser.add_argument("--only", nargs="*", help="names of forms")
 parser.add_argument("--strategy", help="compares with `fit`, under this strategy")
 options = parser.parse_args()
 
-EPOCHS, STEPS, EXAMPLES, BATCH, WIDTH = 2, 5, 38, 8, 6
-SAVED, CUT = 3, 4
+EPOCHS, STEPS, EXAMPLES, BATCH, WIDTH = 2, 3, 22, 8, 6
+SAVED, CUT = 2, 2
 """A save within the first epoch, and the step at which the training is left."""
 
 strategy = create_strategy(options.strategy, threads=1) if options.strategy else None
@@ -55,15 +56,21 @@ def dense(*sizes, **arguments):
 
 def compiled(model, **arguments):
     """Compiles a model with what most of the forms need."""
-    model.compile(**{"optimizer": "adam", "loss": "mse", "metrics": ["mae"], **arguments})
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    model.compile(**{"optimizer": optimizer, "loss": "mse", **arguments})
     return model
 
 
 def functional():
-    """A built model with a layer that draws random numbers."""
+    """A built model that draws random numbers, with a metric that has a result for each class."""
     inputs = keras.Input((WIDTH,))
-    hidden = layers.Dropout(0.3)(layers.BatchNormalization()(layers.Dense(4)(inputs)))
-    return keras.Model(inputs, layers.Dense(1)(hidden))
+    model = keras.Model(inputs, layers.Dense(3, "softmax")(layers.Dropout(0.3)(inputs)))
+    return compiled(
+        model,
+        loss="categorical_crossentropy",
+        metrics=[keras.metrics.F1Score()],
+        weighted_metrics=["mae"],
+    )
 
 
 class Subclassed(keras.Model):
@@ -97,11 +104,11 @@ class Attention(keras.Model):
 
 
 class Pairs(keras.Model):
-    """Trains on pairs by a loss of its own; `pairs` takes them from a batch."""
+    """Trains on pairs by a loss of its own."""
 
-    def __init__(self, pairs):
+    def __init__(self):
         super().__init__()
-        self.encoder, self.pairs = dense(5, 4), pairs
+        self.encoder = dense(5, 4)
 
     def call(self, inputs):
         """Returns an embedding."""
@@ -109,27 +116,15 @@ class Pairs(keras.Model):
 
     def train_step(self, data):
         """Brings the embeddings of a pair together."""
-        first, second = self.pairs(data)
+        first, second = data
         with tf.GradientTape() as tape:
             similar = ops.matmul(self(first, training=True), ops.transpose(self(second)))
             loss = self.compute_loss(y=ops.arange(ops.shape(similar)[0]), y_pred=similar)
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply(gradients, self.trainable_variables)
         for metric in self.metrics:
-            if metric.name == "loss":
-                metric.update_state(loss)
-            else:
-                metric.update_state(ops.arange(ops.shape(similar)[0]), similar)
+            metric.update_state(loss)
         return {metric.name: metric.result() for metric in self.metrics}
-
-
-def pairs(function, **arguments):
-    """A compiled model of pairs."""
-    return compiled(
-        Pairs(function),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        **{"metrics": ["accuracy"], **arguments},
-    )
 
 
 class OutsideMetrics(keras.Model):
@@ -165,7 +160,7 @@ class OutsideMetrics(keras.Model):
 def outside_metrics():
     """A model whose metrics are in the closure of a function; one builds itself when updated."""
     own = [keras.metrics.Mean(), keras.metrics.R2Score()]
-    return compiled(OutsideMetrics(lambda: own), loss=None, metrics=None)
+    return compiled(OutsideMetrics(lambda: own), loss=None)
 
 
 class Gan(keras.Model):
@@ -179,7 +174,8 @@ class Gan(keras.Model):
     def compile(self):
         """Creates an optimizer for each model."""
         super().compile()
-        self.of_maker, self.of_judge = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1)
+        self.of_maker = keras.optimizers.SGD(0.01, momentum=0.9)
+        self.of_judge = keras.optimizers.SGD(0.1)
         self.mean_of_judge = keras.metrics.Mean("judged")
 
     def train_step(self, real):
@@ -211,20 +207,6 @@ class InDictionaries(keras.Model):
         return {name: part(inputs[name]) for name, part in self.parts.items()}
 
 
-class WithLoss(keras.Model):
-    """Adds its loss itself; compiled with `loss=None`."""
-
-    def __init__(self):
-        super().__init__()
-        self.hidden = dense(WIDTH)
-
-    def call(self, inputs):
-        """Adds the loss of a reconstruction."""
-        made = self.hidden(inputs)
-        self.add_loss(ops.mean(ops.square(made - inputs)))
-        return made
-
-
 class Eager(Subclassed):
     """A step that needs the values of tensors."""
 
@@ -251,17 +233,6 @@ class SetsWeight(keras.callbacks.Callback):
         self.model.weight = 2
 
 
-class Slices(keras.utils.PyDataset):
-    """Batches by index."""
-
-    def __len__(self):
-        return STEPS
-
-    def __getitem__(self, index):
-        part = slice(BATCH * index, BATCH * (index + 1))
-        return x[part], y[part]
-
-
 def ragged():
     """Rows of tokens of different lengths."""
     rows = tf.RaggedTensor.from_tensor(tokens, padding=8)
@@ -270,14 +241,13 @@ def ragged():
 
 def sparse():
     """Mostly zeros, as a sparse tensor."""
-    rows = tf.sparse.from_dense(np.where(x > 0.5, x, 0))
-    return tf.data.Dataset.from_tensor_slices((rows, y)).batch(BATCH)
+    return tf.sparse.from_dense(np.where(x > 0.5, x, 0))
 
 
 def stateful():
     """A recurrent model that keeps its state from batch to batch."""
     model = keras.Sequential(
-        [keras.Input((WIDTH, 1), batch_size=2), layers.LSTM(3, stateful=True), layers.Dense(1)]
+        [keras.Input((2, 3), batch_size=2), layers.SimpleRNN(3, stateful=True), layers.Dense(1)]
     )
     return compiled(model)
 
@@ -285,7 +255,7 @@ def stateful():
 def of_classes(model, **arguments):
     """Compiles a model that returns logits."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return compiled(model, loss=loss, metrics=["accuracy"], **arguments)
+    return compiled(model, loss=loss, **arguments)
 
 
 def embedded():
@@ -295,99 +265,46 @@ def embedded():
     )
 
 
-def of_several_values():
-    """A model with metrics that have a result for each class."""
-    inputs = keras.Input((WIDTH,))
-    model = keras.Model(inputs, layers.Dense(3, "softmax")(inputs))
-    loss = keras.losses.CategoricalCrossentropy()
-    return compiled(model, loss=loss, metrics=[keras.metrics.F1Score()])
-
-
-def scaling():
-    """An optimizer around another, with a scale that changes."""
-    return keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.Adam(0.01), initial_scale=8.0, dynamic_growth_steps=2
-    )
-
-
-def averaging():
-    """An optimizer with averaged weights, accumulated gradients and a schedule."""
-    return keras.optimizers.Adam(
-        keras.optimizers.schedules.CosineDecay(0.05, 8),
-        clipnorm=0.3,
-        use_ema=True,
-        ema_momentum=0.8,
-        ema_overwrite_frequency=4,
-        gradient_accumulation_steps=2,
-    )
-
-
 arrays = {"x": x, "y": y, "batch_size": BATCH}
-paired = np.stack([x, x[::-1]])
-"""Pairs along the first dimension, so that a batch is no input of the model."""
-
 FORMS = {
     "functional, weights": lambda: (
-        compiled(functional(), weighted_metrics=["mse"]),
-        {**arrays, "sample_weight": weights},
+        functional(),
+        {**arrays, "y": np.eye(3)[labels], "sample_weight": weights},
     ),
-    "sequential, not built": lambda: (compiled(dense(4, 1)), {"x": dataset((x, y))}),
     "subclass, not built": lambda: (
         compiled(Subclassed()),
         {**arrays, "validation_data": (x[:11], y[:11])},
     ),
-    "attention, not built": lambda: (
-        of_classes(Attention()),
-        {"x": dataset((tokens, labels), drop_remainder=True)},
-    ),
-    "batch that train_step splits": lambda: (
-        pairs(lambda data: tf.unstack(data, 2)),
-        {"x": tf.data.Dataset.from_tensor_slices(np.stack([paired] * STEPS))},
+    "layers with seeds, step that needs a callback": lambda: (
+        of_classes(GivenByCallback()),
+        {"x": dataset((tokens, labels), drop_remainder=True), "callbacks": [SetsWeight()]},
     ),
     "pairs in a tuple": lambda: (
-        pairs(lambda data: data),
+        of_classes(Pairs()),
         {"x": dataset((x, x[::-1]))},
     ),
-    "pairs in a dictionary": lambda: (
-        pairs(lambda data: (data["anchors"], data["positives"])),
-        {"x": dataset({"anchors": x, "positives": x[::-1]})},
-    ),
-    "metrics of a property": lambda: (outside_metrics(), {"x": dataset((x, y))}),
+    "metrics of a property, loss=None": lambda: (outside_metrics(), {"x": dataset((x, y))}),
     "two optimizers, no call": lambda: (gan(), {"x": dataset(x)}),
-    "dictionaries": lambda: (
+    "dictionaries, one tensor is sparse": lambda: (
         compiled(InDictionaries(), metrics={"a": ["mae"], "b": ["mse"]}),
-        {"x": dataset(({"a": x, "b": x[:, :3]}, {"a": y, "b": y}))},
+        {"x": dataset(({"a": sparse(), "b": x[:, :3]}, {"a": y, "b": y}))},
     ),
-    "loss=None": lambda: (compiled(WithLoss(), loss=None, metrics=None), {"x": dataset((x,))}),
-    "metrics of several values": lambda: (
-        of_several_values(),
-        {**arrays, "y": np.eye(3)[labels], "validation_split": 0.2},
+    "ragged, without a length": lambda: (
+        embedded(),
+        {"x": ragged().filter(lambda *_: True).repeat(), "steps_per_epoch": STEPS},
     ),
-    "batches by index": lambda: (compiled(Subclassed()), {"x": Slices()}),
-    "dataset without a length": lambda: (
-        compiled(Subclassed()),
-        {"x": dataset((x, y)).filter(lambda *_: True).repeat(), "steps_per_epoch": STEPS},
-    ),
-    "ragged": lambda: (embedded(), {"x": ragged()}),
-    "sparse": lambda: (compiled(dense(1)), {"x": sparse()}),
     "stateful": lambda: (
         stateful(),
-        {"x": x[:10, :, None], "y": y[:10], "batch_size": 2},
+        {"x": x[:6].reshape(6, 2, 3), "y": y[:6], "batch_size": 2},
     ),
-    "run_eagerly": lambda: (
+    "run_eagerly, not built": lambda: (
         compiled(Subclassed(), run_eagerly=True),
-        {**arrays, "validation_data": (x[:11], y[:11])},
+        {"x": dataset((x, y))},
     ),
     "run_eagerly, values in the step": lambda: (
         eager_and_built(),
         {"x": dataset((x, y))},
     ),
-    "step that needs a callback": lambda: (
-        of_classes(GivenByCallback()),
-        {"x": dataset((tokens, labels), drop_remainder=True), "callbacks": [SetsWeight()]},
-    ),
-    "optimizer that scales the loss": lambda: (compiled(dense(4, 1), optimizer=scaling()), arrays),
-    "optimizer that averages": lambda: (compiled(dense(4, 1), optimizer=averaging()), arrays),
 }
 
 
@@ -459,6 +376,9 @@ def attempted(train, *arguments):
         return f"{type(error).__name__}: {error}"
 
 
+# Each `fit` looks through all objects for untracked state; those of the imports are none.
+gc.collect()
+gc.freeze()
 for number, name in enumerate(FORMS):
     if options.only and name not in options.only:
         continue
