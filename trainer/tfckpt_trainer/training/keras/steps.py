@@ -74,6 +74,12 @@ def _flat(metrics: Mapping[str, Any]) -> Logs:
 
 
 def _hidden(tensor: Any, specification: Any) -> Any:
+    if isinstance(specification, tf.SparseTensorSpec):
+        rank = specification.shape.rank
+        sizes = tf.compat.v1.placeholder_with_default(tensor.dense_shape, [rank])
+        sparse = tf.SparseTensor(tensor.indices, tensor.values, sizes)
+        sparse.set_shape(specification.shape)
+        return sparse
     if not isinstance(specification, tf.TensorSpec) or specification.shape.is_fully_defined():
         return tensor
     return tf.compat.v1.placeholder_with_default(tensor, specification.shape)
