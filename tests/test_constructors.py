@@ -1,4 +1,7 @@
-"""A class with many collaborators does too much: its constructor takes six at most."""
+"""A class with many collaborators does too much: its constructor takes six at most.
+
+A switch, which is a keyword with a truth value as its default, is no collaborator.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def constructors() -> Iterator[tuple[str, ast.FunctionDef]]:
 def count_of_parameters(constructor: ast.FunctionDef) -> int:
     takes = constructor.args
     variable = [one for one in (takes.vararg, takes.kwarg) if one is not None]
-    return len([*takes.posonlyargs, *takes.args, *takes.kwonlyargs, *variable]) - 1
+    switches = [one for one in takes.kw_defaults if getattr(one, "value", None) in (True, False)]
+    named = len([*takes.posonlyargs, *takes.args, *takes.kwonlyargs, *variable]) - 1
+    return named - len(switches)
 
 
 def test_no_constructor_takes_more_than_six_collaborators():

@@ -30,7 +30,7 @@ from tfckpt_trainer.training.checkpoint.restorer import (
     changing_state,
 )
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
-from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -90,6 +90,11 @@ class RestoreManager:
         self._telemetry = telemetry
         self._restorer = restorer
         self._saves = saves
+
+    @property
+    def position(self) -> Position:
+        """Where training is; a restore moves it."""
+        return self._state.position
 
     def restore_newest(self, *, partial: bool) -> Finish | None:
         """Restores the newest good checkpoint, or starts at step 0 if there is none.

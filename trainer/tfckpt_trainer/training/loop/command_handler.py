@@ -38,7 +38,6 @@ from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, R
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
-from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGaveUpError, WorkerGroup
@@ -67,7 +66,6 @@ class CommandHandler:
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        position: Position,
         telemetry: Telemetry,
         saves: SaveManager,
         restores: RestoreManager,
@@ -75,7 +73,7 @@ class CommandHandler:
     ) -> None:
         self._run = run
         self._group = group
-        self._position = position
+        self._position = restores.position
         self._telemetry = telemetry
         self._saves = saves
         self._restores = restores

@@ -294,7 +294,7 @@ class TrainingRun:
         self._poller = CommandPoller(run, queue, telemetry)
         self._quick_check = QuickCheck(run, group, state, telemetry, saver)
         self._handler = handler = CommandHandler(
-            run, group, state.position, telemetry, saves, self._restores, self._quick_check
+            run, group, telemetry, saves, self._restores, self._quick_check
         )
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
         self._dataset_end = (
