@@ -12,6 +12,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
 from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.errors import (
+    NOT_WRITABLE,
     DamagedFileError,
     NotWritableError,
     RefusedError,
@@ -178,6 +179,8 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
             f"{seconds:g} s. Nothing was changed; try again when it is done."
         ) from None
     except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise
         raise NotWritableError(run.root, error) from error
     try:
         yield
