@@ -135,7 +135,7 @@ STOPS = (
     Stop("undo from the trash", ("T", "u"), "undo a prune", "UndoDialog"),
     Stop("empty the trash", ("T", "E"), "delete for good", "EmptyTrashDialog"),
     Stop("export", ("e",), "export", "ExportDialog"),
-    Stop("check", ("K",), "restore in place", "QuickCheckDialog"),
+    Stop("check", ("K",), "resume exactly?", "QuickCheckDialog"),
     Stop("stop", ("x",), "stop", "StopDialog"),
     Stop("tensorboard", ("t",), "not running", "TensorBoardDialog"),
     Stop("launch", ("L",), "Starts ", "LaunchDialog", state=RunState.STOPPED),
