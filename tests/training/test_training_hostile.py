@@ -21,7 +21,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
-OPTIONS = ["--save-every", "25", "--keep-last", "3", "--trash-hours", "0.001"]
+OPTIONS = ["--save-every", "25", "--keep-last", "3", "--trash-hours", "0.001", "--take-orders"]
 
 WRONG = [
     (CommandKind.PRUNE, {"names": 5}),
