@@ -57,7 +57,7 @@ def test_a_name_that_is_no_utf_8_is_not_pruned_by_halves(tool: Tool, tmp_path: P
     run = without_trainer(made)
     before = sorted(os.listdir(tmp_path))
     named = tool("prune", tmp_path, "5", "--yes")
-    assert named.code in {0, 4}
+    assert "Nothing was changed" in named.words or "0 checkpoints to delete" in named.data
     assert sorted(os.listdir(tmp_path)) == before
     said = tool("prune", tmp_path, "--keep-last", "1", "--yes")
     assert said.code == 0
