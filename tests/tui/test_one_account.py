@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -33,9 +34,27 @@ from tfckpt_tui.services.restore import choose_start
 REFUSAL = "Slurm refused the job: invalid partition specified: gpuu."
 
 
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def started_process() -> int:
+    """Starts a process that does nothing; it ends with the test."""
+    _started.append(subprocess.Popen(["sleep", "600"]))
+    return _started[-1].pid
+
+
+@pytest.fixture(autouse=True)
+def ended_processes() -> Iterator[None]:
+    yield
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.wait()
+
+
 def supervised(made: RunFactory, **fields: object) -> None:
-    """Leaves the heartbeat of a supervisor that lives, with one worker process."""
-    process = psutil.Process()
+    """Leaves the heartbeat of a supervisor that lives, with one worker process that just began."""
+    process, worker = psutil.Process(), psutil.Process(started_process())
     facts = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -45,7 +64,7 @@ def supervised(made: RunFactory, **fields: object) -> None:
         "interval_seconds": 3600.0,
         "state": SupervisorState.RUNNING,
         "workers": [
-            WorkerProcess(index=0, pid=os.getpid(), process_started_at=process.create_time())
+            WorkerProcess(index=0, pid=worker.pid, process_started_at=worker.create_time())
         ],
     }
     store(made.run.supervisor_status, SupervisorStatus(**{**facts, **fields}))

@@ -106,7 +106,7 @@ def is_derived(checkpoint: Checkpoint) -> bool:
 def is_trained(checkpoint: Checkpoint) -> bool:
     """Whether training saved it, and under this name: neither made from others nor a link."""
     return not is_derived(checkpoint) and not any(
-        link.name == f"{checkpoint.name}.index" and link.file.endswith(".index")
+        link.name == f"{checkpoint.name}.index" and (not link.file or link.file.endswith(".index"))
         for link in checkpoint.links
     )
 

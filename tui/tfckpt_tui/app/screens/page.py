@@ -22,7 +22,8 @@ def is_open(screen: Screen[Any]) -> bool:
     A closed screen may still receive results of its jobs and ticks of its timers. An app that quits
     removes the widgets of screens that are still on the stack, and adds none to those that open.
     """
-    return screen.is_attached and screen.is_mounted and screen in screen.app.screen_stack
+    is_there = screen.is_attached and screen.is_mounted
+    return screen.app.is_running and is_there and screen in screen.app.screen_stack
 
 
 def search_binding(description: str, tooltip: str) -> Binding:
