@@ -29,7 +29,7 @@ def parsed_arguments(as_published: str = "") -> argparse.Namespace:
     parser.add_argument("--log", required=True)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--random-seed", type=int)
-    parser.add_argument("--go-back-at", type=int, help="restores ckpt-4, and ends from ckpt-b1-8")
+    parser.add_argument("--go-back-at", type=int, help="restores ckpt-4, and ends at the next save")
     if as_published:
         parser.add_argument("--as-published", action="store_true", help=as_published)
     return parser.parse_args()
@@ -46,6 +46,7 @@ class StepLog:
         self._directory = Path(os.environ["TFCKPT_RUN_DIR"])
         self._last = 0
         self._has_gone_back = False
+        self._next_save = ""
 
     def write(self, step: int, variables: Iterable[Any], **metrics: float) -> None:
         """Writes a line after the step with this number, and does what is due then."""
@@ -53,14 +54,18 @@ class StepLog:
         line = {"step": step, "digest": digest(self._strategy, variables), **values}
         with self._path.open("a") as log:
             log.write(json.dumps(line) + "\n")
-        self._has_gone_back |= step <= self._last
+        if step <= self._last:
+            self._has_gone_back = True
+            # The name is free if the restore came before that save.
+            is_taken = (self._directory / f"ckpt-{2 * SAVE_EVERY}.index").exists()
+            self._next_save = f"ckpt-b1-{2 * SAVE_EVERY}" if is_taken else f"ckpt-{2 * SAVE_EVERY}"
         self._last = step
         if self._go_back_at is None:
             return
         if step == self._go_back_at and not self._has_gone_back and self._worker == 0:
             request_restore(self._directory, f"ckpt-{SAVE_EVERY}")
         if self._has_gone_back and step > 2 * SAVE_EVERY:
-            while not (self._directory / f"ckpt-b1-{2 * SAVE_EVERY}.index").exists():
+            while not (self._directory / f"{self._next_save}.index").exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
