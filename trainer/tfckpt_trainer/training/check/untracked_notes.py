@@ -17,15 +17,18 @@ _states: list[weakref.ref[TrainingState]] = []
 """The states of all runs of this process."""
 
 
-def note_untracked(state: TrainingState, note: Callable[[str], None]) -> None:
-    """Notes each object with state that no run of this process holds.
+def remember_state(state: TrainingState) -> None:
+    """Takes note of the state of a run of this process, also if the run is refused then."""
+    _states.append(weakref.ref(state))
+
+
+def note_untracked(note: Callable[[str], None]) -> None:
+    """Notes each object with state that no run of this process holds; see `remember_state`.
 
     Args:
-        state: The state of the run that starts.
         note: Takes one sentence or two about an object.
     """
     try:
-        _states.append(weakref.ref(state))
         # State of an earlier run of this process is not missing in this one.
         states = [one for one in (known() for known in _states) if one is not None]
         found = find_untracked(thing for one in states for _, thing in saved_state(one))

@@ -42,7 +42,7 @@ from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.traced_steps import TracedSteps
-from tfckpt_trainer.training.check.untracked_notes import note_untracked
+from tfckpt_trainer.training.check.untracked_notes import note_untracked, remember_state
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
@@ -553,7 +553,9 @@ class TrainingRun:
                 progress.end_step()
                 self.step_done(time.perf_counter() - began, waited)
         except BaseException as error:
-            self._keeps_inputs = self._error_save.leave_loop(error) and not self.is_over
+            has_begun = self._shutdown.save_after_error is not None
+            may_save = has_begun and self._error_save.leave_loop(error)
+            self._keeps_inputs = may_save and not self.is_over
             raise
         finally:
             self.close()
@@ -587,6 +589,7 @@ class TrainingRun:
                 "the newest checkpoint."
             )
         self._has_opened = True
+        remember_state(self._state)
         self._telemetry.metrics.enter(Phase.RESTORE)
         self._resources.callback(on_interrupt(self._on_interrupt))
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
@@ -614,7 +617,7 @@ class TrainingRun:
             if self._check is not None:
                 self._check.opened()
             elif self._group.is_chief:
-                note_untracked(self._state, self.note)
+                note_untracked(self.note)
             # It is starting until its first step is done: TensorFlow traces the step function.
             self._telemetry.metrics.enter(Phase.SCRIPT)
             if self._group.size == 1 and not in_main_thread():
