@@ -244,7 +244,7 @@ def test_any_thread_can_ask_for_a_stop(make_run, tmp_path, preempted):
     assert endings(run) == [(ending, step)]
     assert (run.root / f"ckpt-{step}.index").exists()
     said = [entry.message for entry in read_entries(run)]
-    assert f"Stopped after step {step} ({ending.value}: the node is drained)." in said
+    assert f"Stopped after step {step:,} ({ending.value}: the node is drained)." in said
     (told,) = [message for message in said if "outside the main thread" in message]
     assert "run.request_stop(preempted=True)" in told
 
