@@ -62,7 +62,7 @@ def test_ctrl_c_saves_and_ends_as_ctrl_c_does(tmp_path, words):
     assert saved(run) == [f"ckpt-{chief.step}"]
     stop = read_entries(run)[-1]
     assert stop.kind is JournalKind.STOP
-    assert stop.message == f"Stopped after step {chief.step} (interrupted with ctrl+c)."
+    assert stop.message == f"Stopped after step {chief.step:,} (interrupted with ctrl+c)."
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
