@@ -134,9 +134,26 @@ def test_the_newest_with_finite_values_stays_if_its_values_were_read():
     ]
     made = plan(history, Policy(keep_last=1))
     reasons = {d.checkpoint.step: d.reason for d in made.decisions}
-    assert {c.step for c in made.deleted} == {4, 1}
+    assert {c.step for c in made.deleted} == {4}
     assert reasons[3] == "the newest with finite metrics"
-    assert reasons[2] == "the newest with finite values"
+    assert reasons[2] == "the newest with no known NaN or infinite value"
+    assert reasons[1] == "the newest whose values are known to be finite"
+
+
+def test_nothing_is_said_of_values_and_metrics_that_nobody_looked_at():
+    history = [checkpoint(3, not_finite_tensors=1), checkpoint(2), checkpoint(1)]
+    reasons = {d.checkpoint.step: d.reason for d in plan(history, Policy(keep_last=1)).decisions}
+    assert reasons == {
+        3: "the newest that can be restored",
+        2: "the newest with no known NaN or infinite value",
+        1: "no rule keeps it",
+    }
+
+
+def test_values_that_were_read_protect_only_while_the_newest_is_known_to_be_bad():
+    history = [checkpoint(n, not_finite_tensors=found) for n, found in ((3, None), (2, 1), (1, 0))]
+    assert deleted(history, keep_last=1) == {2, 1}
+    assert deleted(history[1:], keep_last=1) == set()
 
 
 def test_values_that_are_known_to_be_finite_count_if_no_metrics_are():
@@ -370,10 +387,12 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     restorable = [c.name for c in history if c.restorable]
     verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
     finite = [c for c in history if c.restorable and has_finite_metrics(c)]
-    values = [c.name for c in finite if not c.not_finite_tensors]
-    values = values or [c.name for c in history if c.restorable and c.not_finite_tensors == 0]
-    must_stay = {*restorable[:1], *verified[:1], *values[:1], *in_use}
-    must_stay |= {c.name for c in finite[:1]}
+    unsuspected = [c.name for c in finite if not c.not_finite_tensors]
+    read = [c.name for c in history if c.restorable and c.not_finite_tensors == 0]
+    must_stay = {*restorable[:1], *verified[:1], *unsuspected[:1], *in_use}
+    must_stay |= {c.name for c in [c for c in finite if c.metrics][:1]}
+    if unsuspected[:1] != restorable[:1]:
+        must_stay |= set(read[:1])
     must_stay |= kept_by_rules(history, policy)
     never = {
         CheckpointState.WRITING,
@@ -456,7 +475,8 @@ def test_names_never_overrule_protection(history, data):
 @given(HISTORY, st.one_of(POLICY, st.sets(st.integers(0, 11))))
 def test_a_prune_never_leaves_only_checkpoints_that_are_not_finite(history, wanted):
     def finite(checkpoints):
-        return [c.name for c in checkpoints if c.restorable and has_finite_metrics(c)]
+        good = [c for c in checkpoints if c.restorable and has_finite_metrics(c)]
+        return [c.name for c in good if c.metrics or not c.not_finite_tensors]
 
     def in_values(checkpoints):
         return [c for c in checkpoints if c.restorable and c.not_finite_tensors == 0]

@@ -108,4 +108,4 @@ def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_
     assert (rows["ckpt-22"]["not_finite"], rows["ckpt-22"]["not_finite_tensors"]) == ({}, 1)
     planned = run_binary("prune", root, "--keep-last", "1", "--dry-run", "--json")
     reasons = {one["name"]: one["reason"] for one in planned.json["plan"]["decisions"]}
-    assert reasons["ckpt-11"] == "the newest with finite values"
+    assert reasons["ckpt-11"] == "the newest whose values are known to be finite"

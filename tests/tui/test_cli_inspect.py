@@ -229,7 +229,21 @@ def test_values_that_are_not_finite_are_remembered_and_protect_an_older_checkpoi
     assert [row["not_finite_tensors"] for row in rows] == [1, 1, 0]
     assert goes(tool(*plan)) == {"ckpt-2"}
     said = tool(*plan[:-1])
-    assert re.search(r"keep +ckpt-1 .*the newest with finite values", said.data)
+    assert re.search(r"keep +ckpt-1 .*the newest whose values are known to be finite", said.data)
+
+
+def test_what_bisect_found_is_remembered_too(tool: Tool, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    for step in (3, 4):
+        save(tmp_path, step, **in_kernel(NOTHING))
+    assert "The first bad one is ckpt-3" in tool("bisect", tmp_path, "--finite").data
+    rows = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert [row["not_finite_tensors"] for row in rows] == [1, 1, 0, 0]
+    assert goes(tool("prune", tmp_path, "--keep-last", "1", "--dry-run", "--json")) == {
+        "ckpt-3",
+        "ckpt-1",
+    }
 
 
 def goes(said: Said) -> set[str]:

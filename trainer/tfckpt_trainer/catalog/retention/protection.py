@@ -53,16 +53,18 @@ def protections(
 
 
 def _newest_finite(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
-    """Yields the newest with finite metrics and, if values are known, with finite values."""
+    """Yields the newest checkpoints to go back to after NaN, each with what is known of it."""
     restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
-    metrics = next((c for c in restorable if not c.not_finite), None)
+    metrics = next((c for c in restorable if c.metrics and not c.not_finite), None)
     if metrics is not None:
         yield metrics.name, "the newest with finite metrics"
-    values = newest_finite(restorable) or next(
-        (c for c in restorable if c.not_finite_tensors == 0), None
-    )
-    if values is not None:
-        yield values.name, "the newest with finite values"
+    unsuspected = newest_finite(restorable)
+    read = next((c for c in restorable if c.not_finite_tensors == 0), None)
+    if read is not None and unsuspected is not restorable[0]:
+        # The newest is known to be bad, and those before it may be so too where nobody looked.
+        yield read.name, "the newest whose values are known to be finite"
+    if unsuspected is not None:
+        yield unsuspected.name, "the newest with no known NaN or infinite value"
 
 
 def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:

@@ -136,8 +136,8 @@ def prune(
     `undo` brings them back. CKPT is a name or a step. Without names and rules, the trainer's own
     policy applies, otherwise the [retention] section of the configuration file. Its trash_hours
     also deletes for good what was pruned longer ago. These always stay: the newest checkpoint that
-    can be restored, the newest one with finite metrics, the one that training continues from, the
-    last verified one and pinned ones.
+    can be restored, the newest one with finite metrics, the newest one with no known NaN, the one
+    that training continues from, the last verified one and pinned ones.
     """
     policy = Policy(**rule_values)
     if [bool(names), not policy.is_empty, config is not None].count(True) > 1:

@@ -21,7 +21,6 @@ from tfckpt_trainer.catalog.verification.bisect import bisect as halve
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     Verified,
     fault_of,
-    verify_checkpoint,
 )
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -181,13 +180,16 @@ def _verified(
 
     A live trainer may delete or overwrite a checkpoint after it was listed.
     """
-    meter = ReadProgress(checkpoint.name)
     try:
-        found, problem = verify_and_store(
-            run, checkpoint.name, on_progress=meter, finite=finite, files=files
-        )
+        return _read_now(run, checkpoint.name, files, finite=finite)
     except (UsageError, RefusedError) as error:
         return replace(checkpoint, problem=str(error))
+
+
+def _read_now(run: RunDirectory, name: str, files: FileScanner, *, finite: bool) -> Verified:
+    meter = ReadProgress(name)
+    try:
+        found, problem = verify_and_store(run, name, on_progress=meter, finite=finite, files=files)
     finally:
         meter.close()
     assert found is not None, "nothing cancels it"
@@ -279,13 +281,10 @@ def _finding_data(finding: FoundFault) -> Json:
 
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
+    files = FileScanner(run.root)
+
     def check(name: str) -> Probe:
-        meter = ReadProgress(name)
-        try:
-            found = verify_checkpoint(run, name, on_progress=meter, finite=True)
-        finally:
-            meter.close()
-        assert found is not None, "nothing cancels it"
+        found = _read_now(run, name, files, finite=True)
         if found.not_finite:
             return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
         if found.record.fault is not None:
