@@ -125,7 +125,7 @@ async def test_save_is_asked_for_followed_and_told(live: RunFactory) -> None:
             worker_count=2,
         )
         box.update(command)
-        await until_shown(pilot, "save: agreed for step 812 · 2 of 2 workers know")
+        await until_shown(pilot, "save: agreed for step 812 · known to 2 of 2 workers")
         command = advance(
             command, CommandState.WORKING, "", result={"bytes_done": 1_000, "bytes_total": 2_000}
         )

@@ -69,7 +69,7 @@ async def test_the_dialog_says_what_how_long_and_what_not_and_can_be_refused(
             await until_shown(pilot, "9m")
             assert isinstance(pilot.app.screen, QuickCheckDialog)
             said = " ".join(top(pilot.app).split())
-            assert "2 workers save, train the next 3 steps, restore in place" in said
+            assert "The run saves, trains the next 3 steps, restores in place" in said
             assert "the start of a new process" in said
             await pilot.press("n")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "it is closed")

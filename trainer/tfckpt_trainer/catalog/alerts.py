@@ -13,6 +13,7 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
@@ -361,8 +362,7 @@ def _overdue_save(seen: _Seen) -> Alert | None:
         return None
     if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.step_seconds or 0.0)):
         return None
-    plural = "" if saves.every_steps == 1 else "s"
-    intervals = [f"{saves.every_steps} step{plural}"] if saves.every_steps else []
+    intervals = [count(saves.every_steps, "step")] if saves.every_steps else []
     intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
     return Alert(
         SAVE_OVERDUE,
@@ -414,7 +414,7 @@ def _is_late_by_clock(saves: SaveStatus, step_seconds: float) -> bool:
 
 
 def _newest_checkpoint(saves: SaveStatus) -> str:
-    steps = f"{saves.unsaved_steps:,} step{'' if saves.unsaved_steps == 1 else 's'}"
+    steps = count(saves.unsaved_steps, "step")
     if saves.saved_step is None:
         return f"There is no checkpoint: {steps} would be lost."
     return f"The newest checkpoint is of step {saves.saved_step:,}: {steps} would be lost."

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.tensors import read_integer
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -78,7 +79,7 @@ def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
 
 
 def _count(variables: Sequence[Variable]) -> str:
-    return f"{len(variables):,} variable{'' if len(variables) == 1 else 's'}"
+    return count(len(variables), "variable")
 
 
 def _weights(variables: Sequence[Variable]) -> ResumedState:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.counts import count
+
 
 @dataclass(frozen=True)
 class Task:
@@ -34,8 +36,7 @@ def tasks(workers: int, parameter_servers: int = 0) -> tuple[Task, ...]:
 
 def least_tasks_in_words(parameter_servers: int) -> str:
     """Returns the smallest cluster with some parameter servers, in words."""
-    noun = "parameter server" if parameter_servers == 1 else "parameter servers"
-    return f"a chief, {parameter_servers} {noun} and a worker"
+    return f"a chief, {count(parameter_servers, 'parameter server')} and a worker"
 
 
 def cluster_of(members: Sequence[Task], places: Sequence[str]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.step_differences import Difference, What
 from tfckpt_trainer.rundir.records.check import CheckFacts, Pass, StateKind
 
@@ -57,7 +58,7 @@ def _ended_early(difference: Difference) -> Cause:
         "ended-early",
         f"The repeated training ended before step {difference.step}: the script left its loop, or "
         "its data ended earlier than the first time.",
-        f"Check at most {steps} steps, or give the script more steps.",
+        f"Check at most {count(steps, 'step')}, or give the script more steps.",
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tfckpt_trainer.cluster.tasks import Task
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import LaunchError, UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -65,7 +66,7 @@ def processes_in_words(members: Sequence[Task]) -> str:
     """Returns `2 workers`, or `2 workers and 1 parameter server`."""
     jobs = [task.job for task in members]
     words = [
-        f"{jobs.count(job)} {noun}{'s' if jobs.count(job) > 1 else ''}"
+        count(jobs.count(job), noun)
         for job, noun in (("worker", "worker"), ("ps", "parameter server"))
         if job in jobs
     ]

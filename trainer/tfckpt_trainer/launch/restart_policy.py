@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.records.worker import Ending
 
@@ -263,7 +264,7 @@ def _again(
     restarts = 0 if healthy else history.restarts
     if restarts >= limits.max_restarts:
         used = (
-            f"All {limits.max_restarts} restarts are used."
+            f"{all_are(limits.max_restarts, 'restart')} used."
             if limits.max_restarts
             else "No restarts are allowed."
         )

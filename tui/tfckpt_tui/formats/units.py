@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
+from tfckpt_trainer.counts import count as count
+from tfckpt_trainer.counts import noun as noun
 from tfckpt_trainer.sizes import size as size
 from tfckpt_trainer.sizes import three_digits
 
@@ -92,16 +94,6 @@ def metric(value: float | None) -> str:
         digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 3
         return f"{value:.{min(digits, 4)}f}"
     return f"{value:.2e}"
-
-
-def count(number: int, singular: str, plural: str = "") -> str:
-    """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
-    return f"{number:,} {noun(number, singular, plural)}"
-
-
-def noun(number: int, singular: str, plural: str = "") -> str:
-    """Returns the noun for a number: `checkpoint`, `checkpoints`."""
-    return singular if number == 1 else plural or f"{singular}s"
 
 
 def processes(cluster: Mapping[str, Sequence[str]], workers: int) -> str:

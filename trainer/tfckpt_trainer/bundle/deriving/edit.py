@@ -25,6 +25,7 @@ from tfckpt_trainer.bundle.object_graph import KEY, Node, unescaped
 from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError, UsageError
 
 
@@ -185,9 +186,9 @@ class Edit:
         if self._graph is not None and not self._graph.has(old):
             self._rename_as_keras(old, new)
             return
-        count = self._move(old, new)
+        moved = self._move(old, new)
         # The tensors of a variable with several paths keep their names.
-        what = {0: "", 1: " (1 tensor)"}.get(count, f" ({count} tensors)")
+        what = f" ({count(moved, 'tensor')})" if moved else ""
         self.changes.append(f"{old} becomes {new}{what}")
 
     def _move(self, old: str, new: str) -> int:

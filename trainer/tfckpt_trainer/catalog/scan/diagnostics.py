@@ -29,6 +29,7 @@ from tfckpt_trainer.catalog.scan.observation import (
 )
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
 from tfckpt_trainer.catalog.scan.symbolic_links import file_names, shorten_target
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
@@ -245,7 +246,7 @@ def _extra_data(observed: Observation, before: float) -> Iterator[Diagnostic]:
         names = [fact.name for fact in extra]
         what = (
             f"{join_names(names)} {_do(names)} not belong to {checkpoint.name}, which has "
-            f"{checkpoint.shards} data file{'' if checkpoint.shards == 1 else 's'}"
+            f"{count(checkpoint.shards, 'data file')}"
         )
         # Data is written before its index: newer data may be part of a save that goes on.
         if any(fact.modified_at > index.modified_at - CLOCK_SLACK_SECONDS for fact in extra):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.launch.slurm.controller import JobFacts
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
@@ -88,7 +89,7 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     fruitless = 0 if ending.trained else job.fruitless + 1
     if job.requeues >= job.max_requeues:
         used = (
-            f"All {job.max_requeues} requeues are used."
+            f"{all_are(job.max_requeues, 'requeue')} used."
             if job.max_requeues
             else "No requeue is allowed."
         )

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from tfckpt_trainer.counts import count
+
 
 class ExactnessLevel(StrEnum):
     """How much is known about an exact resume.
@@ -194,9 +196,8 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
         """What a quick check found, and no more than it compared."""
         if self.difference:
             return f"not exact: {self.difference}"
-        of = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
-        return f"exact over {steps}, restored in place on {of}"
+        steps, workers = count(self.steps, "step"), count(self.workers, "worker")
+        return f"exact over {steps}, restored in place on {workers}"
 
 
 def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:

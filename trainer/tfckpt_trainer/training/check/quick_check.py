@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
 from tfckpt_trainer.exactness.step_differences import (
     Difference,
@@ -239,8 +240,8 @@ class QuickCheck:
         self._phase = Pass.FIRST
         self._digests.find(ScriptNames())
         self._record({})
-        count = last - position.step
-        self._telemetry.metrics.background = f"Checks {count} steps, which are trained twice."
+        steps = last - position.step
+        self._telemetry.metrics.background = f"Checks {count(steps, 'step')}, trained twice."
 
     def _record(self, metrics: Mapping[str, float]) -> None:
         phase, step = self._phase, self._state.position.step

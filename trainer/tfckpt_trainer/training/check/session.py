@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import tensorflow as tf
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.files import append_line
@@ -112,9 +113,9 @@ class CheckSession:
         step = self._state.position.step
         if self._phase is None or step <= self._warm_up:
             raise self._failed(
-                f"Training ended after {step} steps. A check needs at least {self._warm_up + 1}: "
-                f"{self._warm_up} before the save, and one to repeat. Give the script more steps "
-                "or data."
+                f"Training ended after {count(step, 'step')}. A check needs at least "
+                f"{self._warm_up + 1}: {self._warm_up} before the save, and one to repeat. "
+                "Give the script more steps or data."
             )
         self._last = step
         self._end_pass()

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head, resume_point
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -215,12 +216,13 @@ class RestoreManager:
         )
         self._store_head(target.name, target.finish)
         self._telemetry.journal.later(lambda: point_state_file_at(self._run, target.name))
-        size = self._group.size
-        left_out = f"{len(outcome.left_out)} tensors left out, " if outcome.left_out else ""
+        left_out = (
+            f"{count(len(outcome.left_out), 'tensor')} left out, " if outcome.left_out else ""
+        )
         self._telemetry.note(
             kind,
-            f"Restored {target.name} on {size} worker{'s' if size > 1 else ''}: "
-            f"{outcome.variables} variables proven equal, {left_out}now on branch "
+            f"Restored {target.name} on {count(self._group.size, 'worker')}: "
+            f"{count(outcome.variables, 'variable')} proven equal, {left_out}now on branch "
             f"{position.branch}.{outcome.input_words}{outcome.note_words}",
             command,
             checkpoint=target.name,

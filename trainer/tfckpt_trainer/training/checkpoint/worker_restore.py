@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.restore_check import (
@@ -163,8 +164,9 @@ class WorkerRestore:
         saved = "was saved with another number of workers or replicas."
         if not record.per_worker:
             return saved
-        count = len(record.per_worker)
-        return f"{saved} {count} values differed between replicas and start from the shared value."
+        differed = len(record.per_worker)
+        starts = f"{noun(differed, 'starts', 'start')} from the shared value"
+        return f"{saved} {count(differed, 'value')} differed between replicas and {starts}."
 
     def _tracking(
         self, prefix: Path, prepared: Prepared, per_worker: list[str] | None

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
+from tfckpt_trainer.counts import all_of, count, noun
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -100,7 +101,8 @@ class CommandHandler:
         agreed = journal.advance_command(
             command,
             CommandState.AGREED,
-            f"All {len(workers)} workers act after step {step:,}.",
+            f"{all_of(len(workers), 'worker')} {noun(len(workers), 'acts', 'act')} "
+            f"after step {step:,}.",
             seen_by=workers,
             worker_count=len(workers),
             step=step,
@@ -195,7 +197,7 @@ class CommandHandler:
         return Answer(
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left:,} to {position.step:,}: "
-            f"{outcome.variables} variables proven equal on {workers} of {workers} workers."
+            f"{count(outcome.variables, 'variable')} proven equal on {count(workers, 'worker')}."
             f"{outcome.input_words}{more}",
             {
                 "name": name,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.training.loop.inputs import Inputs
@@ -145,14 +146,10 @@ def describe_unequal(workers: list[WorkerSteps]) -> str:
 
 
 def _ended(worker: WorkerSteps) -> str:
-    after = "" if worker.read is None else f" after {_count(worker.read)}"
+    after = "" if worker.read is None else f" after {count(worker.read, 'step')}"
     return f"The dataset of worker {worker.worker} has ended{after}."
 
 
 def _has_more(worker: WorkerSteps) -> str:
-    has = "more" if worker.total is None else _count(worker.total)
+    has = "more" if worker.total is None else count(worker.total, "step")
     return f"Worker {worker.worker} has {has}."
-
-
-def _count(steps: int) -> str:
-    return f"{steps} step" if steps == 1 else f"{steps} steps"

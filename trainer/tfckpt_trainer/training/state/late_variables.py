@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tfckpt_trainer.counts import count as counted
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.walk import Found
 
@@ -47,11 +48,10 @@ def late_variables_error(count: int, names: Sequence[str], advice: str = "") -> 
         advice: What else to do, as sentences.
     """
     shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-    created = "1 variable" if count == 1 else f"{count} variables"
     return UsageError(
-        f"Training created {created}: {shown}. The next start could not restore a checkpoint "
-        "with them. Create all variables within `strategy.scope()`, before TrainingRun or fit: "
-        "call `optimizer.build(variables)` of each optimizer with the variables that it "
+        f"Training created {counted(count, 'variable')}: {shown}. The next start could not restore "
+        "a checkpoint with them. Create all variables within `strategy.scope()`, before "
+        "TrainingRun or fit: call `optimizer.build(variables)` of each optimizer with those it "
         f"trains, and call each model once. {advice}".rstrip()
     )
 

@@ -13,6 +13,7 @@ import msgspec
 from tfckpt_trainer.catalog.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -133,7 +134,7 @@ class Telemetry:
         ).start()
 
     def _note_values(self, name: str, tensors: int) -> None:
-        what = "1 of its tensors has" if tensors == 1 else f"{tensors} of its tensors have"
+        what = f"{tensors:,} of its tensors {noun(tensors, 'has', 'have')}"
         self.note(
             JournalKind.NOTE,
             f"{name} was saved with finite metrics, but {what} NaN or infinite values: do not go "

@@ -20,10 +20,10 @@ class QuickCheckDialog(Dialog[bool]):
         """Returns what the check does, how long it takes, and what it does not cover."""
         count = units.count(len(self.snapshot.workers), "worker")
         yield (
-            (f"{count[0].upper()}{count[1:]} save, train the next ", ""),
+            ("The run saves, trains the next ", ""),
             (f"{QUICK_STEPS} steps", "strong"),
-            (", restore in place, train them again, and compare all bits. ", ""),
-            ("The run then goes on. The steps are recorded once.", ""),
+            (f", restores in place, trains them again, and compares all bits on {count}. ", ""),
+            ("It then goes on. The steps are recorded once.", ""),
         )
         yield self._duration()
         yield (("A stop, a pause or a save waits until the run trains them again.", ""),)

@@ -40,7 +40,10 @@ class UndoDialog(Dialog[str]):
         ago = units.ago(max(0.0, self.snapshot.at - manifest.at))
         yield (
             (units.count(count, "checkpoint"), "strong"),
-            (f" ({units.size(size)}) come{'s' if count == 1 else ''} back from the trash.", ""),
+            (
+                f" ({units.size(size)}) {units.noun(count, 'comes', 'come')} back from the trash.",
+                "",
+            ),
         )
         yield ((f"Pruned {ago} by {clean(manifest.by)}.", "muted"),)
         if manifest.by == RETENTION:

@@ -101,7 +101,8 @@ class Progress(Pane):
         if command.step is not None and command.state is CommandState.AGREED:
             spans.append((f" for step {command.step:,}", "value"))
         if command.worker_count and not command.state.is_final:
-            told = f"{len(command.seen_by)} of {command.worker_count} workers know"
+            whole = units.count(command.worker_count, "worker")
+            told = f"known to {len(command.seen_by)} of {whole}"
             spans += [(" · ", "faint"), (told, "value")]
         spans += _bytes_done(command)
         if command.message:

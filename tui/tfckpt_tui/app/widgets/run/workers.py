@@ -76,7 +76,8 @@ class Workers(ListPane):
         spans: list[Span] = []
         supervisor = snapshot.supervisor
         if supervisor is not None and supervisor.attempt:
-            times = f"restarted {supervisor.attempt} of {supervisor.max_restarts} times"
+            most = units.count(supervisor.max_restarts, "time")
+            times = f"restarted {supervisor.attempt} of {most}"
             spans += [(times, "warn"), *([(" · ", "faint")] if snapshot.workers else [])]
         gone = {WorkerState.LOST, WorkerState.EXITED}
         live = sum(worker.state not in gone for worker in snapshot.workers)

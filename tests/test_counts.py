@@ -1,0 +1,36 @@
+"""A number and its noun agree, also if there is one of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tfckpt_trainer
+import tfckpt_tui
+from tfckpt_trainer.counts import all_are, all_of, count
+
+OWN_PLURAL = re.compile(r"""["']s["']\s+if\b|\belse\s+["']s["']|["']1 \w+["'] if\b""")
+"""A plural that is formed where a message is written, instead of by `count`."""
+
+SOURCES = [
+    path
+    for package in (tfckpt_trainer, tfckpt_tui)
+    for path in Path(*package.__path__).rglob("*.py")
+]
+
+
+def test_one_has_no_plural() -> None:
+    assert [count(number, "step") for number in (0, 1, 2, 1_000)] == [
+        "0 steps",
+        "1 step",
+        "2 steps",
+        "1,000 steps",
+    ]
+    assert (all_of(1, "worker"), all_of(2, "worker")) == ("The only worker", "All 2 workers")
+    assert all_are(1, "restart") == "The only restart is"
+    assert all_are(3, "restart") == "All 3 restarts are"
+
+
+def test_no_message_forms_a_plural_of_its_own() -> None:
+    assert SOURCES
+    assert [path.name for path in SOURCES if OWN_PLURAL.search(path.read_text())] == []
