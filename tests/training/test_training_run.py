@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import sys
 import threading
 import time
@@ -197,12 +199,38 @@ def train_in_thread(run, act=lambda step: None):
     return thread
 
 
+def test_the_model_of_an_earlier_run_is_not_missing_in_a_later_one(make_run, tmp_path):
+    """As in a notebook, which keeps the model. The conftest looks for a false sentence."""
+    import keras
+
+    def train(name):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        for _ in make_run(tmp_path / name, model=model, total_steps=1):
+            pass
+        return model
+
+    def create(name):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        make_run(tmp_path / name, model=model)
+        return model
+
+    kept = [train("ended"), create("never opened")]
+    # Nothing but the model is left of them: the handlers of the process are those of this run.
+    last = make_run(tmp_path / "later", total_steps=1)
+    sys.excepthook = sys.__excepthook__
+    gc.collect()
+    assert list(last) == [0]
+    assert all(model.built for model in kept)
+
+
 def test_two_threads_cannot_train_in_one_directory(make_run):
     first = make_run()
     thread = train_in_thread(first)
     wait_until(lambda: first.step, 10, "a step")
     with pytest.raises(RefusedError, match=r"already trains in .*, in thread training\. Stop"):
         next(iter(make_run()))
+    # The run that was refused leaves ctrl+c to others.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     first.request_stop()
     thread.join(60)
     run = RunDirectory(first.directory)

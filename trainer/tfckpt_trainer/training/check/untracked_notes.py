@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.training.check.digests import saved_state
@@ -13,25 +15,34 @@ from tfckpt_trainer.training.checkpoint.state import TrainingState
 SHOWN_UNTRACKED = 5
 """How many objects that were not passed are described one by one."""
 
-_states: list[weakref.ref[TrainingState]] = []
-"""The states of all runs of this process."""
+_states: weakref.WeakValueDictionary[int, TrainingState] = weakref.WeakValueDictionary()
+"""The states of the runs of this process."""
+
+_held: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""What they held. A model often outlives its run, as a variable of a notebook for example."""
 
 
 def remember_state(state: TrainingState) -> None:
-    """Takes note of the state of a run of this process, also if the run is refused then."""
-    _states.append(weakref.ref(state))
+    """Takes note of what a run holds, for later runs of this process.
+
+    Call it when the run is created, because it may be refused then, and when it ends.
+    """
+    _states[id(state)] = state
+    # It calls properties of the script's objects; neither training nor its end depends on it.
+    with suppress(Exception):
+        _held.update((id(thing), thing) for _, thing in saved_state(state))
 
 
 def note_untracked(note: Callable[[str], None]) -> None:
-    """Notes each object with state that no run of this process holds; see `remember_state`.
+    """Notes each object with state that no run of this process held; see `remember_state`.
 
     Args:
         note: Takes one sentence or two about an object.
     """
     try:
-        # State of an earlier run of this process is not missing in this one.
-        states = [one for one in (known() for known in _states) if one is not None]
-        found = find_untracked(thing for one in states for _, thing in saved_state(one))
+        # State of another run of this process is not missing in this one.
+        held = [thing for one in list(_states.values()) for _, thing in saved_state(one)]
+        found = find_untracked([*held, *_held.values()])
     except Exception as error:
         # It calls properties of the script's objects; training does not depend on it.
         note(f"State that was not passed cannot be listed: {describe_error(error)}")

@@ -261,6 +261,7 @@ class TrainingRun:
             step_facts=self._step_facts,
         )
         inputs.add_tracked(state.shared.checkpoint)
+        remember_state(state)
         self._has_stepped = False
         self._requires_exact = options.require_exact
         self._refuse_missing_state(state.exactness)
@@ -313,6 +314,7 @@ class TrainingRun:
         )
         self._keeps_inputs = False
         self._resources = ExitStack()
+        self._resources.callback(remember_state, state)
         self._resources.callback(self._close_inputs)
         self._resources.callback(self._ownership.release)
         self._resources.callback(telemetry.summaries.close)
@@ -589,9 +591,19 @@ class TrainingRun:
                 "the newest checkpoint."
             )
         self._has_opened = True
-        remember_state(self._state)
         self._telemetry.metrics.enter(Phase.RESTORE)
-        self._resources.callback(on_interrupt(self._on_interrupt))
+        restore_handler = on_interrupt(self._on_interrupt)
+        self._resources.callback(restore_handler)
+        try:
+            self._start(total_steps)
+        except BaseException:
+            # The next ctrl+c is not meant for a run that does not train.
+            restore_handler()
+            raise
+        self._start_draws()
+
+    def _start(self, total_steps: int | None) -> None:
+        """Takes the run directory, restores, and says what resuming brings back."""
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
@@ -626,7 +638,6 @@ class TrainingRun:
                 self._poller.start()
             if self._check is None:
                 self._shutdown.save_after_error = self._error_save.save_after
-        self._start_draws()
 
     def _start_draws(self) -> None:
         if self._draws is not None:
