@@ -221,6 +221,19 @@ async def test_three_marked_checkpoints_cannot_be_compared(made: RunFactory) -> 
         await until_shown(pilot, "3 checkpoints are marked")
 
 
+async def test_the_problem_in_the_title_leaves_room_for_the_numbers(made: RunFactory) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (made.run.root / "ckpt-30.data-00000-of-00001").write_bytes(pointer)
+    for size in ((80, 24), (100, 30), (140, 30)):
+        async with TfckptApp(made.run).run_test(size=size, notifications=True) as pilot:
+            app = await opened(pilot)
+            await pilot.press("home")
+            await until_shown(pilot, "✗ ckpt-30: `git lfs pull`")
+            (title,) = [text for text in top(app).splitlines() if "history" in text]
+            assert "3 checkpoints" in title
+            assert ("of Git LFS" in title) == (size[0] == 140), title
+
+
 @pytest.mark.parametrize("damage", ["index", "data"])
 async def test_unreadable_checkpoints_say_why(made: RunFactory, damage: str) -> None:
     if damage == "index":

@@ -349,7 +349,10 @@ def test_tensors_in_a_data_file_that_may_not_be_read_are_not_called_damaged(
     assert "ckpt-1.data-00000-of-00001 cannot be read: Permission denied." in said.data
     planned = tool("prune", open_place, "--keep-last", "1", "--dry-run", "--json").json["plan"]
     reasons = {one["name"]: one["reason"] for one in planned["decisions"]}
-    assert reasons["ckpt-1"] == "it cannot be read: delete it by name"
+    assert reasons["ckpt-1"] == (
+        "unreadable: delete it by name "
+        "(ckpt-1.data-00000-of-00001 cannot be read: Permission denied)"
+    )
 
 
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])

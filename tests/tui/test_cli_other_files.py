@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpoint_directory import contents
+from rundir_factory import two_branches, without_heartbeats
 
 from bundle_writing import array, write
 from command_running import Tool
+from tfckpt_tui.formats import units
 from tfckpt_tui.services.runs.search import runs_below
 
 
@@ -69,15 +71,43 @@ size 12345
 """
 
 
-@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
-def test_a_pointer_of_git_lfs_is_said(tool: Tool, tmp_path: Path, suffix: str) -> None:
+PARTS = pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+
+
+@PARTS
+def test_a_pointer_of_git_lfs_is_said_once(tool: Tool, tmp_path: Path, suffix: str) -> None:
     save(tmp_path, 1, 2)
     (tmp_path / f"ckpt-2.{suffix}").write_text(POINTER)
-    (found, _) = tool("ls", tmp_path, "--json").json["checkpoints"]
-    assert (found["name"], found["state"]) == ("ckpt-2", "incomplete")
-    for words in (["ls"], ["verify"], ["extract", "2", "--to", "npz", "-o", tmp_path / "x"]):
-        said = tool(words[0], tmp_path, *words[1:])
-        assert "git lfs pull" in said.data + said.words, (words, said)
+    for _ in range(2):
+        # The second time after `verify`.
+        (found, _) = tool("ls", tmp_path, "--json").json["checkpoints"]
+        assert (found["name"], found["state"]) == ("ckpt-2", "unreadable")
+        assert "`git lfs pull` fetches" in tool("ls", tmp_path).data
+        said = tool("verify", tmp_path)
+        assert said.data.count("git lfs pull") == 1
+        assert f"ckpt-2  unreadable  ({units.size(found['bytes'])})\n" in said.data
+    extracted = tool("extract", tmp_path, "2", "--to", "npz", "-o", tmp_path / "x")
+    assert "git lfs pull" in extracted.words
+    inspected = tool("inspect", tmp_path, "2").data
+    assert "git lfs pull" in inspected and "damaged" not in inspected
+
+
+def test_a_pointer_of_git_lfs_is_said_once_with_a_record_too(tool: Tool, tmp_path: Path) -> None:
+    run = without_heartbeats(two_branches(tmp_path / "run")).run
+    (run.root / "ckpt-300.data-00000-of-00001").write_text(POINTER)
+    assert tool("verify", run.root, "300").data.count("git lfs pull") == 1
+
+
+@PARTS
+def test_no_rule_deletes_a_pointer_of_git_lfs(tool: Tool, tmp_path: Path, suffix: str) -> None:
+    save(tmp_path, 1, 2, 3)
+    (tmp_path / f"ckpt-2.{suffix}").write_text(POINTER)
+    os.utime(tmp_path / f"ckpt-2.{suffix}", (1e9, 1e9))
+    said = tool("prune", tmp_path, "--keep-last", "1", "--yes", "--json").json
+    reasons = {one["name"]: (one["keep"], one["reason"]) for one in said["plan"]["decisions"]}
+    keep, reason = reasons["ckpt-2"]
+    assert keep and "delete it by name (`git lfs pull` fetches ckpt-2." in reason
+    assert not reasons["ckpt-1"][0]
 
 
 def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_path: Path) -> None:

@@ -26,12 +26,19 @@ MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
 
 
-LFS_LIMIT = 1024
+_LFS_LIMIT = 1024
 """Pointers of Git LFS have fewer bytes, by its specification."""
 
-LFS_WORDS = "it is a pointer of Git LFS, not the file; fetch it with `git lfs pull`"
+NOT_FETCHED = "it is a pointer of Git LFS"
 
 _LFS_BEGIN = b"version https://git-lfs.github.com/spec/v1\n"
+
+
+class NotFetchedError(OSError):
+    """A file is a pointer of Git LFS: its content is elsewhere."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENODATA, f"{NOT_FETCHED}; fetch the file with `git lfs pull`", path)
 
 
 class LinkEnd(StrEnum):
@@ -92,10 +99,23 @@ def open_inside(path: Path) -> BinaryIO:
     """Opens a regular file for reading; follows symbolic links as `follow_link` does.
 
     Raises:
+        NotFetchedError: It is a pointer of Git LFS.
         FileNotFoundError: The file or the target of the link does not exist.
         DamagedFileError: The path or the target is not a regular file, or the links form a loop.
         OSError: The file cannot be read, or a link leads out of the directory by an absolute path.
     """
+    file = _open_inside(path)
+    try:
+        size = os.fstat(file.fileno()).st_size
+        if size < _LFS_LIMIT and os.pread(file.fileno(), size, 0).startswith(_LFS_BEGIN):
+            raise NotFetchedError(os.fspath(path))
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _open_inside(path: Path) -> BinaryIO:
     try:
         return open_plain(path)
     except DamagedFileError:
@@ -142,19 +162,18 @@ def stat_inside(path: Path) -> os.stat_result:
     return end
 
 
-def lfs_problem(path: Path) -> str:
-    """Returns what to do if a file is a pointer of Git LFS; empty if it is not."""
+def check_fetched(path: Path) -> None:
+    """Checks that a file is no pointer of Git LFS; that it cannot be read is told elsewhere.
+
+    Raises:
+        NotFetchedError: It is one.
+    """
     try:
-        with open_inside(path) as file:
-            is_pointer = is_lfs_pointer(file.read(LFS_LIMIT))
+        open_inside(path).close()
+    except NotFetchedError:
+        raise
     except (DamagedFileError, OSError):
-        return ""
-    return f"{path.name}: {LFS_WORDS}." if is_pointer else ""
-
-
-def is_lfs_pointer(content: bytes) -> bool:
-    """Whether the content of a file is a pointer of Git LFS."""
-    return content.startswith(_LFS_BEGIN) and len(content) < LFS_LIMIT
+        pass
 
 
 def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:

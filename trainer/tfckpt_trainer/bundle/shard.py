@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tfckpt_trainer.bundle.links import LFS_LIMIT, LFS_WORDS, is_lfs_pointer, open_inside
+from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 
 CHUNK = 1 << 20
@@ -40,9 +40,6 @@ class Shard:
             raise BundleError(path.name, None, "is not a regular file") from error
         self._descriptor = self._file.fileno()
         self.size = os.fstat(self._descriptor).st_size
-        if self.size < LFS_LIMIT and is_lfs_pointer(os.pread(self._descriptor, self.size, 0)):
-            self._file.close()
-            raise BundleError(path.name, None, LFS_WORDS)
         self._window = b""
         self._window_at = 0
 

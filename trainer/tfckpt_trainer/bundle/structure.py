@@ -15,7 +15,7 @@ from typing import Literal
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_shape, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
-from tfckpt_trainer.bundle.links import lfs_problem, stat_inside
+from tfckpt_trainer.bundle.links import check_fetched, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
@@ -107,12 +107,13 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
         path = shard_path(prefix, number, index.shard_count)
         try:
             size = stat_inside(path).st_size
+            if size != expected:
+                check_fetched(path)
         except OSError:
             # Reading the tensors reports the reason.
             continue
         if size < expected:
-            message = lfs_problem(path).rstrip(".")
-            message = message or f"{path.name} has {size} bytes; expected {expected}"
+            message = f"{path.name} has {size} bytes; expected {expected}"
             yield Finding("error", "shard-short", path.name, None, message)
         elif size > expected:
             message = f"{path.name} has {size - expected} bytes that no tensor uses"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
-from tfckpt_trainer.bundle.links import LFS_LIMIT, LFS_WORDS, is_lfs_pointer, open_inside
+from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.snappy import decompress, expanded_size
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
@@ -133,8 +133,6 @@ class Table:
                     raise BundleError(
                         self.name, None, f"has {size} bytes; an index has at most {INDEX_LIMIT}"
                     )
-                if size < LFS_LIMIT and is_lfs_pointer(os.pread(file.fileno(), size, 0)):
-                    raise BundleError(self.name, None, LFS_WORDS)
                 # Checks the end first, so that a large file of another kind is not read.
                 self._check_end(size, os.pread(file.fileno(), 8, max(0, size - 8)))
                 return file.read(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from tfckpt_trainer.bundle.analysis.contents import (
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
-from tfckpt_trainer.bundle.links import stat_inside
+from tfckpt_trainer.bundle.links import NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
@@ -148,9 +149,13 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
     for number in range(count):
         path = shard_path(prefix, number, count)
         try:
+            check_fetched(path)
             size: int | None = stat_inside(path).st_size
         except (FileNotFoundError, NotADirectoryError):
             size = None
+        except NotFetchedError:
+            # Nothing is known about its tensors.
+            size = sys.maxsize
         sizes.append((path.name, size))
     return sizes
 

@@ -115,7 +115,8 @@ def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     if checkpoint.state is CheckpointState.CORRUPT:
         return Decision(checkpoint, True, "corrupt: delete it by name")
     if checkpoint.state is CheckpointState.UNREADABLE:
-        return Decision(checkpoint, True, "it cannot be read: delete it by name")
+        problem = checkpoint.problem.rstrip(".")
+        return Decision(checkpoint, True, f"unreadable: delete it by name ({problem})")
     if checkpoint.restorable and checkpoint.dropped_by_manager:
         return Decision(checkpoint, True, "its CheckpointManager may keep it: delete it by name")
     if checkpoint.restorable:

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tfckpt_trainer.bundle.links import NOT_FETCHED
 from tfckpt_trainer.bundle.state_file import state_line
 from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
@@ -97,7 +98,9 @@ class StateFileDiagnostics:
     def _damaged_latest(self, checkpoint: Checkpoint) -> Diagnostic:
         name = checkpoint.name
         what = f"The state file names {name} as the newest, which is {checkpoint.state.value}"
-        if checkpoint.state is CheckpointState.UNREADABLE:
+        if NOT_FETCHED in checkpoint.problem:
+            message = f"{what}: {checkpoint.problem}"
+        elif checkpoint.state is CheckpointState.UNREADABLE:
             message = (
                 f"{what} here: {checkpoint.problem} A trainer may be able to read it. Check as "
                 f"the user who trains: `ls -lL {self.observed.path(name)}.*`."

@@ -16,7 +16,8 @@ The first rule that applies decides:
 5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
    incomplete if a file is missing or too short. It overrides the record: damage may come later.
 6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk), or
-   permissions forbid to read a data file that I counts. Each scan tries again.
+   permissions forbid to read a data file that I counts. Each scan tries again. Also: one of them
+   is a pointer of Git LFS.
 7. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
    newer than the index: a save under the same name was killed, and index and data do not match.
 8. *incomplete*: a data file that I counts is missing or too short, or a worker's own state that
@@ -60,7 +61,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
-from tfckpt_trainer.bundle.links import lfs_problem, stat_inside
+from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
@@ -302,12 +303,19 @@ def _with_index(
         return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
     if depth is not Depth.SIZES:
         return Verdict(CheckpointState.COMPLETE, count, deferred=True)
+    problem = _problem_of_sizes(root, files, present)
+    state = CheckpointState.INCOMPLETE if problem else CheckpointState.COMPLETE
+    return Verdict(state, count, problem)
+
+
+def _problem_of_sizes(root: Path, files: CheckpointFiles, present: list[FileFact]) -> str:
+    """Returns which data file is too short; empty if none is."""
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
+        if fact.size != size:
+            check_fetched(root / fact.name)
         if fact.size < size:
-            problem = lfs_problem(root / fact.name)
-            problem = problem or f"{fact.name} has {fact.size} bytes of {size}."
-            return Verdict(CheckpointState.INCOMPLETE, count, problem)
-    return Verdict(CheckpointState.COMPLETE, count)
+            return f"{fact.name} has {fact.size} bytes of {size}."
+    return ""
 
 
 def _is_denied(root: Path, fact: FileFact) -> bool:
@@ -357,6 +365,10 @@ def _holding_verification(root: Path, evidence: Evidence) -> VerificationRecord 
 def _unreadable(
     prefix: Path, evidence: Evidence, index: FileFact, error: Exception, moment: _Moment
 ) -> Verdict:
+    if isinstance(error, NotFetchedError):
+        name = Path(error.filename).name
+        problem = f"`git lfs pull` fetches {name}: {NOT_FETCHED}."
+        return Verdict(CheckpointState.UNREADABLE, len(evidence.files.shards), problem)
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     is_gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ESTALE}
@@ -367,8 +379,7 @@ def _unreadable(
         # Permissions may change without a change of the file.
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
-    is_missing = index.size == 0 or bool(lfs_problem(index_path(prefix)))
-    state = CheckpointState.INCOMPLETE if is_missing else CheckpointState.CORRUPT
+    state = CheckpointState.CORRUPT if index.size else CheckpointState.INCOMPLETE
     return Verdict(state, len(evidence.files.shards), str(error))
 
 
@@ -408,6 +419,7 @@ def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
             if found is None:
                 return f"{facts.name} is missing."
             if found[0] != facts.size:
+                check_fetched(root / facts.name)
                 return f"{facts.name} has {found[0]} bytes of {facts.size}."
     return ""
 

@@ -118,7 +118,8 @@ def verify_checkpoint(
         )
         if not found.complete:
             return None
-        findings = [*found.findings, *_record_findings(run, name)]
+        # A file that cannot be read cannot be compared with its record either: that is one finding.
+        findings = dict.fromkeys([*found.findings, *_record_findings(run, name)])
         if _identities(run, files, name) != before:
             # It was saved again or deleted meanwhile: the findings mix two states.
             continue

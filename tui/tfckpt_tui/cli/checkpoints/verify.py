@@ -92,7 +92,7 @@ def verify(
                 continue
             results.append(verified)
             if not as_json:
-                _print_verified(verified)
+                _print_verified(verified, checkpoint.size)
     of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
     if as_json:
         skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
@@ -198,10 +198,11 @@ def _read_now(run: RunDirectory, name: str, files: FileScanner, *, finite: bool)
     return found
 
 
-def _print_verified(verified: Verified) -> None:
+def _print_verified(verified: Verified, size: int) -> None:
     record = verified.record
     word = _word(verified)
-    how = units.count(record.tensors, "tensor") + f", {units.size(record.bytes)}"
+    tensors = f"{units.count(record.tensors, 'tensor')}, " if record.tensors else ""
+    how = tensors + units.size(size)
     if verified.remembered:
         how += f", read {units.local_time(record.verified_at)} and unchanged since"
     elif record.bytes > _WORTH_A_RATE:

@@ -67,7 +67,7 @@ CHECKPOINT: Mapping[CheckpointState, Icon] = {
     CheckpointState.INEXACT: Icon("◑", "warn", "can be restored, but not exactly"),
     CheckpointState.INCOMPLETE: Icon("◐", "bad", "a file is missing or too short"),
     CheckpointState.CORRUPT: Icon("✗", "bad", "its contents do not match its checksums"),
-    CheckpointState.UNREADABLE: Icon("∅", "warn", "its index cannot be read"),
+    CheckpointState.UNREADABLE: Icon("∅", "warn", "a file cannot be read"),
     CheckpointState.ORPHANED: Icon("?", "warn", "left by a save that was killed"),
     CheckpointState.TRASHED: Icon("♻", "muted", "in the trash; undo restores it"),
 }

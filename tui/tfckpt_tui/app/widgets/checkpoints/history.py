@@ -186,7 +186,8 @@ class History(ListPane):
         if selected is None or not _is_damaged(selected):
             return (("history", "title"),)
         problem = f"{clean(selected.name)}: {clean(selected.problem)}"
-        room = max(0, self.size.width - 46)
+        # Besides the corners, the title's own words, and a space on each side of both texts.
+        room = max(0, self.size.width - 20 - line(*self.note()).width)
         return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
 
     def note(self) -> Sequence[Span]:
