@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -23,7 +26,10 @@ LIMIT_SECONDS = 60.0
 
 @pytest.fixture(params=[DirectoryEvents, lambda path: PolledDirectory(path, LOCAL_SECONDS)])
 def changes(request, tmp_path: Path) -> DirectoryChanges:
-    watched: DirectoryChanges = request.param(tmp_path)
+    try:
+        watched: DirectoryChanges = request.param(tmp_path)
+    except OSError as error:
+        pytest.skip(f"The system has no file events left: {error}")
     return watched
 
 
@@ -33,8 +39,20 @@ def settle(changes: DirectoryChanges) -> None:
         pass
 
 
-def test_a_local_directory_is_watched_by_events(tmp_path):
-    assert isinstance(watch_directory(tmp_path), DirectoryEvents)
+def test_a_local_directory_is_watched_by_events(tmp_path, monkeypatch):
+    """Other processes may have taken all of the system's file events."""
+    refused = []
+
+    def watch(directory: Path) -> DirectoryEvents:
+        try:
+            return DirectoryEvents(directory)
+        except OSError as error:
+            refused.append(error)
+            raise
+
+    monkeypatch.setattr(directory_changes, "DirectoryEvents", watch)
+    watched = watch_directory(tmp_path)
+    assert isinstance(watched, PolledDirectory if refused else DirectoryEvents)
 
 
 def test_without_events_it_is_looked_at(tmp_path, monkeypatch):
@@ -43,6 +61,36 @@ def test_without_events_it_is_looked_at(tmp_path, monkeypatch):
 
     monkeypatch.setattr(directory_changes, "DirectoryEvents", refuse)
     assert isinstance(watch_directory(tmp_path), PolledDirectory)
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_watch_that_fails_closes_no_file_of_others(tmp_path):
+    before = open_descriptors()
+    with pytest.raises(OSError) as raised:  # noqa: PT011
+        DirectoryEvents(tmp_path / "missing")
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+    del raised
+    gc.collect()
+    for descriptor in others:
+        os.close(descriptor)
+    assert open_descriptors() == before
+
+
+def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
+    before = open_descriptors()
+    free = os.dup(0)
+    os.close(free)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+    try:
+        assert isinstance(watch_directory(tmp_path), PolledDirectory)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert open_descriptors() == before
 
 
 def test_a_new_file_ends_the_wait(changes, tmp_path):

@@ -114,19 +114,18 @@ class DirectoryEvents:
             OSError: The system has no file events, or its limit is reached.
         """
         self._directory = directory
+        self._descriptors: list[int] = []
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._events = _checked(self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        self._descriptors.append(self._events)
         self._woken, self._wake = os.pipe()
+        self._descriptors += [self._woken, self._wake]
         self._ready = select.poll()
         self._ready.register(self._events, select.POLLIN)
         self._ready.register(self._woken, select.POLLIN)
-        try:
-            self._watch()
-        except OSError:
-            self._close()
-            raise
+        self._watch()
 
     def wait(self, seconds: float) -> bool:
         """Waits for a change; see `DirectoryChanges`."""
@@ -144,17 +143,14 @@ class DirectoryEvents:
             os.write(self._wake, b"\0")
 
     def __del__(self) -> None:
-        if hasattr(self, "_wake"):
-            self._close()
+        # Once only: afterwards, other files have these numbers.
+        for descriptor in self._descriptors:
+            with suppress(OSError):
+                os.close(descriptor)
 
     def _watch(self) -> None:
         path = os.fsencode(self._directory)
         _checked(self._libc.inotify_add_watch(self._events, path, _CREATED | _ONLY_DIRECTORY))
-
-    def _close(self) -> None:
-        for descriptor in (self._events, self._woken, self._wake):
-            with suppress(OSError):
-                os.close(descriptor)
 
 
 # Of <sys/inotify.h>: closed after writing, moved here.
