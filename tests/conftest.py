@@ -8,11 +8,14 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tfckpt_trainer.rundir import documents
 
 NOBODY = 65534
 
@@ -141,6 +144,12 @@ def own_home(tmp_path_factory: pytest.TempPathFactory):
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_part_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run in a process that trains nothing, whatever an earlier one called in it."""
+    monkeypatch.setattr(documents, "_training", threading.Event())
 
 
 @pytest.fixture

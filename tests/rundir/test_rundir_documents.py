@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import pkgutil
-import threading
 from importlib import metadata
 
 import pytest
@@ -116,8 +115,7 @@ def test_each_kind_of_document_of_a_newer_release_names_that_release(tmp_path):
         assert find_newer(tmp_path / "other.json") == ""
 
 
-def test_what_appears_in_a_run_in_training_does_not_end_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "_training", threading.Event())
+def test_what_appears_in_a_run_in_training_does_not_end_it(tmp_path):
     path = tmp_path / "head.json"
     path.write_bytes(b'{"schema": 99}')
     with pytest.raises(RefusedError, match="a newer tfckpt-tui"):
