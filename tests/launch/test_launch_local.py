@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,14 +20,15 @@ import pytest
 from supervised import Run
 
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
+from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
-from waiting import wait_until
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -59,6 +61,14 @@ def launch_elsewhere(options: LaunchOptions, told: Path, stay: float) -> subproc
     )
 
 
+@pytest.fixture
+def launch_to_the_end(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SupervisorStatus]:
+    """Launches a script that ends at once, however long that takes on a loaded machine."""
+    monkeypatch.setattr(launcher, "SETTLE_SECONDS", LEAST_SECONDS)
+    monkeypatch.setattr(launcher, "SUPERVISOR_SECONDS", 2 * LEAST_SECONDS)
+    return launcher.launch
+
+
 def test_a_launch_returns_with_the_workers_started(run: Run) -> None:
     status = launch(run.options("sleep=60"))
 
@@ -69,10 +79,10 @@ def test_a_launch_returns_with_the_workers_started(run: Run) -> None:
     assert psutil.Process(status.pid).ppid() != os.getpid()
 
 
-def test_a_run_keeps_its_name_over_launches(run: Run) -> None:
-    launch(run.options("exit=0"))
+def test_a_run_keeps_its_name_over_launches(run: Run, launch_to_the_end) -> None:
+    launch_to_the_end(run.options("exit=0"))
     first = load(run.directory.run_file, RunInfo)
-    launch(run.options("exit=0", workers=1))
+    launch_to_the_end(run.options("exit=0", workers=1))
     second = load(run.directory.run_file, RunInfo)
 
     assert (second.id, second.created_at) == (first.id, first.created_at)
@@ -90,28 +100,32 @@ def test_arguments_are_for_the_owner_alone(run: Run) -> None:
     assert stat.S_IMODE(run.directory.launch_file.stat().st_mode) == 0o600
 
 
-def test_a_script_that_fails_at_once_is_told_with_its_last_lines(run: Run) -> None:
+def test_a_script_that_fails_at_once_is_told_with_its_last_lines(
+    run: Run, launch_to_the_end
+) -> None:
     with pytest.raises(LaunchError, match="ended with status 4") as raised:
-        launch(run.options("w1:sleep=30", "say=first line", "say=\x1b[31mNameError: lr", "exit=4"))
+        launch_to_the_end(
+            run.options("w1:sleep=30", "say=first line", "say=\x1b[31mNameError: lr", "exit=4")
+        )
 
     assert "  first line\n  NameError: lr" in str(raised.value)
     assert str(run.directory.worker_log(0)) in str(raised.value)
 
 
-def test_of_several_that_failed_the_first_is_quoted(run: Run) -> None:
+def test_of_several_that_failed_the_first_is_quoted(run: Run, launch_to_the_end) -> None:
     second = ("w0:fail-on-term=5", "w0:say=lost my peer", "w0:ready", "w0:sleep=30")
     with pytest.raises(LaunchError, match="Worker 1 ended with status 4") as raised:
-        launch(run.options(*second, "wait-for=ready-0", "say=the cause", "exit=4"))
+        launch_to_the_end(run.options(*second, "wait-for=ready-0", "say=the cause", "exit=4"))
 
     assert run.status().workers[0].exit_code == 5
     assert str(raised.value).endswith("worker-1.log:\n  the cause")
 
 
-def test_a_run_that_failed_can_be_launched_again_at_once(run: Run) -> None:
+def test_a_run_that_failed_can_be_launched_again_at_once(run: Run, launch_to_the_end) -> None:
     with pytest.raises(LaunchError):
-        launch(run.options("exit=4"))
+        launch_to_the_end(run.options("exit=4"))
 
-    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
 
 
 def test_a_second_launch_names_the_first(run: Run) -> None:
@@ -255,13 +269,15 @@ def test_a_port_in_use_is_named(run: Run) -> None:
             launch(run.options("exit=0", ports=ports))
 
 
-def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> None:
+def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(
+    run: Run, launch_to_the_end
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     actions = ("say=UnknownError: Could not start gRPC server", "exit=1")
     with pytest.raises(LaunchError, match="Launch again with other ports"):
-        launch(run.options(*actions, workers=1, ports=(port,)))
+        launch_to_the_end(run.options(*actions, workers=1, ports=(port,)))
 
 
 @pytest.mark.parametrize(
@@ -317,19 +333,21 @@ def test_a_file_in_the_place_of_our_directory_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "ckpt-3.index", ".gitkeep"])
-def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(run: Run, name: str) -> None:
+def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(
+    run: Run, launch_to_the_end, name: str
+) -> None:
     run.root.mkdir()
     (run.root / name).write_text("x")
 
-    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
 
 
-def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run) -> None:
-    launch(run.options("exit=0"))
+def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run, launch_to_the_end) -> None:
+    launch_to_the_end(run.options("exit=0"))
     run.directory.supervisor_status.write_text("")
     run.directory.worker_status(0).write_text('{"schema":1,')
 
-    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
 
 
 def test_the_supervisor_needs_no_tensorflow() -> None:
