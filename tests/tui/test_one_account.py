@@ -21,11 +21,13 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from front_ends import Said, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.request import FrontEnd
@@ -120,6 +122,16 @@ def queued(made: RunFactory) -> None:
     with_job(without_heartbeats(made))
 
 
+def killed(made: RunFactory) -> None:
+    process = psutil.Process(started_process())
+    facts = {"pid": process.pid, "host": socket.gethostname(), "namespace": process_namespace()}
+    unsaved = SaveStatus(saved_step=400, unsaved_steps=38)
+    for index in range(2):
+        made.worker(index, process_started_at=process.create_time(), saves=unsaved, **facts)
+    process.kill()
+    _started[-1].wait()
+
+
 def refused(made: RunFactory) -> None:
     stopped(made)
     made.journal(JournalKind.START, "Started 2 workers.", 100)
@@ -143,6 +155,7 @@ def unanswered(made: RunFactory) -> None:
         (stopped, ("stopped", 438, 1), 0),
         (chosen, ("stopped", 200, 2), 0),
         (failed, ("failed", 438, 1), 1),
+        (killed, ("failed", 400, 1), 1),
         (queued, ("queued", 400, 1), 0),
         (refused, ("refused", 438, 1), 1),
         (unanswered, ("unanswered", 438, 1), 1),
@@ -219,3 +232,80 @@ async def test_rates_of_a_paused_run_and_processes_that_ended_are_of_the_past(
         await until_shown(pilot, "■ stopped")
         assert "912 MB" not in shown(app)
         assert "98%" not in shown(app)
+
+
+async def test_all_front_ends_say_how_many_steps_a_kill_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = two_branches(tmp_path / "run")
+    killed(made)
+    said = Tool(capsys)("status", made.run.root).data
+    assert "step      400 of 5,000 on branch 1; 38 steps after it lost" in said
+    # Nothing is measured of a process that is gone.
+    assert "912 MB" not in said
+    assert "failed, 38 steps lost" in Tool(capsys)("runs", tmp_path).data
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until_shown(pilot, "step 400 of 5,000")
+        await until_shown(pilot, "38 steps lost")
+        assert "912 MB" not in shown(app)
+        assert "98%" not in shown(app)
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+async def test_all_front_ends_say_that_a_stop_is_under_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_accepted: bool
+) -> None:
+    made = two_branches(tmp_path / "run")
+    training(made)
+    queue = CommandQueue(made.run)
+    queue.submit(CommandKind.STOP, {"save": True}, requested_by=requester("command line"))
+    if is_accepted:
+        assert queue.claim(time.time()) is not None
+    assert "state     training, stopping: A stop is under way." in (
+        Tool(capsys)("status", made.run.root).data
+    )
+    assert "training, stopping" in Tool(capsys)("runs", tmp_path).data
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "● training, stopping")
+
+
+async def test_a_stop_of_a_run_that_has_ended_is_not_under_way(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    stopped(made)
+    queue = CommandQueue(made.run)
+    queue.submit(CommandKind.STOP, {"save": True}, requested_by=requester("command line"))
+    assert queue.claim(time.time()) is not None
+    assert read_snapshot(made.run, RecordedSlurm("")).words == "stopped"
+
+
+async def test_a_run_that_saves_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = two_branches(tmp_path / "run")
+    for index in range(2):
+        made.live_worker(index, activity=Activity.SAVING)
+    assert "state     saving" in Tool(capsys)("status", made.run.root).data
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "▼ saving   run")
+
+
+async def test_a_worker_that_was_stopped_by_a_signal_promises_no_save(tmp_path: Path) -> None:
+    """The dialog says the same as the row of the worker, before its heartbeat is old."""
+    made = two_branches(tmp_path / "run")
+    process = psutil.Process(started_process())
+    facts = {"pid": process.pid, "process_started_at": process.create_time()}
+    made.live_worker(1)
+    made.worker(
+        0, host=socket.gethostname(), namespace=process_namespace(), updated_at=time.time(), **facts
+    )
+    process.suspend()
+    snapshot = read_snapshot(made.run, RecordedSlurm(""))
+    assert snapshot.workers[0].straggling.startswith("is stopped by a signal")
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "is stopped by a")
+        await pilot.press("x")
+        await until_shown(pilot, "Worker 0 is stopped by a signal")
+        await until_shown(pilot, "38 steps since the newest checkpoint are lost")
+        assert "Training stops on" not in shown(app)

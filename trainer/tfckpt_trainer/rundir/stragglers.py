@@ -87,11 +87,27 @@ def describe_lost_worker(
     lost = _first_lost(statuses, now, lives)
     if lost is None:
         return ""
-    if _is_gone(lost, lives):
+    if is_process_gone(lost, lives):
         return f"The process of worker {lost.index} ({lost.pid}) is gone."
     if has_ended and not is_process_stopped(lost):
         return f"Worker {lost.index} has sent no heartbeat since {_local_time(lost.updated_at)}."
     return f"Worker {lost.index} {_loss_in_words(lost, now, lives)}."
+
+
+def why_silent(status: WorkerStatus, now: float, lives: ProcessProbe = process_lives) -> str:
+    """Returns why a worker does not react, as what it does; empty if it does, or has exited.
+
+    A process that is stopped by a signal reacts no more, before its heartbeat is old.
+
+    Args:
+        status: Its heartbeat.
+        now: Seconds since the epoch.
+        lives: Checks whether a process runs on this machine.
+    """
+    if worker_state(status, now, lives) is WorkerState.LOST:
+        return _loss_in_words(status, now, lives)
+    is_stopped = not status.has_ended and is_process_stopped(status)
+    return _stop_in_words(status) if is_stopped else ""
 
 
 def _local_time(at: float) -> str:
@@ -119,7 +135,7 @@ def _first_lost(
 
 
 def _loss_in_words(status: WorkerStatus, now: float, lives: ProcessProbe) -> str:
-    if _is_gone(status, lives):
+    if is_process_gone(status, lives):
         return f"its process {status.pid} is gone"
     if is_process_stopped(status):
         return _stop_in_words(status)
@@ -134,7 +150,7 @@ def _silence_in_words(seconds: float) -> str:
     return f"has sent no heartbeat for {seconds:.0f} s"
 
 
-def _is_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
+def is_process_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
     """Whether a process has certainly exited. An equal host name alone does not prove it."""
     is_ours = bool(status.namespace) and status.namespace == process_namespace()
     return is_ours and not lives(status.pid, status.process_started_at)

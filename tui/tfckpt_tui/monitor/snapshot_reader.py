@@ -43,7 +43,12 @@ from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.runs.account import RunReading, find_next_start, give_account
+from tfckpt_tui.services.runs.account import (
+    RunReading,
+    find_next_start,
+    give_account,
+    stops_under_way,
+)
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 from tfckpt_tui.services.runs.reading import JOURNAL_KEPT
 
@@ -128,7 +133,9 @@ class SnapshotReader:
         job = self._jobs.look(run, record, heartbeats.state, last_told(self._journal))
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         tips = self._newest_branch_tips(trash)
-        chief = heartbeats.chief
+        chief, queue = heartbeats.chief, CommandQueue(run)
+        none: list[Command] = []
+        pending, working = self._try(queue.pending, none), self._try(queue.working, none)
         reading = RunReading(
             run,
             heartbeats,
@@ -137,15 +144,12 @@ class SnapshotReader:
             tuple(self._journal),
             find_next_start(checkpoints, self._catalog.resumed, tips),
             start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+            stops=stops_under_way([*working, *pending], now),
             saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
             checkpoints=checkpoints,
             clock_ahead=known_ahead(run),
         )
         account = give_account(reading, job)
-        queue = CommandQueue(run)
-        none: list[Command] = []
-        pending = self._try(queue.pending, none)
-        working = self._try(queue.working, none)
         total, free = self._disk()
         diagnostics = self._newest_diagnostics(now)
         # Found with the diagnostics.

@@ -49,14 +49,12 @@ class StopDialog(Dialog[bool]):
     def _starts(self) -> bool:
         """Whether no worker trains yet, so that there is nothing to save."""
         chief = self.snapshot.chief
-        lost = any(view.state is WorkerState.LOST for view in self.snapshot.workers)
-        return not lost and (chief is None or chief.status.phase in BEFORE_RUN)
+        return self.snapshot.silent is None and (chief is None or chief.status.phase in BEFORE_RUN)
 
     def _when(self) -> Iterable[Iterable[Span]]:
         """Returns when the run stops; not soon if a worker does not react."""
-        silent = [view for view in self.snapshot.workers if view.state is WorkerState.LOST]
-        if silent:
-            yield from self._after_silence(silent[0])
+        if self.snapshot.silent is not None:
+            yield from self._after_silence(self.snapshot.silent)
         else:
             count = units.count(len(self.snapshot.workers), "worker")
             stalled = any(view.state is WorkerState.STALLED for view in self.snapshot.workers)
@@ -69,8 +67,7 @@ class StopDialog(Dialog[bool]):
                 yield (("No step was done for a while. It stops after the next one.", "warn"),)
 
     def _after_silence(self, silent: WorkerView) -> Iterable[Iterable[Span]]:
-        why = clean(silent.straggling) or f"has sent no heartbeat for {units.duration(silent.age)}"
-        yield ((f"✗ Worker {silent.status.index} {why}. ", "bad"),)
+        yield ((f"✗ Worker {silent.status.index} {clean(silent.silence)}. ", "bad"),)
         yield (("No worker can save before it goes on.", ""),)
         if self.snapshot.supervisor is not None:
             yield (("If it does not, the supervisor ends all workers without a save.", ""),)
@@ -93,6 +90,6 @@ class StopDialog(Dialog[bool]):
 
     def _unsaved_steps(self) -> int:
         position = self.snapshot.position
-        if position is None or not self.snapshot.trainer_answers:
+        if position is None or self.snapshot.lost_steps:
             return 0
         return unsaved_steps(self.snapshot.checkpoints, position)

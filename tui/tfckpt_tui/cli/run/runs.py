@@ -62,8 +62,8 @@ def runs(directory: Path | None, as_json: bool) -> None:
 
 
 def _state(one: RunAccount) -> str:
-    """Returns the state with the alerts or the batch job."""
-    state = one.state.value
+    """Returns the state with the steps lost, and the alerts or the batch job."""
+    state = ", ".join(filter(None, (one.words, one.loss_in_words)))
     if one.alerts:
         return f"{state}: {', '.join(alert.title for alert in one.alerts)}"
     return f"{state}: job {one.job_in_short}" if one.job_in_short else state
@@ -73,8 +73,10 @@ def _data(one: RunAccount) -> Json:
     return {
         "directory": str(one.root),
         "state": one.state.value,
+        "words": one.words,
         "step": one.step,
         "branch": one.branch,
+        "lost_steps": one.lost_steps,
         "total_steps": one.total_steps,
         "loss": one.loss,
         "strategy": one.info.strategy if one.info is not None else "",

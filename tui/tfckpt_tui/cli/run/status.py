@@ -12,7 +12,6 @@ import msgspec
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
-from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
@@ -129,11 +128,12 @@ def _print_status(report: dict[str, Any]) -> None:
     total = f" of {run['total_steps']:,}" if run["total_steps"] else ""
     step = "unknown" if run["step"] is None else f"{run['step']:,}{total}"
     print_line(f"run       {run['directory']}")
-    print_line(f"state     {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
+    print_line(f"state     {run['words']}" + (f": {run['reason']}" if run["reason"] else ""))
     if run["strategy"]:
         processes = units.processes(run["cluster"], run["worker_count"])
         print_line(f"strategy  {strategy_words(run['strategy'])}, {processes}")
-    print_line(f"step      {step} on branch {run['branch']}")
+    lost = f"; {units.count(run['lost_steps'], 'step')} after it lost" if run["lost_steps"] else ""
+    print_line(f"step      {step} on branch {run['branch']}{lost}")
     if report["job"] is not None:
         print_line(f"job       {_job_text(report['job'])}")
     if run["exactness"] is not None:
@@ -153,7 +153,7 @@ def _print_status(report: dict[str, Any]) -> None:
             "–" if worker["phase"] in _BEFORE_POSITION else str(worker["step"]),
             units.step_time(worker["step_seconds"]),
             units.metric(worker["loss"]) if "loss" in worker["metrics"] else "–",
-            _memory(worker),
+            "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
             units.age(worker["heartbeat_age_seconds"]),
         )
         for worker in report["workers"]
@@ -164,13 +164,6 @@ def _print_status(report: dict[str, Any]) -> None:
     for worker in report["workers"]:
         if worker["doing"]:
             print_line(f"worker {worker['index']}  {worker['doing']}")
-
-
-def _memory(worker: dict[str, Any]) -> str:
-    """Returns the memory of a worker; a process that has ended has none."""
-    has_ended = worker["state"] == WorkerState.EXITED
-    size = None if has_ended else worker["memory_bytes"]
-    return "–" if size is None else units.size(size)
 
 
 def _job_text(job: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ each question whether an action is possible take it from here, so that they cann
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +26,21 @@ from tfckpt_trainer.rundir.health import (
     serves_commands,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.stragglers import find_straggler
+from tfckpt_trainer.rundir.stragglers import find_straggler, is_process_gone, why_silent
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
 from tfckpt_tui.services.runs.failure import find_failure, state_reason
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
+
+_WITHIN_TRAINING = frozenset({WorkerState.SAVING, WorkerState.RESTORING})
+"""States of the chief that say more than that the run trains."""
 
 CLOCK_SECONDS = 60.0
 """How far the clocks of this machine and of the file system may differ without an alert."""
@@ -55,6 +59,18 @@ class NextStart:
     checkpoint: str
     step: int | None
     branch: int
+
+
+def stops_under_way(commands: Iterable[Command], now: float) -> tuple[Command, ...]:
+    """Returns the requests to stop among commands that were asked for or accepted.
+
+    Args:
+        commands: Commands in the queue.
+        now: Seconds since the epoch. A request that nobody accepts in time is not carried out.
+    """
+    stops = (one for one in commands if one.kind is CommandKind.STOP and not one.state.is_final)
+    is_open = CommandState.REQUESTED
+    return tuple(one for one in stops if one.state is not is_open or now < one.expires_at)
 
 
 def find_next_start(
@@ -85,6 +101,7 @@ class RunReading:
         journal: The newest entries of the event log, oldest first.
         start: What a start continues from. May be left out if the chief knows the step.
         start_is_chosen: Whether that was chosen after the run had ended.
+        stops: Requests to stop that no one has finished, oldest first.
         saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
         checkpoints: All checkpoints, newest first, for advice in alerts.
         clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
@@ -97,6 +114,7 @@ class RunReading:
     journal: tuple[JournalEntry, ...] = ()
     start: NextStart | None = None
     start_is_chosen: bool = False
+    stops: tuple[Command, ...] = ()
     saved_at: float = 0.0
     checkpoints: Sequence[Checkpoint] = ()
     clock_ahead: float = 0.0
@@ -111,12 +129,19 @@ class WorkerView:
         state: Its state now.
         age: Age of the heartbeat in seconds.
         straggling: Why it seems to slow down the others; empty if it does not.
+        silence: Why it does not react; empty if it does.
     """
 
     status: WorkerStatus
     state: WorkerState
     age: float
     straggling: str = ""
+    silence: str = ""
+
+    @property
+    def is_past(self) -> bool:
+        """Whether what was measured of its process is of the past."""
+        return self.state in {WorkerState.EXITED, WorkerState.LOST}
 
 
 @dataclass(frozen=True)
@@ -133,6 +158,9 @@ class RunAccount:
         workers: All workers, by index.
         supervisor: The heartbeat of the supervisor, if there is one.
         step: The step that training has reached, or from which the next start continues.
+        lost_steps: How many steps after it were trained, and ended with their processes before
+            a checkpoint had them.
+        stop: The request to stop that is under way; None if there is none.
         branch: The branch of `step`.
         alerts: Problems of the run, the most urgent first.
         active_at: Time of the last activity; 0 if there was none.
@@ -150,6 +178,8 @@ class RunAccount:
     supervisor: SupervisorStatus | None = None
     step: int | None = None
     branch: int = 0
+    lost_steps: int = 0
+    stop: Command | None = None
     alerts: tuple[Alert, ...] = ()
     active_at: float = 0.0
     reported: bool = True
@@ -158,6 +188,29 @@ class RunAccount:
     def path(self) -> str:
         """The run directory, safe to show."""
         return clean(str(self.root))
+
+    @property
+    def words(self) -> str:
+        """The state in words; while it trains, what it is in the middle of, and that it stops."""
+        does = self.interlude or self.state
+        return f"{does}, stopping" if self.stop is not None else does.value
+
+    @property
+    def interlude(self) -> WorkerState | None:
+        """What the run does between two steps while it trains: a save or a restore."""
+        chief = self.chief
+        trains = chief is not None and self.state is RunState.TRAINING
+        return chief.state if chief and trains and chief.state in _WITHIN_TRAINING else None
+
+    @property
+    def loss_in_words(self) -> str:
+        """How many steps were lost; empty if none were."""
+        return f"{units.count(self.lost_steps, 'step')} lost" if self.lost_steps else ""
+
+    @property
+    def silent(self) -> WorkerView | None:
+        """The first worker that does not react, so that no worker can act; None if all do."""
+        return next((one for one in self.workers if one.silence), None)
 
     @property
     def chief(self) -> WorkerView | None:
@@ -214,7 +267,10 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         reason = submission.message
     else:
         reason = state_reason(run, state, heartbeats, job)
-    step, branch = _position(reading)
+    stop = next(iter(reading.stops), None) if state not in HAS_ENDED else None
+    if stop is not None:
+        reason = f"{reason} A stop is under way. {stop.message}".strip()
+    step, branch, lost_steps = _position(reading, state)
     return RunAccount(
         at=heartbeats.now,
         root=run.root,
@@ -227,6 +283,8 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         supervisor=heartbeats.supervisor,
         step=step,
         branch=branch,
+        lost_steps=lost_steps,
+        stop=stop,
         alerts=(
             *find_job_alerts(run.root, state, job, heartbeats.last_at, heartbeats.now),
             *find_failure(run, state, reason),
@@ -256,14 +314,34 @@ def _clock_alerts(ahead: float) -> Iterator[Alert]:
         )
 
 
-def _position(reading: RunReading) -> tuple[int | None, int]:
-    """Returns the step and branch of the chief or, if it does not know them, of the next start."""
+def _position(reading: RunReading, state: RunState) -> tuple[int | None, int, int]:
+    """Returns the step and branch of the run, and how many steps were lost.
+
+    They are those of the chief or, if it does not know them or has lost steps, of the next start.
+    """
     chief, start = reading.heartbeats.chief, reading.start
     if chief is not None and knows_step(
         chief, has_checkpoint=start is not None, start_is_chosen=reading.start_is_chosen
     ):
-        return chief.step, chief.branch
-    return (start.step, start.branch) if start is not None else (None, 0)
+        if not has_lost_steps(reading.heartbeats, state):
+            return chief.step, chief.branch, 0
+        step = (start.step or 0) if start is not None else 0
+        branch = start.branch if start is not None else chief.branch
+        return step, branch, max(0, chief.step - step)
+    return (start.step, start.branch, 0) if start is not None else (None, 0, 0)
+
+
+def has_lost_steps(heartbeats: Heartbeats, state: RunState) -> bool:
+    """Whether steps ended with their processes before a checkpoint had them.
+
+    Args:
+        heartbeats: The newest heartbeats.
+        state: The state of the run.
+    """
+    chief = heartbeats.chief
+    if chief is None or chief.saves is None or not chief.saves.unsaved_steps:
+        return False
+    return state in HAS_ENDED or is_process_gone(chief, heartbeats.lives)
 
 
 def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
@@ -274,9 +352,11 @@ def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
             status,
             state,
             heartbeat_age(status.updated_at, now),
-            why if status.index == index else "",
+            silence or (why if status.index == index else ""),
+            silence,
         )
         for status, state in heartbeats.workers
+        for silence in [why_silent(status, now, heartbeats.lives)]
     )
 
 

@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import read_workers, start_was_chosen
 from tfckpt_trainer.rundir.journal import read_entries
@@ -27,6 +28,8 @@ from tfckpt_tui.services.runs.account import (
     RunReading,
     find_next_start,
     give_account,
+    has_lost_steps,
+    stops_under_way,
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
@@ -66,8 +69,9 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
     with suppress(OSError, TfckptError):
         info = load_if_exists(run.run_file, RunInfo)
     reading = replace(_read_processes(run, info, now), saved_at=_modified_at(run.state_file))
-    chief = reading.heartbeats.chief
-    if chief is None or not chief.has_position or reading.start_is_chosen:
+    heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
+    is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
+    if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
         with suppress(OSError, TfckptError):
             return replace(reading, start=_read_next_start(run, now))
     return reading
@@ -81,7 +85,7 @@ def brief_account(root: Path) -> RunAccount:
 def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
     statuses = read_workers(run, info.worker_count if info is not None else None)
     heartbeats = Heartbeats.judge(statuses, read_supervisor(run), now)
-    chief = heartbeats.chief
+    chief, queue = heartbeats.chief, CommandQueue(run)
     return RunReading(
         run,
         heartbeats,
@@ -89,6 +93,7 @@ def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunR
         read_job_record(run),
         tuple(read_entries(run, newest=JOURNAL_KEPT)),
         start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+        stops=stops_under_way([*queue.working(), *queue.pending()], now),
         clock_ahead=known_ahead(run),
     )
 

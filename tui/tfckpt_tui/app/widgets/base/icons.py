@@ -10,6 +10,7 @@ from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.widgets.base.styled_text import Span
+from tfckpt_tui.services.runs.account import RunAccount
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ WORKER: Mapping[WorkerState, Icon] = {
     WorkerState.LOST: Icon("✗", "bad", "no heartbeat, or its process has ended"),
     WorkerState.EXITED: Icon("■", "muted", "exited; the reason is beside it"),
 }
+
+
+def run_icon(account: RunAccount) -> Icon:
+    """Returns the icon of what a run does."""
+    return RUN[account.state] if account.interlude is None else WORKER[account.interlude]
+
 
 CHECKPOINT: Mapping[CheckpointState, Icon] = {
     CheckpointState.WRITING: Icon("◌", "busy", "being written; not committed yet"),

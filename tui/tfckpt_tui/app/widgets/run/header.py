@@ -8,7 +8,7 @@ from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, MAKES_NO_STEPS, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
-from tfckpt_tui.app.widgets.base.icons import RUN
+from tfckpt_tui.app.widgets.base.icons import run_icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
     Line,
@@ -75,7 +75,7 @@ class RunHeader(Pane):
         return [identity, Line(spread(progress, disk.spans, width))]
 
     def _identity(self, snapshot: RunSnapshot, width: int) -> Line:
-        sign = RUN[snapshot.state]
+        sign = run_icon(snapshot)
         name = clean(snapshot.path.rstrip("/").rsplit("/", 1)[-1]) or "/"
         right: list[Span] = []
         if self._read_only:
@@ -88,7 +88,7 @@ class RunHeader(Pane):
         left_width = width - sum(len(text) for text, _ in right) - 2
         # The end of the job is beside the state already.
         alerts = [a for a in snapshot.alerts if a.kind != RUN_FAILED or not job_explains_state]
-        state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.state.value, sign.style)]
+        state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.words, sign.style)]
         groups: list[list[Span]] = [
             state,
             _alerts(alerts, left_width - Line(tuple(state)).width - len(_GAP)),
@@ -185,7 +185,8 @@ def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
     if step is None:
         return (("no step yet", "muted"),)
     if not total:
-        return (("step ", "label"), (f"{step:,}", "strong"))
+        lost = (f"  {snapshot.loss_in_words}", "warn") if snapshot.lost_steps else ("", "")
+        return (("step ", "label"), (f"{step:,}", "strong"), lost)
     share = min(1.0, max(0.0, step / total))
     text: list[Span] = [
         ("step ", "label"),
@@ -193,6 +194,8 @@ def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
         (f" of {total:,}  ", "muted"),
     ]
     tail: list[Span] = [(f"{share:.0%}", "value")]
+    if snapshot.lost_steps:
+        tail += [("  ", ""), (snapshot.loss_in_words, "warn")]
     seconds = snapshot.forecast.seconds_left
     if seconds is not None and step < total:
         left: list[Span] = [("  ", ""), (units.duration(seconds), "value"), (" left", "label")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.icons import RUN, Icon
+from tfckpt_tui.app.widgets.base.icons import Icon, run_icon
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
@@ -97,7 +98,10 @@ class RunList(ListPane):
         )
 
     def _layout(self, width: int) -> Layout:
-        *columns, strategy, path = _COLUMNS
+        state, *columns, strategy, path = _COLUMNS
+        # Beside the icon and a blank.
+        longest = 2 + max((len(one.words) for one in self._runs), default=0)
+        columns.insert(0, replace(state, width=max(state.width, longest)))
         columns.append(_ALERTS if any(one.alerts for one in self._runs) else strategy)
         if any(one.job_in_short for one in self._runs):
             columns.append(_JOB)
@@ -112,11 +116,11 @@ class RunList(ListPane):
         if one.step is not None and one.total_steps:
             share = f"{min(1.0, one.step / one.total_steps):.0%}"
         age = units.age(max(0.0, self._at - one.active_at)) if one.active_at else "–"
-        sign = Icon("✗", "bad", "") if one.alerts else RUN[one.state]
+        sign = Icon("✗", "bad", "") if one.alerts else run_icon(one)
         alerts = _alerts(one)
         return layout.row(
             {
-                "state": sign.with_word(one.state.value),
+                "state": sign.with_word(one.words),
                 "step": (("–" if one.step is None else f"{one.step:,}", "value"),),
                 "branch": ((str(one.branch), "muted"),),
                 "share": ((share, "value"),),
@@ -130,7 +134,7 @@ class RunList(ListPane):
 
 
 def _searchable_text(one: RunAccount) -> str:
-    words = str(one.root), one.state.value, _strategy(one), one.job_in_short, _alerts(one)
+    words = str(one.root), one.words, _strategy(one), one.job_in_short, _alerts(one)
     return " ".join(words).casefold()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
@@ -78,8 +77,7 @@ def _activity_line(view: WorkerView, at: float) -> Line:
     status = view.status
     spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
     spans += _fact("branch", str(status.branch))
-    runs = view.state not in {WorkerState.EXITED, WorkerState.LOST}
-    phase = phase_in_words(status, at) if runs else ""
+    phase = "" if view.is_past else phase_in_words(status, at)
     if phase:
         spans += [_GAP, (phase, "muted")]
     if status.last_step_at is not None:
@@ -124,8 +122,7 @@ def _ratio(words: str, ratio: float) -> Sequence[Span]:
 
 def _resource_line(view: WorkerView) -> Line:
     status = view.status
-    is_past = view.state in {WorkerState.EXITED, WorkerState.LOST}
-    spans: list[Span] = [("last heard: ", "muted")] if is_past else []
+    spans: list[Span] = [("last heard: ", "muted")] if view.is_past else []
     if status.cpu_percent is not None:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
     if status.cpu_stall_ratio is not None:

@@ -148,8 +148,8 @@ def _trouble(worker: WorkerView) -> int:
 def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
     status, sign = worker.status, WORKER[worker.state]
     stale = worker.age > _STALE * status.interval_seconds
-    has_ended = worker.state is WorkerState.EXITED
-    value = "muted" if stale or has_ended else "value"
+    is_past = worker.is_past
+    value = "muted" if stale or is_past else "value"
     # Measured in steps that are over.
     measured = "muted" if worker.state in MAKES_NO_STEPS else value
     serves = status.activity is Activity.SERVING
@@ -168,8 +168,8 @@ def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
         "p95": ((_or_dash(status.step_seconds_p95, units.step_time), measured),),
         "input": ((_or_dash(status.input_wait_seconds, units.step_time), measured),),
         "loss": ((_loss(worker), "bad" if _loss(worker) == "NaN" else value),),
-        "cpu": ((_or_dash(None if has_ended else status.cpu_percent, _percent), value),),
-        "memory": ((_or_dash(None if has_ended else status.memory_bytes, units.size), value),),
+        "cpu": ((_or_dash(None if is_past else status.cpu_percent, _percent), value),),
+        "memory": ((_or_dash(None if is_past else status.memory_bytes, units.size), value),),
         "gpu": ((_or_dash(busiest, _percent), value),),
         "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
         "age": ((units.age(worker.age), "bad" if stale else "muted"),),
