@@ -14,9 +14,11 @@ import pytest
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending
@@ -207,6 +209,62 @@ def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
     assert not any(process_lives(one.pid, one.process_started_at) for one in killed.workers)
     run.cluster.call("scancel", job)
     has_ended(run, job, "CANCELLED")
+
+
+def accept_a_stop(run):
+    """Asks for a stop, which the chief accepts and does not carry out; returns its ID."""
+    run.wait_for_processes(1)
+    run.cluster.app("stop", run.root, "--no-wait")
+    run.wait_for_files("claimed-0")
+    (run.root / "ready-0").unlink()
+    return (run.root / "claimed-0").read_text()
+
+
+def has_stopped_without_training(run, job, command):
+    run.cluster.wait_for_state(job, "COMPLETED")
+    status = read_supervisor(run.directory)
+    assert status.state is SupervisorState.STOPPED
+    assert status.reason.startswith("The run was stopped by ")
+    assert CommandQueue(run.directory).look_up(command).state is CommandState.DONE
+    assert not (run.root / "ready-0").exists()
+    assert len(run.messages(JournalKind.START)) == 1
+
+
+ACCEPTS = ("save-on-term", "beat", "step", "ready", "claim", "train=600")
+"""A worker that accepts a command, and does not carry it out."""
+
+
+def test_a_stop_that_was_accepted_outlives_a_kill_of_the_supervisor(run):
+    job = run.launch_worker(*ACCEPTS)
+    command = accept_a_stop(run)
+    os.kill(read_supervisor(run.directory).pid, signal.SIGKILL)
+    has_stopped_without_training(run, job, command)
+    run.wait_for_files("saved-0")
+    assert run.cluster.facts(job).restarts == 0
+
+
+def test_a_stop_that_was_accepted_outlives_the_node_of_the_supervisor(run):
+    job = run.launch_worker(*ACCEPTS)
+    command = accept_a_stop(run)
+    (node,) = run.job.nodes
+    host = run.cluster.number(node)
+    run.cluster.control("crash", host)
+    try:
+        run.cluster.wait_for_dead_node(node)
+        run.cluster.release(job)
+        has_stopped_without_training(run, job, command)
+        assert run.cluster.facts(job).restarts == 1
+    finally:
+        run.cluster.control("boot", host)
+
+
+def test_a_stop_that_was_accepted_outlives_a_requeue_by_slurm(run):
+    job = run.launch_worker(*ACCEPTS)
+    command = accept_a_stop(run)
+    run.cluster.call("scontrol", "requeue", job)
+    run.cluster.release(job)
+    has_stopped_without_training(run, job, command)
+    assert run.cluster.facts(job).restarts == 1
 
 
 def test_a_job_whose_submission_was_unanswered_trains_and_is_not_submitted_twice(run):

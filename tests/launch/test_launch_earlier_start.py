@@ -12,6 +12,8 @@ import pytest
 from tfckpt_trainer.errors import ExitCode, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
@@ -21,9 +23,13 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     require_job_of_run,
 )
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.stop import accepted_stop
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.journal import read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from waiting import wait_until
@@ -217,3 +223,52 @@ def test_a_start_that_reported_its_end_is_not_reported_twice(run):
     beat(run, SupervisorState.RUNNING)
     # A job that was just submitted has no start before it.
     assert describe_lost_start(run, job(started_at=None), JobStart("7", 0)) == ""
+
+
+def note(run: RunDirectory, kind: JournalKind, by: str = "") -> None:
+    write_entry(run, JournalEntry(at=1.0, kind=kind, message="…", by=by))
+
+
+def claim_a_stop(run: RunDirectory) -> None:
+    queue = CommandQueue(run)
+    queue.submit(CommandKind.STOP, requested_by="ada@host, test")
+    assert queue.claim(time.time()) is not None
+
+
+def carry_out_a_stop(run: RunDirectory) -> None:
+    note(run, JournalKind.START, by=BY)
+    note(run, JournalKind.STOP, by="ada@host, test")
+    note(run, JournalKind.REQUEUE, by=BY)
+
+
+@pytest.mark.parametrize("stop", [claim_a_stop, carry_out_a_stop])
+def test_a_start_after_a_stop_was_accepted_ends_without_training(run, monkeypatch, stop):
+    stop(run)
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=("true",),
+        working_directory=str(run.root),
+        slurm=SlurmOptions(),
+    )
+    store(run.launch_file, options)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    output = os.dup(1)
+    try:
+        assert batch_step.main([str(run.root)]) == ExitCode.DONE
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+    status = read_supervisor(run)
+    assert status.state is SupervisorState.STOPPED
+    assert "stopped by ada@host, test before this start" in status.reason
+    assert accepted_stop(run) == "ada@host, test"
+    assert not CommandQueue(run).working()
+
+
+@pytest.mark.parametrize("kind", [JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART])
+def test_a_stop_before_the_last_launch_counts_no_more(run, kind):
+    carry_out_a_stop(run)
+    note(run, kind)
+    note(run, JournalKind.STOP, by=BY)
+    assert accepted_stop(run) == ""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,24 @@ def test_a_stop_is_left_to_workers_that_take_long_to_act(run: Run) -> None:
     outcome = outcome_of(run, ask_to_stop(run))
     assert outcome.message == "Stopped after step 1."
     assert run.wait_for(SupervisorState.STOPPED).reason == "The run was stopped."
+
+
+def test_a_worker_that_dies_after_the_trainer_has_stopped_is_not_started_again(run: Run) -> None:
+    actions = ("w0:serve-a-stop", "w1:train=0.1", "w1:wait-for=claimed-0", "w1:kill")
+    run.supervise(run.options(*actions, "w0:exit=75"))
+    wait_until_all_train(run)
+    assert outcome_of(run, ask_to_stop(run)).message == "Stopped after step 1."
+    status = run.wait_for(SupervisorState.STOPPED, SupervisorState.FAILED)
+    assert status.state is SupervisorState.STOPPED, status.reason
+    assert status.attempt == 0
+    assert not run.journal(JournalKind.RESTART)
+
+
+def test_a_stop_that_an_earlier_launch_left_does_not_end_the_next(run: Run) -> None:
+    run.directory.create()
+    left = ask_to_stop(run)
+    assert CommandQueue(run.directory).claim(time.time()) is not None
+    status = run.to_the_end(run.options("step", "a0:exit=1", "end=finished"), timeout=60)
+    assert status.state is SupervisorState.FINISHED, status.reason
+    assert status.attempt == 1
+    assert outcome_of(run, left).state is CommandState.FAILED

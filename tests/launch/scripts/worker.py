@@ -18,8 +18,10 @@ import psutil
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
@@ -86,7 +88,12 @@ def serve_a_stop(value: str) -> None:
     box, command = CommandQueue(RUN), claim(value)
     # A step, or a validation after it, may take long.
     train(value or "0")
-    box.finish(advance(command, CommandState.DONE, "Stopped after step 1."))
+    words = "Stopped after step 1."
+    entry = JournalEntry(
+        at=time.time(), kind=JournalKind.STOP, message=words, by=command.requested_by
+    )
+    write_entry(RUN, entry)
+    box.finish(advance(command, CommandState.DONE, words))
     beat(Activity.EXITED, ending=Ending.STOPPED)
 
 

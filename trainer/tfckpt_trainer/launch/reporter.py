@@ -77,10 +77,16 @@ class Reporter:
         """Records how long a start of all workers took, if no earlier one took longer."""
         self._longest_start = max(seconds, self._longest_start or 0.0)
 
-    def note(self, kind: JournalKind, message: str, details: dict[str, Any] | None = None) -> None:
+    def note(
+        self,
+        kind: JournalKind,
+        message: str,
+        details: dict[str, Any] | None = None,
+        by: str = BY,
+    ) -> None:
         """Writes one entry of the event log."""
         entry = JournalEntry(
-            at=time.time(), kind=kind, message=message, by=BY, details=details or {}
+            at=time.time(), kind=kind, message=message, by=by, details=details or {}
         )
         self._try(lambda: write_entry(self._run, entry), "the event log")
 

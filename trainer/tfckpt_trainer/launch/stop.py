@@ -19,10 +19,11 @@ from tfckpt_trainer.launch.orphans import (
     orphan_processes,
     read_supervisor,
 )
+from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.health import is_live, read_workers, trainer_answers
-from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.journal import read_entries, try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -203,6 +204,32 @@ def _tell(
             on_warning(f"The status of the run could not be written: {describe_error(error)}.")
 
 
+def accepted_stop(run: RunDirectory) -> str:
+    """Returns who has stopped the run since its last start; empty if nobody did.
+
+    The event log has each stop that was carried out.
+
+    Raises:
+        OSError: The run directory cannot be read.
+    """
+    working = _stops(CommandQueue(run))
+    return working[-1].requested_by if working else _stop_in_event_log(run)
+
+
+def _stop_in_event_log(run: RunDirectory) -> str:
+    for entry in reversed(read_entries(run)):
+        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+            break
+        if entry.kind is JournalKind.STOP and entry.by not in {"", BY}:
+            return entry.by
+    return ""
+
+
+def _stops(queue: CommandQueue) -> list[Command]:
+    """Returns the commands to stop that were claimed and are not finished, oldest first."""
+    return [one for one in queue.working() if one.kind is CommandKind.STOP]
+
+
 class StopCommands:
     """Sees that a command to stop ends the run, whatever the trainer does.
 
@@ -219,8 +246,15 @@ class StopCommands:
 
     @property
     def requester(self) -> str:
-        """Who asked for a stop that has to be carried out here; empty if nobody did."""
+        """Who asked for a stop that this supervisor knows of; empty if nobody did."""
         return self._requester
+
+    def drop_earlier(self) -> None:
+        """Answers what an earlier launch left, so that it does not end this one."""
+        with suppress(OSError, TfckptError):
+            for command in _stops(self._queue):
+                words = "The run was launched again before it was carried out."
+                self._queue.finish(advance(command, CommandState.FAILED, words))
 
     def look(self, *, hangs: bool) -> bool:
         """Looks at the command queue from time to time; returns whether to end the workers now.
@@ -243,17 +277,31 @@ class StopCommands:
         return bool(self._requester)
 
     def take_over(self) -> bool:
-        """Takes over what the trainer claimed and did not finish; returns whether there is any."""
+        """Takes over what the trainer claimed and did not finish.
+
+        Returns:
+            Whether a stop was accepted, also if the trainer has carried it out.
+        """
         with suppress(OSError, TfckptError):
-            for command in self._working():
+            for command in _stops(self._queue):
                 self._take(command)
+            self._requester = accepted_stop(self._run) or self._requester
         return bool(self._requester)
 
     def finish(self, message: str) -> None:
-        """Answers all commands to stop, now that the run has ended."""
+        """Answers all commands to stop, now that the run has ended.
+
+        The event log gets those that are not in it, because Slurm may start the run again.
+        """
         with suppress(OSError, TfckptError):
             self._claim()
-            for command in self._working():
+            self._requester = accepted_stop(self._run) or self._requester
+            working = _stops(self._queue)
+            if working and not _stop_in_event_log(self._run):
+                words, by = "The run was stopped.", self._requester
+                entry = JournalEntry(at=time.time(), kind=JournalKind.STOP, message=words, by=by)
+                try_write_entry(self._run, entry)
+            for command in working:
                 self._queue.finish(advance(command, CommandState.DONE, message))
 
     def _trainer_takes_commands(self) -> bool:
@@ -272,11 +320,8 @@ class StopCommands:
         message = "The trainer does not react. The supervisor ends the workers."
         self._queue.update(advance(command, CommandState.WORKING, message))
 
-    def _working(self) -> list[Command]:
-        return [one for one in self._queue.working() if one.kind is CommandKind.STOP]
-
     def _is_unanswered(self) -> bool:
         now = time.monotonic()
-        waiting = [one.id for one in self._working() if one.state is CommandState.SEEN]
+        waiting = [one.id for one in _stops(self._queue) if one.state is CommandState.SEEN]
         self._claimed_since = {name: self._claimed_since.get(name, now) for name in waiting}
         return any(now - since > UNANSWERED_SECONDS for since in self._claimed_since.values())

@@ -24,7 +24,7 @@ from tfckpt_trainer.launch.local.local_starter import LocalStarter
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
-from tfckpt_trainer.launch.reporter import Reporter
+from tfckpt_trainer.launch.reporter import BY, Reporter
 from tfckpt_trainer.launch.restart_policy import (
     Attempt,
     Decision,
@@ -105,7 +105,7 @@ class Supervisor:
 
     @property
     def stopped_by(self) -> str:
-        """Who sent the command to stop that it carried out; empty if nobody did."""
+        """Who sent the command to stop that was accepted; empty if nobody did."""
         return self._stop_commands.requester
 
     def stop(self, reason: str) -> None:
@@ -117,6 +117,7 @@ class Supervisor:
         """Supervises until the end; returns how it ended."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        self._stop_commands.drop_earlier()
         try:
             self._supervise()
         except BaseException as error:
@@ -323,7 +324,8 @@ class Supervisor:
             # The reason is in the entry of the lost worker.
             lost = decision.lost if decision.next is Next.FAIL else None
             words = decision.reason if lost is None else f"The run ended: worker {lost} failed."
-            self._report.note(_KINDS[decision.next], words)
+            by = self.stopped_by if decision.next is Next.STOP else ""
+            self._report.note(_KINDS[decision.next], words, by=by or BY)
         self._report.enter(_STATES[decision.next], decision.reason)
         return decision
 

@@ -21,7 +21,7 @@ from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.reporter import BY
+from tfckpt_trainer.launch.reporter import BY, Reporter
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
@@ -50,6 +50,7 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
     decide_requeue,
 )
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
+from tfckpt_trainer.launch.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervisor import Supervisor
 from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
 from tfckpt_trainer.rundir.journal import try_write_entry
@@ -282,12 +283,32 @@ def main(arguments: Sequence[str]) -> int:
         with open_log(run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
-        state = BatchStep(run, options, os.environ).run()
+        state = _end_stopped_run(run, options) or BatchStep(run, options, os.environ).run()
         os.close(lock)
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
+
+
+def _end_stopped_run(run: RunDirectory, options: LaunchOptions) -> SupervisorState | None:
+    """Ends this start if the run was stopped in an earlier start of the job; None if it was not.
+
+    Slurm starts a job again also if its node died before the stop was carried out.
+    """
+    job = load_if_exists(run.job_file, BatchJob)
+    is_first = job is None or job.started_at is None
+    stopped_by = "" if is_first else accepted_stop(run)
+    if not stopped_by:
+        return None
+    reason = (
+        f"The run was stopped by {stopped_by} before this start of the job, which does not train."
+    )
+    report = Reporter(run, options.max_restarts)
+    report.note(JournalKind.STOP, reason, by=stopped_by)
+    report.enter(SupervisorState.STOPPED, reason)
+    StopCommands(run).finish(f"The run has ended. {reason}")
+    return report.state
 
 
 def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int:

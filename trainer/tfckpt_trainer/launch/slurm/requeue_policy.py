@@ -42,7 +42,7 @@ class JobEnding:
         lost_nodes: Why too few nodes were left; empty if there were enough.
         trained: Whether any worker made a step.
         dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
-        by_command: Whether the supervisor carried out a command to stop.
+        by_command: Whether a command to stop was accepted.
     """
 
     state: SupervisorState
