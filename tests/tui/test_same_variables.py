@@ -93,6 +93,16 @@ def test_compare_matches_variables_by_object(tool, run):
     ]
 
 
+def test_all_commands_count_the_same_tensors(tool, run):
+    np.savez(run / "w.npz", **{"net/kernel": KERNEL, "net/bias": KERNEL[0]})
+    for name in ("new-1", "new-2"):
+        assert f"{name}: 2 tensors" in tool("convert", run, name, run / "w.npz").data
+    assert "new-1  sound  (2 tensors" in tool("verify", run, "new-1").data
+    assert tool("compare", run, "new-1", "new-2").data == "new-1 → new-2: 2 equal\n"
+    totals = tool("inspect", run, "new-1", "--json").json["totals"]
+    assert sum(one["tensors"] for one in totals.values()) == 2
+
+
 def test_compare_names_damage_on_either_side_by_the_path(tool, run):
     (run / "ckpt-2.data-00000-of-00001").write_bytes(b"")
     said = tool("compare", run, "2", "3", "--json")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index, shard_path
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.wire import BYTES, VARINT, WireError, fields, signed64
 from tfckpt_trainer.errors import BundleError
@@ -26,6 +26,11 @@ _ESCAPE = re.compile(r"\.([.S])")
 
 _Values = dict[int, tuple[int, int, bytes]]
 """The fields of a message: wire type, integer value and bytes by field number."""
+
+
+def tensors_of(index: Index) -> dict[str, TensorEntry]:
+    """Returns the tensors of a checkpoint by name: all entries but the object graph."""
+    return {name: entry for name, entry in index.entries.items() if name != KEY}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_p
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
 from tfckpt_trainer.bundle.links import leads_to_no_file, stat_inside
-from tfckpt_trainer.bundle.object_graph import KEY
+from tfckpt_trainer.bundle.object_graph import KEY, tensors_of
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
 from tfckpt_trainer.bundle.structure import (
@@ -196,7 +196,7 @@ class _Checks:
         shown = self._paths_of_tensors()
         return Verification(
             tuple(_with_path(finding, shown) for finding in self._findings),
-            len(self._tensors - {KEY}),
+            len(self._tensors & tensors_of(self._index).keys()),
             self._done + len(content),
             self._checksums,
             tuple(

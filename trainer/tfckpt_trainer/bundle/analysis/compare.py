@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.analysis.norms import Norm
 from tfckpt_trainer.bundle.index import Index, TensorEntry
+from tfckpt_trainer.bundle.object_graph import tensors_of
 from tfckpt_trainer.bundle.slices import WHOLE
 from tfckpt_trainer.bundle.tensors import is_numeric, numeric_chunks
 
@@ -74,8 +75,8 @@ def compare(before: Index, after: Index) -> tuple[TensorComparison, ...]:
 
     Tensors with equal checksums count as equal. CRC32C collides for one pair in 4 billion.
     """
-    names = sorted(before.entries.keys() | after.entries.keys())
-    return tuple(_compared(name, before, after) for name in names)
+    old, new = tensors_of(before), tensors_of(after)
+    return tuple(_compared(name, before, after) for name in sorted(old.keys() | new.keys()))
 
 
 def measure_change(

@@ -23,6 +23,7 @@ from tfckpt_trainer.bundle.object_graph import (
     Node,
     escaped,
     read_object_graph,
+    tensors_of,
 )
 from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.errors import BundleError, describe_error
@@ -106,8 +107,8 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
     known = SavedObjects(nodes).variables(index)
     rest = [
         Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
-        for name, entry in index.entries.items()
-        if name not in known and name != KEY
+        for name, entry in tensors_of(index).items()
+        if name not in known
     ]
     variables = _with_unique_paths([*known.values(), *rest])
     # Beside other state, such a scalar is rather a best loss; alone, it is a model that was saved.
@@ -161,8 +162,7 @@ def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
     """Returns all tensors without roles, for a checkpoint whose object graph is unreadable."""
     return tuple(
         Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"), entry, Role.UNKNOWN)
-        for name, entry in sorted(index.entries.items())
-        if name != KEY
+        for name, entry in sorted(tensors_of(index).items())
     )
 
 

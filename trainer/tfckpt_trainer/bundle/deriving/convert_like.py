@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.dtypes import format_tensor, numpy_dtype
 from tfckpt_trainer.bundle.exchange.convert import Conversion, open_array_file
 from tfckpt_trainer.bundle.index import TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY
+from tfckpt_trainer.bundle.object_graph import KEY, tensors_of
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import RefusedError
@@ -65,7 +65,7 @@ def write_arrays_like(
     """
     with open_array_file(file) as reader:
         arrays = _arrays_by_tensor(reader.arrays, like)
-        entries = [entry for name, entry in like.index.entries.items() if name != KEY]
+        entries = tensors_of(like.index).values()
         taken = {one.name for one in entries} - arrays.keys()
         variables = tuple(one for one in like.variables if one.entry.name in taken)
         total = sum(array.size for array in arrays.values()) + sum(one.size for one in variables)

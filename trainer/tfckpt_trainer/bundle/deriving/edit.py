@@ -21,7 +21,7 @@ from tfckpt_trainer.bundle.deriving.keras_names import find_attribute, find_name
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY, Node, unescaped
+from tfckpt_trainer.bundle.object_graph import KEY, Node, tensors_of, unescaped
 from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
@@ -77,8 +77,7 @@ class Edit:
         self._graph_changed = False
         self.tensors = {
             name: EditedTensor(source, entry, entry.dtype)
-            for name, entry in source.index.entries.items()
-            if name != KEY
+            for name, entry in tensors_of(source.index).items()
         }
         self.changes: list[str] = []
         # By the names of tensors before the edit: their names now, and the paths of variables.
