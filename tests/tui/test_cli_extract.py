@@ -106,6 +106,27 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
 
 
 @pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["-o", "w.npz"], "npz"),
+        (["-o", "w.SafeTensors"], "safetensors"),
+        (["-o", "w.npz", "--to", "npy"], "npy"),
+    ],
+)
+def test_the_ending_of_the_file_names_the_format(tool, run, words, kind):
+    said = tool("extract", run, "7", *words, "--json")
+    assert (said.code, said.json["format"]) == (0, kind)
+
+
+@pytest.mark.parametrize("words", [[], ["-o", "w"], ["-o", "w.npy"], ["-o", "w.bin"]])
+def test_a_format_that_nothing_names_is_asked_for(tool, run, words):
+    said = tool("extract", run, "7", *words)
+    assert said.code == 2
+    assert "with --to, or by an --output that ends with .npz or .safetensors. See" in said.words
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'. List its tensors with"),
@@ -226,12 +247,6 @@ def test_the_name_of_a_pruned_checkpoint_is_not_used_again(tool, run):
     said = tool("convert", run, "ckpt-7", "w.npz")
     assert said.code == 4
     assert "choose another name" in said.words
-
-
-def test_a_missing_option_is_named_in_one_line(tool: Tool, tmp_path: Path) -> None:
-    said = tool("extract", tmp_path, "1")
-    assert said.code == 2
-    assert "'--to'. Choose from: npy, npz, safetensors. See `tfckpt-tui extract" in said.words
 
 
 @pytest.mark.parametrize("place", ["text", "text/new", "gs://bucket/run"])

@@ -47,8 +47,7 @@ _Path = NamedPath()
     "--to",
     "kind",
     type=click.Choice([kind.value for kind in ArrayFormat]),
-    required=True,
-    help="The format.",
+    help="The format; by default that of the ending of --output: .npz or .safetensors.",
 )
 @click.option(
     "--output",
@@ -63,7 +62,7 @@ def extract(
     run: RunDirectory,
     name: str,
     tensors: tuple[str, ...],
-    kind: str,
+    kind: str | None,
     output: Path | None,
     as_json: bool,
 ) -> int:
@@ -72,6 +71,7 @@ def extract(
     CKPT is a name or a step. TENSOR is a path or name as `inspect` shows it, or a pattern such as
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
     """
+    kind = kind or _format_of(output)
     found = inspect(run, look_up(run, name))
     choice = choose_tensors(run, found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
@@ -177,6 +177,17 @@ def convert(
         print_message(f"Taken from {other.checkpoint.name}: {_named(taken)}.")
     print_warnings(warnings)
     return int(ExitCode.DONE)
+
+
+def _format_of(output: Path | None) -> str:
+    """Returns the format that the ending of a file names; that of npy is a directory."""
+    ending = "" if output is None else output.suffix.lower()
+    for kind in (ArrayFormat.NPZ, ArrayFormat.SAFETENSORS):
+        if ending == f".{kind}":
+            return kind
+    raise click.UsageError(
+        "Name the format: with --to, or by an --output that ends with .npz or .safetensors."
+    )
 
 
 def _template(directory: Path, name: str) -> LikeCheckpoint:
