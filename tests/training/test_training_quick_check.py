@@ -120,7 +120,12 @@ def test_a_run_that_draws_without_a_seed_is_not_exact_and_the_line_is_named(make
     assert outcome.message.startswith("Checked: not exact: The metric loss differs on worker 0")
     assert outcome.result["cause"]["id"] == "stateful-operation"
     assert "test_training_quick_check.py" in outcome.result["cause"]["why"]
-    assert load(run.run_file, RunInfo).check.difference
+    known = load(run.run_file, RunInfo).known_exactness
+    # What was seen comes first, then what the graph tells.
+    assert known.words.startswith("not exact: The metric loss differs on worker 0, ")
+    assert "; the step draws random numbers with tf.random.normal at " in known.words
+    (checked,) = [e for e in read_entries(run) if e.message.startswith("Checked:")]
+    assert checked.step == 7
     assert (run.root / "ckpt-12.index").exists()
 
 

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.sizes import size
 from waiting import wait_until
@@ -147,6 +147,18 @@ def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):
     make_run()
     sys.excepthook(ValueError, ValueError("wrong shape"), None)
     assert looks == [0]
+
+
+def test_a_run_knows_the_command_of_its_script_and_tells_only_its_owner(make_run, monkeypatch):
+    training = make_run(total_steps=1)
+    file = RunDirectory(training.directory).command_file
+    assert list(training) == [0]
+    assert load(file, ScriptCommand).command == tuple(sys.orig_argv)
+    assert file.stat().st_mode & 0o077 == 0
+    # A launcher has stored its own.
+    monkeypatch.setenv("TFCKPT_ATTEMPT", "0")
+    assert list(make_run(total_steps=2)) == [1]
+    assert not file.exists()
 
 
 def endings(run):

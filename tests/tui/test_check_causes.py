@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tfckpt_trainer.rundir.records.check import (
     StateDigest,
     StateKind,
 )
+from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_tui.cli.check import print_result
 from tfckpt_tui.services.exactness.check import (
     CheckOptions,
@@ -237,6 +239,21 @@ def launched_run(root: Path, command: str, working_directory: Path) -> RunDirect
     return run
 
 
+def test_a_stored_result_counts_for_a_run_without_a_launcher(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "train.py").write_text("train()")
+    options = CheckOptions(("python", "train.py", "runs/try"), str(tmp_path))
+    directory = str(tmp_path / "runs" / "try")
+    store_check(replace(result(exact=True), options=options, run_directory=directory), 1, "")
+    run = RunDirectory(tmp_path / "runs" / "b")
+    run.create()
+    assert stored_check(run, 1) is None
+    command = (sys.executable, "train.py", "runs/b")
+    store(run.command_file, ScriptCommand(command=command, working_directory=str(tmp_path)))
+    found = stored_check(run, 1)
+    assert found is not None and found.script == "train.py"
+
+
 def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     script = tmp_path / "train.py"
@@ -246,10 +263,12 @@ def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) 
     store_check(checked, 2, "")
     run = launched_run(tmp_path / "run", "python train.py", tmp_path)
     found = stored_check(run, 2)
-    assert found is not None and found.exact and found.steps == 2
+    assert found is not None and not found.difference and found.steps == 2
+    assert not found.is_outdated
     assert stored_check(run, 1) is None
     script.write_text("train(more)")
-    assert stored_check(run, 2) is None
+    changed = stored_check(run, 2)
+    assert changed is not None and changed.is_outdated
 
 
 @pytest.mark.parametrize(

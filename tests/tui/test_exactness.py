@@ -50,8 +50,12 @@ DRAWS = StepFacts(
 PYTHON = StepFacts(python=["tf.py_function at train.py:12"])
 IN_STEP, DOUBTED = exactness_of([WHOLE], DRAWS), exactness_of([WHOLE], PYTHON)
 BEFORE = exactness_of([WHOLE], NO_STEP)
-EQUAL = CheckSummary(at=1.7e9, steps=20)
+EQUAL = CheckSummary(at=1.7e9, steps=20, script="train.py")
+OUTDATED = msgspec.structs.replace(EQUAL, is_outdated=True)
 DIFFERENT = CheckSummary(at=1.7e9, steps=20, difference="dense/kernel differs at step 7")
+QUICK_DIFFERENT = CheckSummary(
+    at=1.7e9, steps=3, difference="The metric loss differs at step 7", workers=2
+)
 
 
 @pytest.fixture
@@ -123,17 +127,24 @@ def test_many_operations_are_counted_and_not_listed() -> None:
 @pytest.mark.parametrize(
     ("found", "check", "words"),
     [
-        (EXPECTED, EQUAL, "checked"),
-        (None, EQUAL, "checked"),
+        (EXPECTED, EQUAL, "exact over 20 steps, by a check of train.py ("),
+        (None, EQUAL, "exact over 20 steps, by a check of"),
         (EXPECTED, None, "expected"),
-        (EXPECTED, DIFFERENT, "not possible because a check found that dense/kernel differs"),
+        (EXPECTED, DIFFERENT, "not exact: dense/kernel differs"),
         # What is known to be missing outweighs a check that did not see a difference.
         (NOT_POSSIBLE, EQUAL, "not possible because the input pipeline 'dataset'"),
         (IN_STEP, EQUAL, "not possible because the step draws"),
         # A check knows more than one who could not look.
-        (DOUBTED, EQUAL, "checked"),
-        (DOUBTED, DIFFERENT, "not possible because a check found"),
-        (BEFORE, EQUAL, "checked"),
+        (DOUBTED, EQUAL, "exact over 20 steps, by a check of"),
+        (DOUBTED, DIFFERENT, "not exact: dense/kernel differs"),
+        (BEFORE, EQUAL, "exact over 20 steps, by a check of"),
+        # A difference was seen; it is told first, with all else that is known.
+        (
+            IN_STEP,
+            QUICK_DIFFERENT,
+            "not exact: The metric loss differs at step 7; the step draws random numbers with",
+        ),
+        (EXPECTED, OUTDATED, "expected; the check of train.py ("),
     ],
 )
 def test_a_check_counts_unless_state_is_missing(found, check, words) -> None:
@@ -161,7 +172,7 @@ def test_status_says_it_and_says_nothing_where_it_is_unknown(tool: Tool, live: R
             None,
             ["exact resume             ?    expected: nothing is known to be missing"],
         ),
-        (EXPECTED, EQUAL, ["exact resume             yes  checked"]),
+        (EXPECTED, EQUAL, ["exact resume             yes  exact over 20 steps, by a check"]),
         (IN_STEP, None, ["exact resume             no   not possible because the step draws"]),
         (DOUBTED, None, ["exact resume             ?    unknown because the step calls Python"]),
         (
@@ -208,7 +219,7 @@ async def test_the_header_says_what_was_checked(live: RunFactory) -> None:
         await until_shown(pilot, "exact resume expected")
     describe(live, EXPECTED, EQUAL)
     async with opened(live.run, size=(160, 40)) as pilot:
-        await until_shown(pilot, "exact resume checked")
+        await until_shown(pilot, "resume exact over 20 steps")
 
 
 async def test_the_restore_dialog_says_what_is_missing(live: RunFactory) -> None:
@@ -251,10 +262,15 @@ def test_a_check_of_the_script_counts_until_the_script_changes(
         seconds=1.0,
     )
     store_check(result, described.worker_count, "")
+    root = live.run.root
 
     def level() -> str:
-        return str(tool("status", live.run.root, "--json").json["run"]["exactness"]["level"])
+        return str(tool("status", root, "--json").json["run"]["exactness"]["level"])
 
     assert level() == "checked"
+    assert "exact     exact over 20 steps, by a check of train.py (20" in tool("status", root).data
     script.write_text("second")
     assert level() == "expected"
+    said = tool("status", root).data
+    assert "exact     expected; the check of train.py (20" in said
+    assert ") no longer counts, because the script changed" in said

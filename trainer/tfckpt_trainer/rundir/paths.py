@@ -96,6 +96,11 @@ class RunDirectory:
         return self.control / "launch.json"
 
     @property
+    def command_file(self) -> Path:
+        """The command of a script that no launcher started."""
+        return self.control / "command.json"
+
+    @property
     def job_file(self) -> Path:
         """The batch job in which a scheduler runs the supervisor."""
         return self.control / "job.json"

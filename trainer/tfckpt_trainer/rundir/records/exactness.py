@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -136,7 +137,8 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         reasons: Why it is not possible or unknown, each as a clause; empty otherwise.
         inputs: The input pipelines.
         step: The training steps.
-        compared: What a quick check found, as a clause; empty otherwise.
+        compared: What a check found, as a clause; empty without one that counts.
+        outdated: Which check no longer counts and why, as a clause; empty if there is none.
     """
 
     level: ExactnessLevel
@@ -144,6 +146,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[PipelineFacts] = []
     step: StepFacts = StepFacts()
     compared: str = ""
+    outdated: str = ""
 
     @property
     def is_missing_state(self) -> bool:
@@ -158,10 +161,13 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The level, with the reasons."""
-        if self.compared or not self.reasons:
-            return self.compared or self.level.value
-        return f"{self.level.value} because {'; '.join(self.reasons)}"
+        """What a check found, or the level with the reasons."""
+        words, *more = self.reasons or [""]
+        if not self.compared:
+            words = f"{self.level.value} because {words}" if words else self.level.value
+        # Otherwise the first reason is what the check found.
+        told = [self.compared or words, *more, self.outdated]
+        return "; ".join(filter(None, told))
 
     @property
     def causes(self) -> str:
@@ -183,6 +189,8 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
         difference: The first thing that differs, as a clause; empty if all is equal.
         workers: For a quick check, the number of workers that compared; 0 for another.
         not_covered: What a quick check did not cover.
+        script: The script that was checked; empty for a quick check.
+        is_outdated: Whether the script has changed since, so that the check does not count.
     """
 
     at: float
@@ -190,14 +198,28 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
     difference: str = ""
     workers: int = 0
     not_covered: list[str] = []
+    script: str = ""
+    is_outdated: bool = False
 
     @property
     def words(self) -> str:
-        """What a quick check found, and no more than it compared."""
+        """What it found, and no more than it compared."""
+        if self.is_outdated:
+            return f"the check of {self._what} no longer counts, because the script changed"
         if self.difference:
             return f"not exact: {self.difference}"
         steps, workers = count(self.steps, "step"), count(self.workers, "worker")
-        return f"exact over {steps}, restored in place on {workers}"
+        if self.workers:
+            return f"exact over {steps}, restored in place on {workers}"
+        return f"exact over {steps}, by a check of {self._what}"
+
+    @property
+    def _what(self) -> str:
+        try:
+            day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.at))
+        except (OverflowError, ValueError, OSError):
+            day = "unknown"
+        return f"{self.script or 'the script'} ({day})"
 
 
 def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:
@@ -239,16 +261,23 @@ def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
 def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness | None:
     """Returns what is known about a run: what the trainer found, and what a check compared.
 
-    A check that found no difference does not outweigh state that is known to be missing.
+    A difference comes first: it was seen. A check that found none does not outweigh state that is
+    known to be missing.
     """
-    if check is None or (found is not None and found.is_missing_state):
+    if check is None:
         return found
     known = found or Exactness(level=ExactnessLevel.UNKNOWN)
+    if check.is_outdated:
+        return msgspec.structs.replace(known, outdated=check.words)
+    missing = known.reasons if known.is_missing_state else []
+    if missing and not check.difference:
+        return found
     level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
-        level, reasons = ExactnessLevel.NOT_POSSIBLE, [f"a check found that {check.difference}"]
-    compared = check.words if check.workers else ""
-    return msgspec.structs.replace(known, level=level, reasons=reasons, compared=compared)
+        difference = check.difference[0].lower() + check.difference[1:]
+        level = ExactnessLevel.NOT_POSSIBLE
+        reasons = [f"a check found that {difference}", *missing]
+    return msgspec.structs.replace(known, level=level, reasons=reasons, compared=check.words)
 
 
 def _lost(facts: PipelineFacts) -> tuple[int, bool]:

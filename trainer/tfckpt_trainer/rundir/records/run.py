@@ -22,8 +22,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
             strategy these are the workers, the parameter servers and the chief.
         replica_count: Replicas in sync over all workers; 0 until the chief has started.
         cluster: Addresses by job, as in `TF_CONFIG`.
-        launched: Whether `tfckpt-tui` launched it. Only `launch.json` has the command, because its
-            arguments may be secret.
+        launched: Whether `tfckpt-tui` launched it. Only `launch.json` and `command.json` have the
+            command, because its arguments may be secret.
         total_steps: The step at which training ends; None if it has no end.
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Host of the chief.
@@ -54,6 +54,20 @@ class RunInfo(Document, frozen=True, kw_only=True):
     def known_exactness(self) -> Exactness | None:
         """What the trainer found and a check compared; None if neither tells."""
         return with_check(self.exactness, self.check)
+
+
+class ScriptCommand(Document, frozen=True, kw_only=True):
+    """`command.json`: how a script was started that no launcher started; it may hold secrets.
+
+    Attributes:
+        command: Its command, with the interpreter.
+        working_directory: Its working directory.
+    """
+
+    is_private: ClassVar[bool] = True
+
+    command: tuple[str, ...]
+    working_directory: str
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):

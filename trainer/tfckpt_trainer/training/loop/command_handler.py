@@ -347,9 +347,11 @@ class CommandHandler:
         """Records what a quick check found, and answers its command."""
         self._checked = None
         summary, cause = outcome.summary, outcome.cause
+        # The step that has just ended is not counted in the metrics yet.
+        step = self._position.step
         if summary is None:
             message = f"Nothing was compared. {outcome.problem}"
-            self._telemetry.note(JournalKind.FAILED, f"check: {message}", command)
+            self._telemetry.note(JournalKind.FAILED, f"check: {message}", command, step=step)
             self._answer(command, Answer(CommandState.FAILED, message))
             return
         covered = f"Not covered: {', '.join(summary.not_covered)}."
@@ -360,7 +362,7 @@ class CommandHandler:
             **msgspec.to_builtins(summary),
             "cause": asdict(cause) if cause is not None else None,
         }
-        self._telemetry.note(JournalKind.NOTE, message, command, details=result)
+        self._telemetry.note(JournalKind.NOTE, message, command, details=result, step=step)
         self._telemetry.journal.later(lambda: update_run_info(self._run, check=summary))
         self._answer(command, Answer(CommandState.DONE, message, result))
 

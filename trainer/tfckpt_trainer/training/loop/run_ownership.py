@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -10,11 +11,13 @@ from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import remove, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.reserve import keep_reserve
-from tfckpt_trainer.training.process import leave
+from tfckpt_trainer.training.process import leave, was_launched
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
@@ -54,6 +57,7 @@ class RunOwnership:
         for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
             self._journal.note(JournalKind.NOTE, removed)
         update_run_info(self._run, **info)
+        _store_command(self._run)
         keep_reserve(self._run)
 
     def acquire_again(self) -> bool:
@@ -92,3 +96,22 @@ class RunOwnership:
                 f"Another trainer works in {run.root} (it holds {run.trainer_lock}); stop it "
                 f"with `tfckpt-tui stop {run.shell_word}`, or train in another directory."
             ) from None
+
+
+def _store_command(run: RunDirectory) -> None:
+    """Stores the command of this process, so that a check of the same script is found.
+
+    A launcher has stored it already.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        directory = ""
+    if was_launched() or not directory:
+        remove(run.command_file)
+        return
+    words = tuple(os.fsencode(word).decode(errors="replace") for word in sys.orig_argv)
+    store(run.command_file, ScriptCommand(command=words, working_directory=directory))

@@ -2,7 +2,8 @@
 
 The run directory of a training stays untouched. A result counts for the same script with the same
 options in the same working directory, with as many workers, as long as the script has not changed.
-Which run directory and which Python the command names does not matter.
+Which run directory and which Python the command names does not matter. Nor does it matter whether
+`tfckpt-tui` launched the run.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import ClassVar
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
-from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult
 
@@ -84,22 +85,18 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
     return path
 
 
-def stored_check(run: RunDirectory, workers: int) -> StoredCheck | None:
-    """Returns the result that counts for a run; None if its script was not checked as it is.
+def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
+    """Returns the last check of the script of a run; None if there was none.
 
     Args:
-        run: The run directory, which has the command unless somebody else launched the run.
+        run: The run directory, which has the command.
         workers: Number of all processes of the run.
     """
-    try:
-        launch = load_if_exists(run.launch_file, LaunchOptions)
-    except (DamagedFileError, OSError):
-        # Another user may not read it.
+    options = _command_of(run)
+    if options is None:
         return None
-    if launch is None:
-        return None
-    options = CheckOptions(launch.command, launch.working_directory)
     script = script_digest(options)
+    outdated = None
     # The script may use the word for something else, and take the run directory of the launcher.
     for run_directory in (os.path.realpath(run.root), ""):
         path = _file(options, workers or 1, run_directory)
@@ -107,9 +104,28 @@ def stored_check(run: RunDirectory, workers: int) -> StoredCheck | None:
             found = load_if_exists(path, StoredCheck) if path is not None else None
         except (DamagedFileError, OSError):
             continue
-        if found is not None and found.script == script:
-            return found
-    return None
+        if found is not None:
+            summary = CheckSummary(
+                at=found.checked_at,
+                steps=found.steps,
+                difference=found.difference.rstrip("."),
+                script=program_name(options.command),
+                is_outdated=found.script != script,
+            )
+            if not summary.is_outdated:
+                return summary
+            outdated = outdated or summary
+    return outdated
+
+
+def _command_of(run: RunDirectory) -> CheckOptions | None:
+    """Returns the command of a run; None if it is not known, or another user's."""
+    try:
+        started = load_if_exists(run.command_file, ScriptCommand)
+        found = started or load_if_exists(run.launch_file, LaunchOptions)
+    except (DamagedFileError, OSError):
+        return None
+    return CheckOptions(found.command, found.working_directory) if found is not None else None
 
 
 def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
@@ -119,11 +135,10 @@ def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
         info: The description.
         run: The run directory.
     """
-    found = stored_check(run, info.worker_count)
-    if found is None or (info.check is not None and info.check.difference):
+    found, quick = stored_check(run, info.worker_count), info.check
+    if found is None or (quick is not None and (quick.difference or found.is_outdated)):
         return info
-    result = CheckSummary(at=found.checked_at, steps=found.steps, difference=found.difference)
-    return msgspec.structs.replace(info, check=result)
+    return msgspec.structs.replace(info, check=found)
 
 
 def script_digest(options: CheckOptions) -> str:
