@@ -14,6 +14,7 @@ from answering_trainer import AnsweringTrainer, moving_files
 from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
+from beating import beating
 from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from real_file_systems import make_read_only, small_tmpfs
@@ -461,3 +462,18 @@ def test_a_directory_of_another_user_is_called_that(
     become_nobody()
     said = tool("prune", run.root, "--keep-last", "1", "--yes")
     assert f"Run this as its owner, {run.root.owner()}." in said.words
+
+
+def test_a_command_to_the_trainer_of_another_user_names_its_owner(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None]
+) -> None:
+    run = two_branches(open_place).run
+    with beating(run):
+        # What it imports may belong to root alone.
+        assert tool("save", run.root, "--no-wait").code == 0
+        owner = run.root.owner()
+        become_nobody()
+        said = tool("save", run.root)
+        os.seteuid(os.getuid())
+    assert said.code == 1
+    assert f"Nothing was changed. Run this as its owner, {owner}." in said.words

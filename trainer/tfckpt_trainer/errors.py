@@ -89,10 +89,6 @@ class RefusedError(TfckptError):
     exit_code = ExitCode.REFUSED
 
 
-NOT_WRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-"""Errors of a disk that no repetition mends: it is read-only, or belongs to another user."""
-
-
 class NotWritableError(TfckptError):
     """A run directory cannot be written to, and nothing was changed."""
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.errors import NotWritableError, TfckptError, describe_error
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.sizes import size
@@ -24,6 +24,7 @@ MIN_FREE_RESERVES = 8
 """The reserve is written only if this many times its size is free."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 Result = TypeVar("Result")
 
@@ -96,6 +97,22 @@ def retry_with_reserve(run: RunDirectory, act: Callable[[], Result]) -> Result:
         if not is_full(error):
             raise
         raise disk_full_error(run, error) from error
+
+
+def begin_change(run: RunDirectory, act: Callable[[], Result]) -> Result:
+    """Calls `act`, the first write of a change; see `retry_with_reserve`.
+
+    Raises:
+        DiskFullError: There is no reserve, or the disk is still full.
+        NotWritableError: The directory is read-only, or belongs to another user.
+        OSError: Another error of the disk.
+    """
+    try:
+        return retry_with_reserve(run, act)
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise NotWritableError(run.root, error) from error
 
 
 def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:

@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.retention.prune import (
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.retention.trash import find_in_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
-from tfckpt_trainer.errors import NotWritableError, RefusedError
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.journal import try_write_entry
@@ -32,8 +32,8 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
     advice_for_undo,
+    begin_change,
     replace_advice,
-    retry_with_reserve,
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.request import (
@@ -324,7 +324,7 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
         lock.acquire()
 
     try:
-        retry_with_reserve(run, prepare)
+        begin_change(run, prepare)
     except DiskFullError:
         # If not even a directory fits, no trainer of this library works there or can start.
         if needs_room or run.control.exists():
@@ -336,8 +336,6 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
             f"A trainer holds {run.trainer_lock} and does not answer; nothing was changed.",
             only_command("See its state with ", "status", run.root),
         ) from None
-    except OSError as error:
-        raise NotWritableError(run.root, error) from error
     try:
         _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):

@@ -26,10 +26,10 @@ from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
+    begin_change,
     is_space_low,
     release_reserve,
     replace_advice,
-    retry_with_reserve,
 )
 from tfckpt_trainer.rundir.stragglers import silent_worker
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
@@ -110,6 +110,7 @@ def ask(
 
     Raises:
         DiskFullError: The disk has no room for the command.
+        NotWritableError: The directory is read-only, or belongs to another user.
         NoTrainerError: No trainer runs, or none took the command in time.
         RefusedError: The trainer refused.
         TfckptError: The command failed, or was not done in time.
@@ -120,7 +121,7 @@ def ask(
     is_undo = kind is CommandKind.UNDO
     advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
     with replace_advice(advice):
-        command = retry_with_reserve(
+        command = begin_change(
             run, lambda: queue.submit(kind, arguments, requested_by=by, lifetime=timeout)
         )
     if not wait:

@@ -12,9 +12,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
 from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.errors import (
-    NOT_WRITABLE,
     DamagedFileError,
-    NotWritableError,
     RefusedError,
     UsageError,
     describe_error,
@@ -28,7 +26,7 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashOrder,
     TrashPhase,
 )
-from tfckpt_trainer.rundir.reserve import retry_with_reserve
+from tfckpt_trainer.rundir.reserve import begin_change
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -172,16 +170,12 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
     seconds = LOCK_SECONDS if timeout is None else timeout
     lock = FileLock(run.trash_lock, timeout=seconds)
     try:
-        retry_with_reserve(run, lambda: _acquire(run, lock))
+        begin_change(run, lambda: _acquire(run, lock))
     except Timeout:
         raise RefusedError(
             f"Another prune, undo, pin or emptying of {run.root} has been running for more than "
             f"{seconds:g} s. Nothing was changed; try again when it is done."
         ) from None
-    except OSError as error:
-        if error.errno not in NOT_WRITABLE:
-            raise
-        raise NotWritableError(run.root, error) from error
     try:
         yield
     finally:

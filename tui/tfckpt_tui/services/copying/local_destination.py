@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -27,6 +26,7 @@ from tfckpt_trainer.rundir.files import (
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.reserve import is_full
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
@@ -39,7 +39,6 @@ from tfckpt_tui.services.copying.destination import (
 from tfckpt_tui.services.copying.source import SourceFile
 
 _CHUNK = 4 << 20
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LocalDestination:
@@ -207,7 +206,7 @@ class LocalDestination:
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
+            if is_full(error):
                 free = units.size(shutil.disk_usage(self._root).free)
                 raise CutCopyError(
                     f"The disk of {self._root} is full: {free} are free. Make room there"

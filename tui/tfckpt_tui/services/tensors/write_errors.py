@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.reserve import is_full
 from tfckpt_tui.formats import units
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -34,10 +34,10 @@ def explain_write_errors(
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             free = units.size(shutil.disk_usage(directory).free)
             raise TfckptError(
-                f"{directory}: {os.strerror(error.errno)}. Needed: about {units.size(needed)}; "
+                f"{directory}: {error.strerror}. Needed: about {units.size(needed)}; "
                 f"free: {free}. Nothing was written. {if_full}"
             ) from error
         # It may also be a source that cannot be read.
