@@ -107,6 +107,43 @@ def test_wrong_arguments_are_refused_with_an_answer(run, kind, given):
     assert (box.pending(), box.working()) == ([], [])
 
 
+NAMES = "it must be a list of names of checkpoints, at least one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "problem"),
+    [
+        (CommandKind.PRUNE, {"names": 5}, f"names is 5; {NAMES}"),
+        (CommandKind.PRUNE, {"names": "a\u00e9"}, f'names is "a\u00e9"; {NAMES}'),
+        (CommandKind.PRUNE, {"names": []}, f"names is []; {NAMES}"),
+        (CommandKind.PRUNE, {}, f"names is missing; {NAMES}"),
+        (CommandKind.PRUNE, None, "they are null; they must be an object, such as {}"),
+        (CommandKind.SAVE, [1], "they are [1]; they must be an object, such as {}"),
+        (CommandKind.STOP, {"svae": False}, 'there is no argument "svae"'),
+        (CommandKind.STOP, {"save": None}, "save is null; it must be true or false"),
+        (CommandKind.RESTORE, {"name": ""}, 'name is ""; it must be the name of a checkpoint'),
+        (CommandKind.UNDO, {"trash": 1}, "trash is 1; it must be the id of a prune, or null for"),
+        (CommandKind.CHECK, {"steps": 0}, "steps is 0; it must be a whole number from 1 to 100"),
+    ],
+)
+def test_a_refusal_says_what_was_expected_and_keeps_what_was_asked(run, kind, given, problem):
+    box = CommandQueue(run)
+    drop(run, "wrong", kind=kind, arguments=given)
+    assert bool(box.pending()) == isinstance(given, dict)
+    box.clear_damaged(0.0)
+    box.clear_damaged(100.0)
+    refused = box.claim(time.time())
+    assert refused.message.startswith(f"The arguments of {kind} are invalid: {problem}")
+    assert refused.arguments == (given if isinstance(given, dict) else {})
+    assert box.look_up("wrong") == refused
+
+
+def test_a_refusal_keeps_no_arguments_of_any_size(run):
+    drop(run, "wrong", kind="prune", arguments={"names": "x" * 100_000})
+    refused = CommandQueue(run).claim(time.time())
+    assert (refused.arguments, len(refused.message) < 300) == ({}, True)
+
+
 @pytest.mark.parametrize(
     ("kind", "given"), [(kind, given) for kind, all_of in RIGHT.items() for given in all_of]
 )

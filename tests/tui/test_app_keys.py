@@ -16,10 +16,10 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import ACTIONS
@@ -27,6 +27,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.keys import CHECKPOINT_ACTIONS, CHECKPOINT_KEYS, RESERVED_KEYS
 
@@ -157,6 +158,25 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
         assert "save refused:" in shown(pilot.app)
         await pilot.press("escape")
         await until(pilot, lambda: "save refused:" not in shown(pilot.app), "it is dismissed")
+
+
+async def test_a_refusal_of_what_somebody_else_asked_goes_by_itself(live: RunFactory) -> None:
+    box = CommandQueue(live.run)
+    async with opened(live.run) as pilot:
+        for by, reason in (("ada", "Not yours."), (requester(FrontEnd.APP), "Yours.")):
+            box.submit(CommandKind.SAVE, requested_by=by)
+            command = box.claim(time.time())
+            assert command is not None
+            long_ago = Transition(state=CommandState.REFUSED, at=time.time() - 100)
+            refused = advance(command, CommandState.REFUSED, reason)
+            box.finish(msgspec.structs.replace(refused, history=[long_ago]))
+        await until_shown(pilot, "save refused: Yours.")
+        assert "Not yours." not in shown(pilot.app)
+        box.submit(CommandKind.SAVE, requested_by="ada")
+        command = box.claim(time.time())
+        assert command is not None
+        box.finish(advance(command, CommandState.REFUSED, "Just now."))
+        await until_shown(pilot, "save refused: Just now.")
 
 
 async def test_a_prune_that_was_undone_is_done_no_more(live: RunFactory) -> None:

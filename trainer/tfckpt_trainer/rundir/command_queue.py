@@ -41,6 +41,9 @@ NETWORK_POLL_SECONDS = 0.25
 DAMAGED_SECONDS = 10.0
 """Age at which an unchanged file that is not a valid command is deleted."""
 
+LARGEST_REFUSED = 10_000
+"""Bytes of invalid arguments that are kept in the answer."""
+
 KEPT_OUTCOMES = 500
 """Number of finished commands that are kept in `done/`."""
 
@@ -67,6 +70,12 @@ def advance(command: Command, state: CommandState, message: str, **changes: Any)
         history=[*command.history, Transition(state=state, at=now, message=message)],
         **changes,
     )
+
+
+class _Request(Command, frozen=True, kw_only=True):
+    """A command as anyone may have written it: its arguments are checked when it is claimed."""
+
+    arguments: Any = {}
 
 
 class CommandQueue:
@@ -195,7 +204,7 @@ class CommandQueue:
             The command, which expires by the clock of this machine, or None if there is none. One
             with invalid arguments is refused: its state is final then.
         """
-        for command in map(_as_requested, self._commands_in(self._run.inbox)):
+        for command in map(_as_requested, self._commands_in(self._run.inbox, _Request)):
             if kind is not None and command.kind is not kind:
                 continue
             seen = _accepted(command)
@@ -260,7 +269,7 @@ class CommandQueue:
         found: dict[Path, tuple[tuple[int, int, int], float]] = {}
         for place in (self._run.inbox, self._run.active):
             for path in _json_files(place):
-                problem, identity = _damage(path)
+                problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
                 if not problem:
                     continue
                 before = self._damaged.get(path)
@@ -273,11 +282,11 @@ class CommandQueue:
         self._damaged = found
         return cleared
 
-    def _commands_in(self, place: Path) -> list[Command]:
+    def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:
         commands = []
         for path in _json_files(place):
             try:
-                command = load(path, Command)
+                command = load(path, form)
             except (DamagedFileError, OSError):
                 continue
             if command.id == path.stem:
@@ -321,15 +330,26 @@ def _accepted(command: Command) -> Command:
     try:
         parse_arguments(command.kind, command.arguments)
     except UsageError as error:
-        return advance(command, CommandState.REFUSED, error.found, arguments={})
+        kept = _storable(command.arguments)
+        return advance(command, CommandState.REFUSED, error.found, arguments=kept)
     return advance(command, CommandState.SEEN, "The trainer acts on it between two steps.")
 
 
-def _damage(path: Path) -> tuple[str, tuple[int, int, int]]:
+def _storable(arguments: object) -> dict[str, Any]:
+    """Returns invalid arguments, so that people see what was asked; none if they are no JSON."""
+    try:
+        data = msgspec.json.encode(arguments)
+        kept = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
+        return {}
+    return kept if len(data) <= LARGEST_REFUSED and kept == arguments else {}
+
+
+def _damage(path: Path, form: type[Command]) -> tuple[str, tuple[int, int, int]]:
     """Returns why a file is not a valid command, and its size, modification time and inode."""
     try:
         facts = os.lstat(path)
-        command = load(path, Command)
+        command = load(path, form)
     except DamagedFileError as error:
         problem = str(error)
     except OSError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.request import FrontEnd
 
 _DONE_SECONDS = 8.0
+_REFUSED_SECONDS = 30.0
 
 
 class RunProgress:
@@ -20,6 +23,7 @@ class RunProgress:
         self.snapshot: RunSnapshot | None = None
         self.failures: list[tuple[str, str]] = []
         self._dismissed: set[str] = set()
+        self._requester = requester(FrontEnd.APP)
 
     @property
     def has_unread(self) -> bool:
@@ -38,7 +42,18 @@ class RunProgress:
 
     def failed_commands(self) -> list[Command]:
         """Returns the commands that were not carried out, oldest first."""
-        return [one for one in self._unread() if one.state is not CommandState.DONE]
+        return [
+            one
+            for one in self._unread()
+            if one.state is not CommandState.DONE and not self._is_old_news(one)
+        ]
+
+    def _is_old_news(self, command: Command) -> bool:
+        """Whether a command was refused some time ago that this user's app did not send."""
+        is_of_others = command.requested_by != self._requester
+        if command.state is not CommandState.REFUSED or not is_of_others or self.snapshot is None:
+            return False
+        return self.snapshot.at - _ended_at(command) >= _REFUSED_SECONDS
 
     def verdicts(self) -> list[Command]:
         """Returns the commands whose result users have to read, oldest first."""

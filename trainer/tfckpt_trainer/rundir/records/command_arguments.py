@@ -14,8 +14,9 @@ decodes them: when a client submits a command, when the chief claims it, and whe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -26,8 +27,14 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 LONGEST_NAME = 255
 """Characters of a file name, on all common file systems."""
 
+_LONGEST_VALUE = 60
+"""Characters of a wrong value that a message shows."""
+
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
 """The name of something in the run directory, such as a checkpoint."""
+
+CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a checkpoint")]
+Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
 class CommandArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,8 +49,8 @@ class RestoreArguments(CommandArguments, frozen=True, kw_only=True):
         partial: Whether to restore what fits if the checkpoint does not fit the model.
     """
 
-    name: FileName
-    partial: bool = False
+    name: CheckpointName
+    partial: Flag = False
 
 
 class StopArguments(CommandArguments, frozen=True, kw_only=True):
@@ -53,7 +60,7 @@ class StopArguments(CommandArguments, frozen=True, kw_only=True):
         save: Whether to save a checkpoint first.
     """
 
-    save: bool = True
+    save: Flag = True
 
 
 class PruneArguments(CommandArguments, frozen=True, kw_only=True):
@@ -63,7 +70,10 @@ class PruneArguments(CommandArguments, frozen=True, kw_only=True):
         names: Names of the checkpoints.
     """
 
-    names: Annotated[list[FileName], msgspec.Meta(min_length=1)]
+    names: Annotated[
+        list[FileName],
+        msgspec.Meta(min_length=1, description="a list of names of checkpoints, at least one"),
+    ]
 
 
 class UndoArguments(CommandArguments, frozen=True, kw_only=True):
@@ -73,7 +83,9 @@ class UndoArguments(CommandArguments, frozen=True, kw_only=True):
         trash: Id of the prune; None for the newest.
     """
 
-    trash: FileName | None = None
+    trash: Annotated[
+        FileName | None, msgspec.Meta(description="the id of a prune, or null for the newest")
+    ] = None
 
 
 class CheckArguments(CommandArguments, frozen=True, kw_only=True):
@@ -83,7 +95,9 @@ class CheckArguments(CommandArguments, frozen=True, kw_only=True):
         steps: Steps to repeat.
     """
 
-    steps: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    steps: Annotated[
+        int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")
+    ] = 3
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
@@ -98,7 +112,7 @@ ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
 }
 
 
-def parse_arguments(kind: CommandKind, given: Mapping[str, Any]) -> CommandArguments:
+def parse_arguments(kind: CommandKind, given: object) -> CommandArguments:
     """Returns the arguments of a command, checked.
 
     Args:
@@ -112,8 +126,39 @@ def parse_arguments(kind: CommandKind, given: Mapping[str, Any]) -> CommandArgum
     prepare(record)
     try:
         return msgspec.convert(given, record)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, RecursionError):
         known = ", ".join(record.__struct_fields__) or "none"
         raise UsageError(
-            f"The arguments of {kind} are invalid: {error}. Its arguments are: {known}."
+            f"The arguments of {kind} are invalid: {_problem(record, given)}. "
+            f"Its arguments are: {known}."
         ) from None
+
+
+def _problem(record: type[CommandArguments], given: object) -> str:
+    """Returns the first difference of arguments from what their record expects."""
+    if not isinstance(given, Mapping):
+        return f"they are {_shown(given)}; they must be an object, such as {{}}"
+    fields = {field.name: field for field in msgspec.structs.fields(record)}
+    for name in given:
+        if name not in fields:
+            return f"there is no argument {_shown(name)}"
+    for name, field in fields.items():
+        expected = field.type.__metadata__[-1].description
+        if name not in given:
+            if field.required:
+                return f"{name} is missing; it must be {expected}"
+            continue
+        try:
+            msgspec.convert(given[name], field.type)
+        except (msgspec.ValidationError, RecursionError):
+            return f"{name} is {_shown(given[name])}; it must be {expected}"
+    return "they cannot be read"
+
+
+def _shown(value: object) -> str:
+    """Returns a value as JSON, shortened."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return "a value that JSON cannot hold"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
