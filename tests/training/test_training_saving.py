@@ -49,6 +49,8 @@ def test_a_save_beside_training_is_done_only_when_it_is_in_view(beside):
     record = record_of(beside, name)
     assert record.cost.background
     assert 0 < record.cost.stall_seconds < record.duration_seconds
+    told = f"in {record.duration_seconds:.2f} s, training stood still"
+    assert any(told in entry.message for entry in read_entries(beside.run, newest=50))
     assert record.cost.write_seconds > 0
     assert record.cost.flush_seconds > 0
     assert record.cost.bytes_per_second > 0

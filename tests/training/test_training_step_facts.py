@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.worker import Activity
 
 pytestmark = pytest.mark.tensorflow
 
@@ -290,6 +291,34 @@ def test_before_the_first_step_and_in_a_loop_of_its_own_nothing_is_expected(make
     found = known(run.directory)
     assert found.level == "unknown"
     assert found.reasons[0].startswith("the loop does not use run.function")
+
+
+def test_a_start_keeps_what_the_last_one_found_until_its_first_step(make_run):
+    run = make_run(total_steps=2)
+    for _ in run:
+        run.report(loss=0.0)
+    found = known(run.directory)
+    assert found.reasons[0].startswith("the loop does not use run.function")
+    again = make_run(total_steps=3)
+    for _ in again:
+        assert load(RunDirectory(run.directory).run_file, RunInfo).exactness == found
+        again.report(loss=0.0)
+
+
+def test_a_worker_trains_once_its_first_step_is_counted(make_run, monkeypatch):
+    run = make_run(total_steps=2)
+    told = []
+    heartbeat = run._telemetry.heartbeat
+    metrics = run._telemetry.metrics
+    nudge = heartbeat.nudge
+    monkeypatch.setattr(
+        heartbeat, "nudge", lambda: (told.append((metrics.activity, metrics.step)), nudge())
+    )
+    for _ in run:
+        assert metrics.activity is (Activity.TRAINING if run.step else Activity.STARTING)
+        run.report(loss=0.0)
+    assert (Activity.TRAINING, 1) in told
+    assert (Activity.TRAINING, 0) not in told
 
 
 @pytest.mark.parametrize(

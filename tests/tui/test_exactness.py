@@ -100,6 +100,13 @@ def test_the_words_name_what_a_step_draws_changes_and_calls() -> None:
     assert BEFORE.words == "unknown because no step has run yet"
 
 
+def test_the_remedy_follows_the_cause() -> None:
+    seeded = msgspec.structs.replace(DRAWS, remedies=["Pass `random_seed` to TrainingRun."])
+    found = exactness_of([], seeded)
+    assert found.explained == f"{found.words}. Pass `random_seed` to TrainingRun"
+    assert BEFORE.explained == BEFORE.words
+
+
 def test_python_in_a_pipeline_is_told_as_in_a_step() -> None:
     calls = PipelineFacts(
         name="dataset",
@@ -156,7 +163,7 @@ def test_status_says_it_and_says_nothing_where_it_is_unknown(tool: Tool, live: R
     assert "exact " not in tool("status", live.run.root).data
     assert tool("status", live.run.root, "--json").json["run"]["exactness"] is None
     describe(live, NOT_POSSIBLE)
-    assert f"exact     {NOT_POSSIBLE.words}" in tool("status", live.run.root).data
+    assert f"exact     {NOT_POSSIBLE.explained}" in tool("status", live.run.root).data
     report = tool("status", live.run.root, "--json").json["run"]["exactness"]
     assert report["level"] == "not possible"
     assert report["words"] == NOT_POSSIBLE.words

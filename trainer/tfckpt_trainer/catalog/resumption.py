@@ -197,7 +197,7 @@ def _exactness(record: CheckpointRecord | None, check: CheckSummary | None) -> l
         ExactnessLevel.NOT_POSSIBLE: False,
     }
     unproven = ": nothing is known to be missing, nothing was compared"
-    detail = f"{found.words}{unproven if found.level is ExactnessLevel.EXPECTED else ''}"
+    detail = f"{found.explained}{unproven if found.level is ExactnessLevel.EXPECTED else ''}"
     return [ResumedState("exact resume", restored[found.level], detail)]
 
 

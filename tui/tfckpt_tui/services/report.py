@@ -232,4 +232,4 @@ def has_problem(report: Json) -> bool:
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:
     found = with_stored_check(info, run).known_exactness if info is not None else None
-    return msgspec.to_builtins(found) | {"words": found.words} if found is not None else None
+    return msgspec.to_builtins(found) | {"words": found.explained} if found is not None else None

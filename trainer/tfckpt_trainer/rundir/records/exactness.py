@@ -170,6 +170,12 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(filter(None, told))
 
     @property
+    def explained(self) -> str:
+        """The same with what to change in the script, as clauses that a full stop ends."""
+        remedies = self.remedies if self.reasons and not self.compared else []
+        return ". ".join([self.words, *(remedy.rstrip(".") for remedy in remedies)])
+
+    @property
     def causes(self) -> str:
         """The reasons in few words; empty if there are none."""
         of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs if one.reason}

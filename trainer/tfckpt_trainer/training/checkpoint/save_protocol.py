@@ -58,7 +58,7 @@ class SaveOutcome:
             file has it; otherwise None.
         warning: What went wrong after the commit, as a sentence; empty if nothing did.
         size: Bytes of the checkpoint, with the workers' own state.
-        seconds: Time from the step to the commit.
+        seconds: Time from the step to the commit, as its record has it.
         stall_seconds: Part of that time during which training stood still.
         exactness: What resuming from it brings back.
     """

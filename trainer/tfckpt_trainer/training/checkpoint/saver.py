@@ -268,7 +268,7 @@ class Saver:
             step=request.step,
             branch=request.branch,
             size=record.size,
-            seconds=time.monotonic() - began,
+            seconds=record.duration_seconds or 0.0,
             stall_seconds=cost.stall_seconds,
             exactness=record.exactness,
         )

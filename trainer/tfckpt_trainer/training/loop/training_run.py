@@ -617,7 +617,7 @@ class TrainingRun:
                 if self._group.is_chief:
                     earlier = load_if_exists(self._run.run_file, RunInfo)
                     self._exactness_before = earlier.exactness if earlier is not None else None
-                    self._ownership.acquire(**self._info(), exactness=exactness)
+                    self._ownership.acquire(**self._info(), exactness=self._at_start(exactness))
                     self._telemetry.note_exactness(exactness)
             self._total_steps = self._total_steps or total_steps
             self._state.shared.late_variables.opened(self._state.shared.find())
@@ -695,6 +695,9 @@ class TrainingRun:
             may_repeat = self._quick_check.is_first_pass
             self._state.position.step += 1
             step = self.step
+            if is_first:
+                metrics.step, metrics.activity = step, Activity.TRAINING
+                self._telemetry.heartbeat.nudge()
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
             self._handler.advance_check(partial(self._quick_check.step_done, metrics.fresh))
@@ -716,17 +719,21 @@ class TrainingRun:
 
     def _first_step_done(self) -> None:
         """Looks into what the first step was compiled to."""
-        self._telemetry.metrics.activity = Activity.TRAINING
-        self._telemetry.heartbeat.nudge()
         self._state.shared.late_variables.check(self._state.shared.find())
         self._traced.first_step_done()
         exactness = self._gathered_exactness()
         self._refuse_missing_state(exactness)
-        if self._group.is_chief and self._telemetry.note_exactness(exactness):
+        if self._group.is_chief:
+            self._telemetry.note_exactness(exactness)
             self._record_exactness(exactness)
 
     def _record_exactness(self, found: Exactness) -> None:
         self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
+
+    def _at_start(self, found: Exactness) -> Exactness:
+        """Returns what is known before the first step: what the last attempt found, if no more."""
+        before = self._exactness_before
+        return found if before is None or found.is_missing_state else before
 
     def _gathered_exactness(self) -> Exactness:
         """Returns what resuming brings back on all workers, which call it together."""

@@ -105,7 +105,7 @@ class Telemetry:
             after = f"After a restore, {restored}." if restored else ""
             self.note(
                 JournalKind.NOTE,
-                " ".join([f"Exact resume is {found.words}.", *found.remedies, after]).rstrip(),
+                f"Exact resume is {found.explained}. {after}".rstrip(),
                 details={"exactness": msgspec.to_builtins(found)},
             )
         return True

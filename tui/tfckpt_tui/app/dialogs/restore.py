@@ -304,7 +304,7 @@ def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
     if found is None or not found.is_missing_state:
         return []
     lines: list[tuple[Span, ...]] = [
-        (("! ", "warn"), (f"Exact resume is {clean(found.words)}.", "warn"))
+        (("! ", "warn"), (f"Exact resume is {clean(found.explained)}.", "warn"))
     ]
     inputs = [clean(one.restored) for one in found.inputs if one.reason]
     return lines + [((f"  The input pipeline {words}.", "muted"),) for words in inputs]
