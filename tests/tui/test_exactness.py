@@ -166,7 +166,7 @@ def test_status_says_it_and_says_nothing_where_it_is_unknown(tool: Tool, live: R
     assert f"exact     {NOT_POSSIBLE.explained}" in tool("status", live.run.root).data
     report = tool("status", live.run.root, "--json").json["run"]["exactness"]
     assert report["level"] == "not possible"
-    assert report["words"] == NOT_POSSIBLE.words
+    assert report["words"] == NOT_POSSIBLE.explained
     assert report["inputs"][0]["remedies"] == ["Use tf.random.stateless_*."]
 
 

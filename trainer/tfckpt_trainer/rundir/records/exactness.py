@@ -172,7 +172,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def explained(self) -> str:
         """The same with what to change in the script, as clauses that a full stop ends."""
-        remedies = self.remedies if self.reasons and not self.compared else []
+        remedies = self.remedies if self.reasons else []
         return ". ".join([self.words, *(remedy.rstrip(".") for remedy in remedies)])
 
     @property
