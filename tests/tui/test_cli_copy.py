@@ -442,6 +442,27 @@ def test_progress_is_shown_and_ctrl_c_names_the_command_that_goes_on(run, place)
     shutil.rmtree(place)
 
 
+def test_what_a_killed_copy_left_is_listed_until_the_copy_goes_on(tool, run, place):
+    name = write_large(run)
+    with pytest.raises(KeyboardInterrupt):
+        copy_in_process(run, place, name, on_progress=interrupt_at(f"copying {name}"))
+
+    def notes():
+        found = tool("ls", place, "--json").json["diagnostics"]
+        return [one for one in found if one["kind"] == "copy-cut-off"]
+
+    assert notes() == [], "it may be under way"
+    (parts,) = (place / ".tfckpt" / "copying").iterdir()
+    for path in (*parts.rglob("*"), parts):
+        os.utime(path, (1e9, 1e9))
+    (note,) = notes()
+    assert f"A copy of {name} to this directory was cut off." in note["message"]
+    assert f"`rm -r {parts}`" in note["message"]
+    assert note["bytes"] == sum(path.stat().st_size for path in parts.rglob("*.*"))
+    assert tool("copy", run, name, place).code == 0
+    assert notes() == []
+
+
 def test_a_part_that_does_not_match_is_sent_again(tool, run, place):
     name = write_large(run)
     with pytest.raises(KeyboardInterrupt):
@@ -477,6 +498,7 @@ def test_killed_at_any_change_a_copy_leaves_checkpoints_whole_or_unnamed(tmp_pat
         copy_in_process(source, target, "ckpt-100", "plain")
         assert files_of(target, "ckpt-100", "plain") == files_of(source, "ckpt-100", "plain")
         assert sorted(listed_names(target)) == ["ckpt-100", "plain"]
+        assert not [path for path in contents(target) if "copying" in path or ".tmp" in path]
         shutil.rmtree(tmp_path / str(call))
     assert call > 30
 

@@ -24,7 +24,12 @@ class NotFlushedError(OSError):
 
 
 def write_atomic(
-    path: Path, data: bytes, *, durable: bool = True, is_private: bool = False
+    path: Path,
+    data: bytes,
+    *,
+    durable: bool = True,
+    is_private: bool = False,
+    temporary: Path | None = None,
 ) -> None:
     """Replaces the file `path` atomically: readers see either the old or the new content.
 
@@ -33,14 +38,16 @@ def write_atomic(
         data: The new content.
         durable: Whether to flush the file and its directory to disk.
         is_private: Whether only its owner may read it.
+        temporary: Where to write first; by default a new name in the same directory.
 
     Raises:
         NotFlushedError: The file was replaced, but its directory could not be flushed.
         OSError: The file was not replaced. The temporary file was deleted.
     """
-    # The name of the file may leave no room for more in a name of 255 bytes.
-    start = os.fsdecode(os.fsencode(path.name)[:200])
-    temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
+    if temporary is None:
+        # The name of the file may leave no room for more in a name of 255 bytes.
+        start = os.fsdecode(os.fsencode(path.name)[:200])
+        temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         descriptor = os.open(temporary, flags, 0o600 if is_private else 0o644)

@@ -62,6 +62,7 @@ def diagnostics(
         *_extra_data(observed, before),
         *_leftover_directories(observed, before),
         *_unowned_files(observed, before),
+        *_cut_copies(observed, before),
         *_neighbours(observed),
     ]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
@@ -310,6 +311,18 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             "written it. Keep them, unless you know which program wrote them."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
+
+
+def _cut_copies(observed: Observation, before: float) -> Iterator[Diagnostic]:
+    left = [one for one in observed.arriving if one.changed_at <= before]
+    if left:
+        message = (
+            f"A copy of {join_names([one.name for one in left])} to this directory was cut off. "
+            "The same `copy` goes on where it ended. To abandon it, delete what has arrived: "
+            f"`rm -r {shlex.join([one.path for one in left])}`."
+        )
+        size = sum(one.bytes for one in left)
+        yield Diagnostic("copy-cut-off", "note", left[0].name, message, size)
 
 
 def _neighbours(observed: Observation) -> Iterator[Diagnostic]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
@@ -92,6 +92,22 @@ class Diagnostic:
         return f"{self.found} {self.advice}" if self.advice is not None else self.found
 
 
+class ArrivingCopy(NamedTuple):
+    """What of a checkpoint has arrived by a `copy` that has not ended.
+
+    Attributes:
+        name: The checkpoint.
+        path: The directory with its parts.
+        bytes: Their size.
+        changed_at: When one of them last changed, in seconds since the epoch.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    changed_at: float
+
+
 @dataclass(frozen=True)
 class Observation:
     """What one scan observed in a directory.
@@ -105,6 +121,7 @@ class Observation:
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
         newer: For each document of a newer release, which release is needed.
         neighbours: Files of other formats, and checkpoints in subdirectories.
+        arriving: What copies to this directory have brought, if they have not ended.
         version_one: Checkpoints in TensorFlow's V1 format.
         condition: The condition of the state file.
         state: The content of the state file, if it is good.
@@ -125,6 +142,7 @@ class Observation:
     temporary_bytes: Mapping[str, int] = field(default_factory=dict)
     newer: Sequence[str] = ()
     neighbours: Neighbours = NO_NEIGHBOURS
+    arriving: Sequence[ArrivingCopy] = ()
     version_one: Sequence[VersionOne] = ()
     condition: StateFileCondition = StateFileCondition.MISSING
     state: StateFile | None = None
@@ -226,6 +244,7 @@ class Observer:
             },
             newer=[*self._newer_documents(), *newer_records.values()],
             neighbours=self._neighbours(changed_at),
+            arriving=_arriving_copies(self._run.copying_directory),
             version_one=version_one,
             condition=condition,
             state=state,
@@ -260,6 +279,22 @@ class Observer:
         if view != self._last_view or now < self._since:
             self._last_view, self._since = view, now
         return self._since
+
+
+def _arriving_copies(place: Path) -> list[ArrivingCopy]:
+    found: list[ArrivingCopy] = []
+    with suppress(OSError):
+        if place.is_symlink():
+            return []
+        for name in sorted(os.listdir(place)):
+            paths = [
+                os.path.join(top, file) for top, _, files in os.walk(place / name) for file in files
+            ]
+            facts = [os.lstat(path) for path in (os.fspath(place / name), *paths)]
+            size, changed_at = sum(f.st_size for f in facts[1:]), max(f.st_mtime for f in facts)
+            path = os.fspath(place / name)
+            found.append(ArrivingCopy(name.rpartition(".")[0], path, size, changed_at))
+    return found
 
 
 def _modified_at(path: Path, flags: int) -> float:

@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.reserve import is_full
+from tfckpt_trainer.rundir.writer_marks import remove_leftovers, temporary_path
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
@@ -155,7 +156,8 @@ class LocalDestination:
     def write(self, path: str, data: bytes) -> None:
         """Replaces a small file atomically, and flushes it."""
         with self._explained():
-            write_atomic(self._root / path, data)
+            target = self._root / path
+            write_atomic(target, data, temporary=temporary_path(target))
 
     def _lock(self) -> None:
         # Imported here, so that other commands start sooner.
@@ -169,6 +171,7 @@ class LocalDestination:
             raise in_use(self.label) from None
         self._held.callback(lock.release)
         self._is_locked = True
+        remove_leftovers(self._root)
         # A prune that goes on later would take a copy of the same name with it.
         finish_interrupted_prunes(self._run)
 
