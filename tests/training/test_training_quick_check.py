@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from unittest import mock
 
@@ -10,6 +11,7 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from command_running import BINARY
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load
@@ -237,3 +239,75 @@ def test_an_error_of_the_check_ends_the_check_and_not_training(make_run, monkeyp
     assert "An error in tfckpt_trainer, not in the script" in outcome.message
     assert recorded_steps(run) == list(range(1, 13))
     assert not run.check_directory.exists()
+
+
+def test_a_check_that_has_no_room_on_the_disk_compares_nothing_and_training_goes_on(
+    make_run, small_disk
+):
+    filler = small_disk / "filler"
+    # Of 36 MB, 16 MB have to stay free.
+    filler.write_bytes(bytes(20 << 20))
+    dataset = numbers(20)
+    run = make_run(small_disk / "run", dataset=dataset, total_steps=8)
+    directory, step = RunDirectory(run.directory), run.function(plain_step)
+    commands = []
+    for batch in run:
+        step(batch)
+        if run.step == 2:
+            commands.append(submit(run, CommandKind.CHECK))
+        if run.step == 6:
+            filler.unlink()
+    outcome = CommandQueue(directory).wait(commands[0], timeout=30)
+    assert outcome.state is CommandState.FAILED
+    assert outcome.message.startswith("Nothing was compared. No checkpoint can be saved: ")
+    assert "have to stay free" in outcome.message
+    assert outcome.message.endswith(" Training goes on.")
+    assert recorded_steps(directory) == list(range(1, 9))
+    assert (directory.root / "ckpt-8.index").exists()
+    assert not directory.check_directory.exists()
+
+
+@pytest.mark.parametrize(("replica_step", "status"), [(plain_step, 0), (random_step, 1)])
+def test_the_command_line_checks_a_run_that_trains(make_run, replica_step, status):
+    run = make_run(dataset=numbers(20), total_steps=12)
+    step, process = run.function(replica_step), None
+    for batch in run:
+        step(batch)
+        if run.step == 2 and process is None:
+            command = [BINARY, "check", "--quick", str(run.directory)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            wait_until(lambda: run._coordinator.needs_sync, 60, "the run takes the command")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == status, said
+    exact = "Checked: exact over 3 steps, restored in place on 1 worker. Not covered: epoch ends, "
+    assert said.startswith("Checked: not exact: The metric loss differs" if status else exact)
+    assert recorded_steps(RunDirectory(run.directory)) == list(range(1, 13))
+
+
+def test_a_callback_sees_repeated_batches_twice_and_its_state_counts_them_once(tmp_path):
+    import keras
+    import numpy as np
+
+    from tfckpt_trainer.training import fit
+
+    directory, seen = RunDirectory(tmp_path / "run"), []
+
+    class Counter(keras.callbacks.Callback):
+        count = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.count += 1
+            seen.append(batch)
+            if batch == 2 and seen.count(2) == 1:
+                queue = CommandQueue(directory)
+                queue.submit(CommandKind.CHECK, {}, requested_by="test", lifetime=60)
+                wait_until(queue.working, 30, "the run takes the command")
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    counter, x = Counter(), np.ones((12, 2), "float32")
+    fit(model, x, x[:, :1], batch_size=1, run_dir=directory.root, callbacks=[counter])
+    assert [seen.count(batch) for batch in range(12)].count(2) == 3
+    assert (len(seen), counter.count) == (15, 12)
+    assert any("Checked: exact over 3 steps" in one.message for one in read_entries(directory))

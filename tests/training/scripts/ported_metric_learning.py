@@ -1,6 +1,9 @@
 """Metric learning for image similarity search, after keras-io, reduced.
 
 Lines that end with `# +` are added to the example, and those with `# ~` are changed.
+
+It trains on one replica. On several, each gets a part of the first dimension of a batch, as in
+`model.fit`, which fails too: here that dimension tells anchors from positives.
 """
 
 from __future__ import annotations

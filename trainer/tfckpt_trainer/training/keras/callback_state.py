@@ -166,8 +166,11 @@ def _own_state(callback: Any) -> Any:
 
 
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    # A class can give an attribute its first value.
+    kinds = reversed(type(callback).__mro__)
+    defaults = {name: value for kind in kinds for name, value in vars(kind).items()}
     found = {}
-    for name, value in vars(callback).items():
+    for name, value in {**defaults, **vars(callback)}.items():
         if name in _SKIPPED or name.startswith("__"):
             continue
         plain = _plain(value)
