@@ -138,6 +138,16 @@ def test_a_refusal_says_what_was_expected_and_keeps_what_was_asked(run, kind, gi
     assert box.look_up("wrong") == refused
 
 
+@pytest.mark.parametrize("fields", [{"kind": "sav"}, {"kind": "save", "expires_at": "soon"}, {}])
+def test_what_is_no_command_is_deleted_in_the_words_of_the_product(run, fields):
+    drop(run, "wrong", **fields)
+    box = CommandQueue(run)
+    assert box.clear_damaged(0.0) == []
+    (cleared,) = box.clear_damaged(100.0)
+    assert cleared.startswith("Deleted wrong.json from inbox: it is not a command. A command is")
+    assert "kind: save, restore, pause" in cleared and "$" not in cleared
+
+
 def test_a_refusal_keeps_no_arguments_of_any_size(run):
     drop(run, "wrong", kind="prune", arguments={"names": "x" * 100_000})
     refused = CommandQueue(run).claim(time.time())

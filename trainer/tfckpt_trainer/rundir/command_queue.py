@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
@@ -40,6 +40,11 @@ NETWORK_POLL_SECONDS = 0.25
 
 DAMAGED_SECONDS = 10.0
 """Age at which an unchanged file that is not a valid command is deleted."""
+
+_EXPECTED = (
+    "A command is a JSON object with id, requested_at, expires_at, requested_by and kind: "
+    f"{', '.join(CommandKind)}."
+)
 
 LARGEST_REFUSED = 10_000
 """Bytes of invalid arguments that are kept in the answer."""
@@ -350,8 +355,10 @@ def _damage(path: Path, form: type[Command]) -> tuple[str, tuple[int, int, int]]
     try:
         facts = os.lstat(path)
         command = load(path, form)
-    except DamagedFileError as error:
+    except NewerFileError as error:
         problem = str(error)
+    except DamagedFileError:
+        problem = f"it is not a command. {_EXPECTED}"
     except OSError:
         # The file was claimed in the meantime or cannot be read, so nothing is known about it.
         return "", (0, 0, 0)
