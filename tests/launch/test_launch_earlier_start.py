@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     require_job_of_run,
 )
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm.submission import UNANSWERED
 from tfckpt_trainer.launch.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load, store
@@ -225,8 +227,8 @@ def test_a_start_that_reported_its_end_is_not_reported_twice(run):
     assert describe_lost_start(run, job(started_at=None), JobStart("7", 0)) == ""
 
 
-def note(run: RunDirectory, kind: JournalKind, by: str = "") -> None:
-    write_entry(run, JournalEntry(at=1.0, kind=kind, message="…", by=by))
+def note(run: RunDirectory, kind: JournalKind, **fields: Any) -> None:
+    write_entry(run, JournalEntry(at=1.0, kind=kind, message="…", **fields))
 
 
 def claim_a_stop(run: RunDirectory) -> None:
@@ -266,9 +268,17 @@ def test_a_start_after_a_stop_was_accepted_ends_without_training(run, monkeypatc
     assert not CommandQueue(run).working()
 
 
-@pytest.mark.parametrize("kind", [JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART])
-def test_a_stop_before_the_last_launch_counts_no_more(run, kind):
+@pytest.mark.parametrize(
+    "launch",
+    [
+        {"kind": JournalKind.SUBMIT},
+        {"kind": JournalKind.START},
+        {"kind": JournalKind.RESTART},
+        {"kind": JournalKind.NOTE, "details": {"submit": UNANSWERED}},
+    ],
+)
+def test_a_stop_before_the_last_launch_counts_no_more(run, launch):
     carry_out_a_stop(run)
-    note(run, kind)
+    note(run, **launch)
     note(run, JournalKind.STOP, by=BY)
     assert accepted_stop(run) == ""

@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.documents import (
     remove,
     store,
 )
-from tfckpt_trainer.rundir.journal import Tail, try_write_entry
+from tfckpt_trainer.rundir.journal import Tail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
@@ -246,6 +246,6 @@ def test_a_line_that_cannot_be_flushed_is_there_once(tmp_path, monkeypatch):
     run = RunDirectory(tmp_path)
     run.create()
     monkeypatch.setattr(os, "fsync", refuse)
-    told = try_write_entry(run, an_entry("one"))
+    told = note_event(run, JournalKind.NOTE, "one")
     assert "may not survive a power loss" in told
     assert [entry.message for entry in Tail(run.journal, JournalEntry).read_new()] == ["one"]

@@ -23,17 +23,19 @@ from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.health import is_live, read_workers, trainer_answers
-from tfckpt_trainer.rundir.journal import read_entries, try_write_entry
+from tfckpt_trainer.rundir.journal import note_event, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_trainer.rundir.statuses import store_status
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the command queue."""
+
+_STARTS = {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}
 
 UNANSWERED_SECONDS = 5.0
 """How long the trainer may have a command to stop while a worker does not react."""
@@ -190,8 +192,7 @@ def _tell(
     message = "Stopped from outside"
     if workers:
         message += f", without their supervisor: {', '.join(map(str, workers))}"
-    entry = JournalEntry(at=time.time(), kind=JournalKind.STOP, message=f"{message}.", by=by)
-    if warning := try_write_entry(run, entry):
+    if warning := note_event(run, JournalKind.STOP, f"{message}.", by=by):
         on_warning(warning)
     status = read_supervisor(run)
     if status is not None:
@@ -218,7 +219,8 @@ def accepted_stop(run: RunDirectory) -> str:
 
 def _stop_in_event_log(run: RunDirectory) -> str:
     for entry in reversed(read_entries(run)):
-        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+        # A submission that Slurm did not answer is noted in `details` alone.
+        if entry.kind in _STARTS or "submit" in entry.details:
             break
         if entry.kind is JournalKind.STOP and entry.by not in {"", BY}:
             return entry.by
@@ -298,9 +300,8 @@ class StopCommands:
             self._requester = accepted_stop(self._run) or self._requester
             working = _stops(self._queue)
             if working and not _stop_in_event_log(self._run):
-                words, by = "The run was stopped.", self._requester
-                entry = JournalEntry(at=time.time(), kind=JournalKind.STOP, message=words, by=by)
-                try_write_entry(self._run, entry)
+                words = "The run was stopped."
+                note_event(self._run, JournalKind.STOP, words, by=self._requester)
             for command in working:
                 self._queue.finish(advance(command, CommandState.DONE, message))
 

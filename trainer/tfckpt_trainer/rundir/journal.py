@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import BinaryIO, Generic
+from typing import Any, BinaryIO, Generic
 
-from tfckpt_trainer.errors import DamagedFileError, describe_error
+from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.files import NotFlushedError, open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
@@ -28,18 +29,26 @@ def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
     append(run.journal, entry)
 
 
-def try_write_entry(run: RunDirectory, entry: JournalEntry) -> str:
-    """Appends an `entry` about a completed action, without raising disk errors.
+def note_event(run: RunDirectory, kind: JournalKind, message: str, **fields: Any) -> str:
+    """Appends an entry about a completed action, without raising errors.
+
+    Args:
+        run: The run directory.
+        kind: The kind of event.
+        message: What was done, as a sentence.
+        **fields: Other fields of `JournalEntry`.
 
     Returns:
-        A sentence about the disk error, to be shown with the outcome; empty if there was none.
+        A sentence about what went wrong, to be shown with the outcome; empty if nothing did.
     """
     try:
-        write_entry(run, entry)
+        write_entry(run, JournalEntry(at=time.time(), kind=kind, message=message, **fields))
     except NotFlushedError as error:
         return f"Its event log entry may not survive a power loss: {describe_error(error)}."
     except OSError as error:
         return f"It is missing in the event log: {describe_error(error)}."
+    except UsageError as error:
+        return f"It is missing in the event log: {error}"
     return ""
 
 

@@ -23,11 +23,10 @@ from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
@@ -43,7 +42,6 @@ from tfckpt_tui.services.request import (
     TrainerPresence,
     ask,
     detect_trainer,
-    event_entry,
     log_event,
 )
 
@@ -288,17 +286,16 @@ def set_pins(
         RefusedError: The trash is locked.
     """
     kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
-    entries = []
-    for name in names:
-        if pins.is_pinned(run, name) is pinned:
-            continue
-        entry = event_entry(kind, f"{word} {name}.", through=through, checkpoint=name)
+    changed = [name for name in names if pins.is_pinned(run, name) is not pinned]
+    for name in changed:
         # Refuses a name that the event log cannot store, before anything changes.
-        encode(entry)
-        entries.append(entry)
+        encode(JournalEntry(at=0.0, kind=kind, message=name))
     warnings = pins.set_pins(run, names, pinned=pinned)
-    told = {try_write_entry(run, entry) for entry in entries} - {""}
-    return (*warnings, *sorted(told))
+    told = {
+        log_event(run, kind, f"{word} {name}.", through=through, checkpoint=name)
+        for name in changed
+    }
+    return (*warnings, *sorted(told - {""}))
 
 
 @contextmanager

@@ -12,16 +12,16 @@ from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES, is_in_saved_model
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
-from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.health import RunState, read_workers, trainer_answers
-from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.journal import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
@@ -55,33 +55,22 @@ class FrontEnd(StrEnum):
     COMMAND_LINE = "command line"
 
 
-def event_entry(
-    kind: JournalKind, message: str, *, through: FrontEnd, **fields: Any
-) -> JournalEntry:
-    """Returns an entry of the event log about an action of this process.
-
-    Args:
-        kind: The kind of event.
-        message: What was done, as a sentence.
-        through: The front end that asked.
-        fields: Other fields of `JournalEntry`.
-    """
-    by = requester(through)
-    return JournalEntry(at=time.time(), kind=kind, message=message, by=by, **fields)
-
-
 def log_event(
     run: RunDirectory, kind: JournalKind, message: str, *, through: FrontEnd, **fields: Any
 ) -> str:
-    """Writes an entry of the event log about a completed action; see `event_entry`.
+    """Writes an entry of the event log about an action of this process; see `note_event`.
+
+    Args:
+        run: The run directory.
+        kind: The kind of event.
+        message: What was done, as a sentence.
+        through: The front end that asked.
+        **fields: Other fields of `JournalEntry`.
 
     Returns:
         A sentence for the user if the entry could not be written; empty if it was.
     """
-    try:
-        return try_write_entry(run, event_entry(kind, message, through=through, **fields))
-    except UsageError as error:
-        return f"It is missing in the event log: {error}"
+    return note_event(run, kind, message, by=requester(through), **fields)
 
 
 def ask(

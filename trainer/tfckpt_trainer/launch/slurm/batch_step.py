@@ -53,9 +53,9 @@ from tfckpt_trainer.launch.slurm.step_starter import StepStarter
 from tfckpt_trainer.launch.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervisor import Supervisor
 from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
-from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.journal import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
@@ -236,8 +236,7 @@ class BatchStep:
             )
         lost = describe_lost_start(self._run, known, self._own)
         if lost:
-            entry = JournalEntry(at=time.time(), kind=JournalKind.REQUEUE, message=lost, by=BY)
-            try_write_entry(self._run, entry)
+            note_event(self._run, JournalKind.REQUEUE, lost, by=BY)
         record = msgspec.structs.replace(
             known,
             cluster=environment.get("SLURM_CLUSTER_NAME", known.cluster),
@@ -320,7 +319,7 @@ def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int
 
     def tell(words: str, kind: JournalKind = JournalKind.NOTE) -> None:
         sys.stderr.write(f"{words}\n")
-        _note(run, words, kind)
+        note_event(run, kind, words, by=BY)
 
     _require_job(run, options, own, RECORD_SECONDS)
     try:
@@ -347,12 +346,8 @@ def _require_job(run: RunDirectory, options: LaunchOptions, own: JobStart, limit
         require_job_of_run(run, own, limit)
     except LaunchError as error:
         # The app shows the event log, and launches the run with a key.
-        _note(run, error.found, JournalKind.NOTE)
+        note_event(run, JournalKind.NOTE, error.found, by=BY)
         raise
-
-
-def _note(run: RunDirectory, words: str, kind: JournalKind) -> None:
-    try_write_entry(run, JournalEntry(at=time.time(), kind=kind, message=words, by=BY))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from pathlib import Path
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.restart_policy import signal_name
 from tfckpt_trainer.launch.slurm.earlier_start import launch_in_app
-from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.journal import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 
 AGAIN = "--again"
 """Tells a supervisor that an earlier one of the same start of the job was killed."""
@@ -72,11 +72,13 @@ class BatchWatch:
             if deaths > MOST_DEATHS:
                 self._give_up(-status, deaths)
                 return 128 - status
-            self._note(
+            note_event(
+                self._run,
                 JournalKind.NOTE,
                 f"The supervisor was killed by {signal_name(-status)}. It starts again in the same "
                 "job, when the workers have saved and ended.",
-                RESTARTED,
+                by=BY,
+                details=RESTARTED,
             )
 
     def _supervise(self, arguments: Sequence[str]) -> int:
@@ -97,14 +99,8 @@ class BatchWatch:
             f"The supervisor was killed by {signal_name(number)}: the {deaths}th time in a row. "
             "The job ends."
         )
-        self._note(JournalKind.FAILED, words)
+        note_event(self._run, JournalKind.FAILED, words, by=BY)
         sys.stderr.write(f"{words} {launch_in_app(self._run)}\n")
-
-    def _note(
-        self, kind: JournalKind, words: str, details: dict[str, object] | None = None
-    ) -> None:
-        entry = JournalEntry(at=time.time(), kind=kind, message=words, by=BY, details=details or {})
-        try_write_entry(self._run, entry)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ from tfckpt_trainer.launch.slurm.commands import (
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.journal import read_entries, try_write_entry, write_entry
+from tfckpt_trainer.rundir.journal import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -229,8 +229,7 @@ def _is_script_of(run: RunDirectory, script: str) -> bool:
 def _note_outcome(run: RunDirectory, outcome: str, words: str, by: str) -> None:
     kind = JournalKind.FAILED if outcome == REFUSED else JournalKind.NOTE
     details = {"submit": outcome}
-    entry = JournalEntry(at=time.time(), kind=kind, message=words, by=by, details=details)
-    try_write_entry(run, entry)
+    note_event(run, kind, words, by=by, details=details)
 
 
 def _call_sbatch(script: Path, runner: Runner) -> tuple[str, str]:

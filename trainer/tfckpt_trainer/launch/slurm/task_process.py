@@ -39,9 +39,9 @@ from tfckpt_trainer.launch.slurm.step_starter import (
 from tfckpt_trainer.launch.workers import RunningWorker, start_worker
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.health import heartbeat_age, living
-from tfckpt_trainer.rundir.journal import read_entries, try_write_entry
+from tfckpt_trainer.rundir.journal import note_event, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 
 LOOK_SECONDS = 0.1
@@ -208,8 +208,7 @@ class TaskProcess:
             words = describe_lost_supervisor(
                 self._index, read_supervisor(self._run), self._silent_seconds, now
             )
-            entry = JournalEntry(at=now, kind=JournalKind.NOTE, message=words, by=BY, details=_LOST)
-            try_write_entry(self._run, entry)
+            note_event(self._run, JournalKind.NOTE, words, by=BY, details=_LOST)
 
     def _requeue(self) -> None:
         """Starts the job again if the node of its supervisor is gone.

@@ -68,9 +68,13 @@ def stops_under_way(commands: Iterable[Command], now: float) -> tuple[Command, .
         commands: Commands in the queue.
         now: Seconds since the epoch. A request that nobody accepts in time is not carried out.
     """
-    stops = (one for one in commands if one.kind is CommandKind.STOP and not one.state.is_final)
-    is_open = CommandState.REQUESTED
-    return tuple(one for one in stops if one.state is not is_open or now < one.expires_at)
+    return tuple(
+        one
+        for one in commands
+        if one.kind is CommandKind.STOP
+        and not one.state.is_final
+        and (one.state is not CommandState.REQUESTED or now < one.expires_at)
+    )
 
 
 def find_next_start(
