@@ -81,11 +81,9 @@ def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
 @pytest.mark.parametrize("state", [WorkerState.EXITED, WorkerState.LOST])
 def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
     (alert,) = alerts(state, failed=1, problem="no room", saved_step=40, unsaved_steps=3)
-    assert "launch the run again: training continues from the newest checkpoint" in str(
-        alert.advice
-    )
+    assert "start the run again: training continues from the newest checkpoint" in str(alert.advice)
     (alert,) = alerts(state, failed=1, problem="no room", unsaved_steps=3)
-    assert "launch the run again: training starts over" in str(alert.advice)
+    assert "start the run again: training starts over" in str(alert.advice)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +174,7 @@ def test_a_run_that_ended_with_nan_goes_back_at_its_next_start():
     chief = a_worker(not_finite=[not_finite("loss")])
     (alert,) = find_alerts(ROOT, [(chief, WorkerState.EXITED)], HISTORY)
     command = f"`tfckpt-tui restore {QUOTED} --name ckpt-40 --next-start`"
-    assert str(alert.advice).startswith(f"Go back to it with {command}, then launch the run again.")
+    assert str(alert.advice).startswith(f"Go back to it with {command}, then start the run again.")
 
 
 def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():

@@ -50,7 +50,7 @@ def test_failing_saves_are_told_by_status_and_stop_until_one_succeeds(tmp_path):
         cluster.wait()
     told = run_binary("status", root, "--json")
     assert (told.code, told.json["run"]["state"]) == (1, "stopped"), told
-    assert "launch the run again" in told.json["alerts"][0]["advice"]
+    assert "start the run again" in told.json["alerts"][0]["advice"]
     last = read_entries(run.run)[-1].message
     assert last.endswith("(told to save and exit) without a save of its last steps.")
 

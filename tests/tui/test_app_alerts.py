@@ -15,6 +15,7 @@ import pytest
 from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -112,6 +113,9 @@ async def test_hostile_metrics_are_shown_safely_and_with_what_they_are(live: Run
 async def test_a_failed_run_shows_its_reason_and_the_keys_that_help(ended: RunFactory) -> None:
     for index in (0, 1):
         ended.worker(index, namespace=process_namespace(), pid=2**22 + 1)
+    root = str(ended.run.root)
+    options = LaunchOptions(run_directory=root, command=("train.sh",), working_directory=root)
+    store(ended.run.launch_file, options)
     async with opened(ended.run, size=(100, 30)) as pilot:
         await until_shown(pilot, "✗ The process of worker 0 (4194305) is gone.")
         assert "✗ The process of worker 0 (4194305) is gone" in top(pilot.app).splitlines()[0]

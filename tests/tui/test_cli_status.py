@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import (
     Activity,
+    Ending,
     GpuStatus,
     NotFiniteMetric,
     SaveStatus,
@@ -446,13 +447,30 @@ def test_a_failed_run_has_an_alert_with_its_reason_and_what_to_do(
     assert (said.json["run"]["state"], said.json["run"]["reason"]) == ("failed", reason)
     assert (alert["kind"], alert["message"]) == ("run-failed", reason)
     assert alert["advice"] == (
-        f"Read the logs with `tfckpt-tui logs {tmp_path}` and remove the cause. "
-        f"Then launch the run again with `tfckpt-tui launch {tmp_path} -- COMMAND`."
+        "tfckpt-tui did not launch this run and has no logs of it. Read what the script printed, "
+        "remove the cause, and start the script again as before."
     )
     [same] = SnapshotReader(made.run).read(time.time()).alerts
     assert same.message == reason
     # It does not change while nothing happens, or the app would draw everything again.
     assert SnapshotReader(made.run).read(time.time() + 60).alerts == (same,)
+
+
+def test_the_logs_and_the_launch_are_advised_where_there_was_one(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path)
+    failed = {"activity": Activity.EXITED, "ending": Ending.FAILED, "detail": "train.py:1: no data"}
+    for index in range(2):
+        made.worker(index, **failed)
+    options = LaunchOptions(
+        run_directory=str(tmp_path), command=("train.sh",), working_directory=os.getcwd()
+    )
+    store(made.run.launch_file, options)
+    [alert] = tool("status", tmp_path, "--json").json["alerts"]
+    assert alert["message"] == "Worker 0 failed: train.py:1: no data."
+    assert alert["advice"].startswith(f"Read the logs with `tfckpt-tui logs {tmp_path}`")
+    assert f"launch {tmp_path} " in alert["advice"]
 
 
 def test_another_user_sees_a_run_but_not_its_command(

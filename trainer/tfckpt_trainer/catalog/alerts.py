@@ -299,7 +299,7 @@ def _advice_to_go_back(root: Path, name: str, *, has_ended: bool) -> Advice:
     restore, then = command_or_key("restore", "restore", root, "--name", name), ". "
     if has_ended:
         restore = command_or_key("restore", "restore", root, "--name", name, "--next-start")
-        then = ", then launch the run again. "
+        then = ", then start the run again. "
     in_app = ("Select it, and go back to it with ", restore, ".")
     return Advice((before, restore, then, *check_first), in_app)
 
@@ -333,10 +333,10 @@ def _failing_saves(seen: _Seen) -> Alert | None:
             if saves.saved_step is None
             else "training continues from the newest checkpoint"
         )
-        advice = Advice((f"Remove the cause, then launch the run again: {start}.",))
+        advice = Advice((f"Remove the cause, then start the run again: {start}.",))
     else:
         advice = _advice_to_save(seen, saves)
-    message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
+    message = f"{which}: {as_sentence(saves.problem)} {_newest_checkpoint(saves)}"
     return Alert(SAVE_FAILED, title, message, advice)
 
 
@@ -420,7 +420,8 @@ def _newest_checkpoint(saves: SaveStatus) -> str:
     return f"The newest checkpoint is of step {saves.saved_step:,}: {steps} would be lost."
 
 
-def _sentence(problem: str) -> str:
+def as_sentence(problem: str) -> str:
+    """Returns a problem with a full stop."""
     return problem if problem.endswith((".", "…")) else f"{problem}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.alerts import Alert
+from tfckpt_trainer.catalog.alerts import Alert, as_sentence
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import look_again
@@ -21,6 +21,13 @@ RUN_FAILED = "run-failed"
 SUBMIT_REFUSED = "submit-refused"
 SUBMIT_UNANSWERED = "submit-unanswered"
 """Kinds of alerts."""
+
+_START_AGAIN = Advice(
+    (
+        "tfckpt-tui did not launch this run and has no logs of it. Read what the script printed, "
+        "remove the cause, and start the script again as before.",
+    )
+)
 
 _TITLE_WIDTH = 44
 """Longest title of the alert, in characters: the header shows more than it."""
@@ -42,17 +49,19 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     if state is not RunState.FAILED:
         return ()
     reason = reason or "The run failed without a recorded reason."
+    if form_of(run).first is None:
+        return (_failed(reason, _START_AGAIN),)
     logs = command_or_key("logs", "logs", run.root)
     before = ("Read the logs with ", logs, " and remove the cause. Then launch the run again with ")
     launch = command_or_key("launch", "launch", run.root)
     return (
-        Alert(
-            RUN_FAILED,
-            textwrap.shorten(reason.rstrip("."), _TITLE_WIDTH, placeholder="…"),
-            reason,
-            Advice((*before, f"`{launch_command(run)}`."), (*before, launch, ".")),
-        ),
+        _failed(reason, Advice((*before, f"`{launch_command(run)}`."), (*before, launch, "."))),
     )
+
+
+def _failed(reason: str, advice: Advice) -> Alert:
+    title = textwrap.shorten(reason.rstrip("."), _TITLE_WIDTH, placeholder="…")
+    return Alert(RUN_FAILED, title, reason, advice)
 
 
 def _refused(run: RunDirectory, reason: str) -> Alert:
@@ -121,7 +130,7 @@ def _reason(state: RunState, heartbeats: Heartbeats, job: JobView | None) -> str
         failed = [status for status in statuses if status.ending is Ending.FAILED]
         first = min(failed, key=lambda one: one.updated_at, default=None)
         if first is not None and first.detail:
-            return f"Worker {first.index} failed: {first.detail}"
+            return f"Worker {first.index} failed: {as_sentence(first.detail)}"
         if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):
             return "The supervisor ended without a report: it was killed, or its node failed."
         if job is not None and job.state in ENDED:
