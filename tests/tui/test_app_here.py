@@ -164,9 +164,9 @@ async def test_r_on_a_stopped_run_launches_it_from_that_checkpoint(
     )
     store(ended.run.launch_file, options)
     async with opened(ended.run) as pilot:
-        await until_shown(pilot, "r resume")
+        await until_shown(pilot, "r restore")
         await pilot.press("end", "up", "r")
-        await until_shown(pilot, "start from a checkpoint")
+        await until_shown(pilot, "restore, then launch")
         await until_shown(pilot, "ckpt-200")
         assert "restore in part" not in top(pilot.app)
         await pilot.press("y")

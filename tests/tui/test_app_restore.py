@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, loss_at
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -16,6 +16,7 @@ from tiny_bundle import write_bundle
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.report import list_checkpoints
@@ -114,3 +115,29 @@ def test_sentences_name_what_differs(changed: RunFactory) -> None:
     assert same.mismatches == ()
     other = check_compatibility(changed.run, known["ckpt-500"], known["ckpt-200"])
     assert other.mismatches == ("v is 3 in the checkpoint and 2 in the model",)
+
+
+async def test_a_damaged_checkpoint_under_the_cursor_is_told_and_another_one_suggested(
+    live: RunFactory,
+) -> None:
+    (live.run.root / "ckpt-b1-400.data-00000-of-00001").unlink()
+    async with asking(live, "ckpt-b1-400") as pilot:
+        assert pilot.app.screen.query_one("#target", Input).value == "ckpt-500"
+        await until_shown(pilot, "ckpt-b1-400 is incomplete. This is the newest")
+        await pilot.press("down")
+        await until(pilot, lambda: "ckpt-500  step" not in top(pilot.app), "another checkpoint")
+        assert "This is the newest" not in shown(pilot.app)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_the_key_of_a_restore_has_one_name(live: RunFactory, has_ended: bool) -> None:
+    if has_ended:
+        for index in range(2):
+            live.worker(index, activity=Activity.EXITED, ending=Ending.STOPPED)
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "r restore")
+        await pilot.press("r")
+        await until_shown(pilot, "─  restore")
+        await pilot.press("escape", "colon")
+        await pilot.press(*"restore")
+        await until_shown(pilot, "restore: Restore a checkpoint")

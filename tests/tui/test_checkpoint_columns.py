@@ -121,7 +121,11 @@ async def test_columns_are_chosen_by_a_key_and_kept(metered: RunFactory) -> None
     async with opened(metered.run, size=(80, 24)) as pilot:
         assert "shards" not in headings(pilot)
         assert "branch" in headings(pilot)
-        await pilot.press("C", "left", *["down"] * 3, "right", "escape")
+        await pilot.press("C")
+        await until_shown(pilot, "column: shards")
+        assert "polling" not in shown(pilot.app)
+        assert "key:" not in shown(pilot.app)
+        await pilot.press("left", *["down"] * 3, "right", "escape")
         await until(pilot, lambda: "shards" in headings(pilot), "a column that is always shown")
         assert "branch" in headings(pilot)
         await until_jobs_are_shown(pilot)

@@ -181,7 +181,7 @@ ACTIONS = (
         name="restore",
         key="r",
         label="restore",
-        title="Restore a checkpoint in place",
+        title="Restore a checkpoint",
         help="All workers restore the selected checkpoint, or one that you type, without a "
         "restart. If the run has ended, launches it again from that checkpoint. Later checkpoints "
         "stay. Going back to an older step starts a new branch.",
@@ -190,7 +190,6 @@ ACTIONS = (
         requires=(_can_restore, _CHECKPOINTS),
         changes_run=True,
         in_footer=True,
-        other_label=("resume", _has_ended),
     ),
     Action(
         name="prune",

@@ -121,7 +121,7 @@ def open_trash(dashboard: DashboardScreen) -> None:
 
 
 def open_settings(dashboard: DashboardScreen, section: str = "") -> None:
-    """Opens the settings, at a section of the file."""
+    """Opens the settings, or those of one section of the file."""
     from tfckpt_tui.app.screens.settings import SettingsScreen
     from tfckpt_tui.settings.config import config_path
 

@@ -94,8 +94,13 @@ class RestoreDialog(Dialog[Restore]):
         self._starts = not snapshot.trainer_answers
         """Whether the run has ended, so that it is launched from the checkpoint."""
         if self._starts:
-            self.caption = " start from a checkpoint "
-        self._typed = selected.name if selected is not None else ""
+            self.caption = " restore, then launch "
+        self._instead_of = selected if selected is not None and not selected.restorable else None
+        """The checkpoint under the cursor, if another one is suggested because it is not sound."""
+        if self._instead_of is not None:
+            sound = (one for one in snapshot.checkpoints if one.restorable)
+            selected = next(sound, selected)
+        self._suggested = self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
         self._check = check
         self._key_of = key_of
@@ -119,7 +124,13 @@ class RestoreDialog(Dialog[Restore]):
         preview = self._preview()
         if preview.checkpoint is None:
             return ()
-        lines: list[tuple[Span, ...]] = [_described(preview.checkpoint, self.snapshot.at)]
+        lines: list[tuple[Span, ...]] = []
+        instead_of = self._instead_of
+        if instead_of is not None and preview.checkpoint.name == self._suggested:
+            refused = f"{clean(instead_of.name)} is {instead_of.state.value}. "
+            newest = "This is the newest checkpoint that can be restored."
+            lines += [((refused, "warn"), (newest, "")), ()]
+        lines.append(_described(preview.checkpoint, self.snapshot.at))
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
             lines += [(), *_plan_lines(preview.plan, self._key_of, starts=self._starts)]
@@ -146,7 +157,7 @@ class RestoreDialog(Dialog[Restore]):
         if self._starts:
             return [
                 Choice("n", "cancel", None),
-                Choice("y", "start from it", whole, "primary"),
+                Choice("y", "restore, then launch", whole, "primary"),
             ]
         part = Restore(checkpoint.name, partial=True) if checkpoint is not None else None
         return [
@@ -283,7 +294,7 @@ def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple
             (
                 ("The last ", ""),
                 (units.count(plan.unsaved_steps, "step"), "warn"),
-                (" are in no checkpoint and are lost. To keep them, cancel and press ", ""),
+                (" so far are in no checkpoint and are lost. To keep them, cancel and press ", ""),
                 (key_of("save"), "key"),
                 (".", ""),
             )

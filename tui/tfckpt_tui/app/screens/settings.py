@@ -49,7 +49,7 @@ class SettingsScreen(Page):
         Args:
             themes: The names of all themes.
             place: The configuration file.
-            section: The section whose first setting is selected.
+            section: The section whose settings are listed; by default all are.
         """
         super().__init__()
         self._themes = tuple(sorted(themes))
@@ -68,7 +68,6 @@ class SettingsScreen(Page):
         """Shows the settings."""
         self._show_place()
         self._update()
-        self.query_one(SettingList).select_section(self._section)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Ignores snapshots: they change no setting."""
@@ -112,9 +111,11 @@ class SettingsScreen(Page):
         self.query_one("#place", TextPane).show_lines([shown])
 
     def _update(self) -> None:
-        self.query_one(SettingList).show_settings(
-            all_settings(self.run_app.config, self.run_app.actions, self._themes, self.app.theme)
+        settings = all_settings(
+            self.run_app.config, self.run_app.actions, self._themes, self.app.theme
         )
+        listed = [one for one in settings if self._section in {"", one.section}]
+        self.query_one(SettingList).show_settings(listed)
 
 
 def all_settings(

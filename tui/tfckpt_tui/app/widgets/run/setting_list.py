@@ -58,12 +58,6 @@ class SettingList(ListPane):
         """The setting under the cursor."""
         return self._settings[self.cursor] if self._settings else None
 
-    def select_section(self, section: str) -> None:
-        """Moves the cursor to the first setting of a section, if there is one."""
-        sections = [one.section for one in self._settings]
-        if section in sections:
-            self.move_to(sections.index(section))
-
     def show_settings(self, settings: Sequence[Setting]) -> None:
         """Shows the settings."""
         self._settings = settings
