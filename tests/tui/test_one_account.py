@@ -24,7 +24,7 @@ from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
@@ -32,6 +32,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.runs.reading import read_run_briefly
 
 REFUSAL = "Slurm refused the job: invalid partition specified: gpuu."
 
@@ -309,3 +310,21 @@ async def test_a_worker_that_was_stopped_by_a_signal_promises_no_save(tmp_path: 
         await until_shown(pilot, "Worker 0 is stopped by a signal")
         await until_shown(pilot, "38 steps since the newest checkpoint are lost")
         assert "Training stops on" not in shown(app)
+
+
+def test_a_stop_that_is_accepted_while_the_run_is_read_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = two_branches(tmp_path)
+    queue = CommandQueue(made.run)
+    queue.submit(CommandKind.STOP, requested_by=requester(FrontEnd.APP))
+    read = CommandQueue._commands_in
+
+    def accept_after_the_first_read(self: CommandQueue, place: Path, *form: type) -> list[Command]:
+        monkeypatch.setattr(CommandQueue, "_commands_in", read)
+        found = read(self, place, *form)
+        queue.claim(time.time())
+        return found
+
+    monkeypatch.setattr(CommandQueue, "_commands_in", accept_after_the_first_read)
+    assert read_run_briefly(made.run, time.time()).stops

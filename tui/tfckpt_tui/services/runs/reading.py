@@ -86,6 +86,8 @@ def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunR
     statuses = read_workers(run, info.worker_count if info is not None else None)
     heartbeats = Heartbeats.judge(statuses, read_supervisor(run), now)
     chief, queue = heartbeats.chief, CommandQueue(run)
+    # In this order, none is missed that is accepted in between.
+    pending, working = queue.pending(), queue.working()
     return RunReading(
         run,
         heartbeats,
@@ -93,7 +95,7 @@ def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunR
         read_job_record(run),
         tuple(read_entries(run, newest=JOURNAL_KEPT)),
         start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
-        stops=stops_under_way([*queue.working(), *queue.pending()], now),
+        stops=stops_under_way([*working, *pending], now),
         clock_ahead=known_ahead(run),
     )
 
