@@ -193,6 +193,20 @@ def test_a_step_draws_the_same_whatever_was_drawn_before(tf, keras, draws):
     assert drawn() == first
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_sampler_draws_on_as_the_docs_say(tf, draws, traced):
+    def sampled():
+        return tf.random.uniform_candidate_sampler([[1]], 1, 20, True, 100_000)[0]
+
+    draw = tf.function(sampled) if traced else sampled
+
+    def drawn():
+        draws.start_step(5)
+        return draw().numpy().tolist()
+
+    assert drawn() != drawn()
+
+
 def test_operations_with_the_same_seed_draw_the_same(tf, draws):
     """TensorFlow documents it, and scripts crop an image and its mask alike by it."""
 
