@@ -164,7 +164,7 @@ def test_a_metric_that_is_not_finite_names_the_checkpoint_to_go_back_to():
     assert (alert.kind, alert.title) == ("not-finite", "loss is NaN")
     assert alert.message == (
         "loss is NaN since step 41, norm is infinite since step 40. "
-        "The newest checkpoint with finite metrics is ckpt-40."
+        "The newest checkpoint with no known NaN or infinite value is ckpt-40."
     )
     assert f"Go back to it with `tfckpt-tui restore {QUOTED} --name ckpt-40`." in str(alert.advice)
     assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in str(alert.advice)
@@ -180,7 +180,7 @@ def test_a_run_that_ended_with_nan_goes_back_at_its_next_start():
 def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():
     chief = a_worker(not_finite=[not_finite("loss")])
     (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY[:1])
-    assert "No checkpoint with finite metrics can be restored." in alert.message
+    assert "No checkpoint without NaN or infinite values can be restored." in alert.message
     assert "tfckpt-tui restore" not in str(alert.advice)
 
 

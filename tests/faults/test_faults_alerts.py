@@ -68,7 +68,7 @@ def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_i
         (alert,) = told.json["alerts"]
         assert alert["message"] == (
             "loss and twice are NaN since step 12. "
-            "The newest checkpoint with finite metrics is ckpt-10."
+            "The newest checkpoint with no known NaN or infinite value is ckpt-10."
         )
         command = f"tfckpt-tui restore {root} --name ckpt-10"
         assert f"Go back to it with `{command}`." in alert["advice"]
@@ -100,7 +100,10 @@ def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_
         root = run.run.root
         wait_until(lambda: "note" in run.journal() or None, 90, "what the values are")
         (alert,) = run_binary("status", root, "--json").json["alerts"]
-        assert "The newest checkpoint with finite metrics is ckpt-11." in alert["message"]
+        assert (
+            "The newest checkpoint with no known NaN or infinite value is ckpt-11."
+            in alert["message"]
+        )
     (note,) = [entry for entry in read_entries(run.run) if entry.kind is JournalKind.NOTE]
     assert note.checkpoint == "ckpt-22"
     assert "ckpt-22 was saved with finite metrics, but 1 of its tensors has NaN" in note.message

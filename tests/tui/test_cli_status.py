@@ -217,7 +217,9 @@ def test_status_of_a_run_with_a_metric_that_is_not_finite_is_a_problem(
     (alert,) = said.json["alerts"]
     assert alert["kind"] == "not-finite"
     said = tool("status", tmp_path)
-    assert "alert     loss is NaN since step 431. The newest checkpoint with finite" in said.data
+    assert (
+        "alert     loss is NaN since step 431. The newest checkpoint with no known NaN" in said.data
+    )
     assert f"`tfckpt-tui restore {tmp_path} --name ckpt-b1-400`" in said.data
     assert "  NaN  " in said.data
 

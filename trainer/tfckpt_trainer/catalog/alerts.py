@@ -283,10 +283,10 @@ def not_finite_alert(
     who, first = found[0]
     checkpoint = newest_finite(checkpoints)
     if checkpoint is None:
-        back = "No checkpoint with finite metrics can be restored."
+        back = "No checkpoint without NaN or infinite values can be restored."
         advice = Advice(("Stop the run, and start again in another directory.",))
     else:
-        back = f"The newest checkpoint with finite metrics is {checkpoint.name}."
+        back = f"The newest checkpoint with no known NaN or infinite value is {checkpoint.name}."
         advice = _advice_to_go_back(root, checkpoint.name, has_ended=has_ended)
     title = f"{who} is {_VALUES.get(first.value, first.value)}"
     return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)

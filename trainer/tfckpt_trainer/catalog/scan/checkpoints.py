@@ -122,7 +122,7 @@ def _known_value(recorded: str | None) -> str:
 
 
 def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Returns the newest checkpoint that can be restored and has only finite metrics.
+    """Returns the newest checkpoint that can be restored, with no known NaN or infinite value.
 
     Checkpoints are left out if a verification found values that are not finite.
 
