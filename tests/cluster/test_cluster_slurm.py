@@ -220,8 +220,8 @@ def accept_a_stop(run):
     return (run.root / "claimed-0").read_text()
 
 
-def has_stopped_without_training(run, job, command):
-    run.cluster.wait_for_state(job, "COMPLETED")
+def has_stopped_without_training(run, job, command, state="COMPLETED"):
+    run.cluster.wait_for_state(job, state)
     status = read_supervisor(run.directory)
     assert status.state is SupervisorState.STOPPED
     assert status.reason.startswith("The run was stopped by ")
@@ -262,9 +262,11 @@ def test_a_stop_that_was_accepted_outlives_a_requeue_by_slurm(run):
     job = run.launch_worker(*ACCEPTS)
     command = accept_a_stop(run)
     run.cluster.call("scontrol", "requeue", job)
-    run.cluster.release(job)
-    has_stopped_without_training(run, job, command)
-    assert run.cluster.facts(job).restarts == 1
+    has_stopped_without_training(run, job, command, "CANCELLED")
+    assert "state     stopped: The run was stopped by " in run.cluster.app("status", run.root)
+    assert run.messages(JournalKind.STOP)[-1].endswith(
+        f"Slurm requeues job {job}, which is cancelled therefore."
+    )
 
 
 def test_a_job_whose_submission_was_unanswered_trains_and_is_not_submitted_twice(run):

@@ -101,8 +101,9 @@ def test_any_answer_of_scontrol_is_read(text):
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
         # A person stopped the run before Slurm preempted the job, or a node was lost.
-        (stopped(facts=JobFacts("RUNNING", preempted=True), by_command=True), Requeue.NO),
-        (stopped(lost_nodes="Node tn1 is lost.", by_command=True), Requeue.NO),
+        (stopped(facts=JobFacts("RUNNING", preempted=True), stopped_by="ada"), Requeue.NO),
+        (stopped(lost_nodes="Node tn1 is lost.", stopped_by="ada"), Requeue.NO),
+        (stopped(facts=JobFacts("COMPLETING", restarts=1), stopped_by="ada"), Requeue.CANCEL),
         (JobEnding(SupervisorState.FINISHED, JobFacts("RUNNING"), near_limit=True), Requeue.NO),
         (JobEnding(SupervisorState.FAILED, JobFacts("RUNNING", preempted=True)), Requeue.NO),
     ],

@@ -41,6 +41,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     require_job_of_run,
     start_of_job,
 )
+from tfckpt_trainer.launch.slurm.jobs import cancel_job
 from tfckpt_trainer.launch.slurm.nodes.allocation import Allocation
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     QUEUE_SECONDS,
@@ -115,7 +116,7 @@ class BatchStep:
             near_limit=self._near_limit,
             lost_nodes=self._allocation.lost_nodes,
             trained=self._supervisor.trained,
-            by_command=bool(self._supervisor.stopped_by),
+            stopped_by=self._supervisor.stopped_by,
             dead_nodes=(
                 describe_dead_nodes(self._record.nodes) if state is SupervisorState.STOPPED else ""
             ),
@@ -133,6 +134,14 @@ class BatchStep:
             return ending.state
         if decision.requeue is Requeue.REFUSED:
             return self._fail(decision.reason)
+        if decision.requeue is Requeue.CANCEL:
+            report.note(JournalKind.STOP, decision.reason)
+            report.enter(ending.state, decision.reason)
+            try:
+                cancel_job(self._job)
+            except LaunchError as error:
+                report.note(JournalKind.NOTE, f"The job starts again, and does not train. {error}")
+            return ending.state
         words = decision.reason
         if decision.requeue is Requeue.REQUEUE:
             wait = max(decision.pause_seconds, QUEUE_SECONDS)

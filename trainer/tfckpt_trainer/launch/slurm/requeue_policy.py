@@ -28,6 +28,7 @@ class Requeue(Enum):
     NO = auto()
     REQUEUE = auto()
     BY_SLURM = auto()
+    CANCEL = auto()
     REFUSED = auto()
 
 
@@ -42,7 +43,7 @@ class JobEnding:
         lost_nodes: Why too few nodes were left; empty if there were enough.
         trained: Whether any worker made a step.
         dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
-        by_command: Whether a command to stop was accepted.
+        stopped_by: Who sent a command to stop that was accepted; empty if nobody did.
     """
 
     state: SupervisorState
@@ -51,7 +52,7 @@ class JobEnding:
     lost_nodes: str = ""
     trained: bool = False
     dead_nodes: str = ""
-    by_command: bool = False
+    stopped_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,13 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     facts = ending.facts
     reason = _reason(ending)
     if facts.restarts > job.requeues:
+        if ending.stopped_by:
+            stopped = f"The run was stopped by {ending.stopped_by}."
+            words = f"{stopped} Slurm requeues job {job.id}, which is cancelled therefore."
+            return RequeueDecision(Requeue.CANCEL, words)
         cause = reason or ending.dead_nodes
         return RequeueDecision(Requeue.BY_SLURM, f"{cause} Slurm requeues the job.".lstrip())
-    if ending.by_command:
+    if ending.stopped_by:
         return RequeueDecision(Requeue.NO)
     if not reason:
         return RequeueDecision(Requeue.NO, _why_over(facts, job))
