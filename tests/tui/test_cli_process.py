@@ -191,6 +191,37 @@ def test_a_reader_that_has_enough_is_no_problem(tmp_path: Path) -> None:
     run_without_reader("ls", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("closed", "printed"),
+    [(">&-", False), ("2>&-", True), ("<&-", True), ("<&- >&- 2>&-", False)],
+)
+def test_closed_streams_are_no_problem(tmp_path: Path, closed: str, printed: bool) -> None:
+    """A job of cron may have none."""
+    RunFactory(tmp_path / "run").create().checkpoint(1)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$0" ls "$1" --json {closed}', BINARY, tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert bool(ended.stdout) is printed
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tfckpt_tui", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=True,
+    )
+    assert ended.stdout.startswith("tfckpt-tui, version ")
+
+
 def test_a_prune_whose_plan_nobody_reads_prunes(tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
     for step in range(200):

@@ -20,7 +20,19 @@ _PROGRESS_WIDTH = 78
 
 
 def prepare_streams() -> None:
-    """Replaces characters that the locale cannot encode, so that printing never fails."""
+    """Makes printing never fail: because of a character, or of a stream that is closed.
+
+    A job of cron may have closed streams. They become `/dev/null`: else, the first file that is
+    opened would get what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    # Characters that the locale cannot encode are replaced.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
