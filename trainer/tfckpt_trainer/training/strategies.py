@@ -175,7 +175,6 @@ def _configure_failure_detection() -> None:
 
     There is no public API for it. The strategy keeps a configuration that exists before it.
     """
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
     jobs = _jobs()
@@ -191,7 +190,8 @@ def _configure_failure_detection() -> None:
         service_leader=f"/job:{leader}/replica:0/task:0",
         heartbeat_timeout_in_ms=round(1000 * (1 + TIMEOUT_PER_PEER_SECOND * _peer_seconds())),
         coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
+            # The module of this message has moved between releases of TensorFlow.
+            context.coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
             for job, count in jobs.items()
         ],
     )

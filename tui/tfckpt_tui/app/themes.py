@@ -168,7 +168,9 @@ Green, orange and purple are a little lighter, to stand out from the row of the 
 THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
 """Registered by the app; the first is the default. All their texts can be read."""
 
-ANSI_THEMES = frozenset(name for name, theme in BUILTIN_THEMES.items() if theme.ansi)
+ANSI_THEMES = frozenset(
+    name for name, theme in BUILTIN_THEMES.items() if theme.primary.startswith("ansi")
+)
 """Themes of Textual that are not offered: the terminal chooses their colours, so nothing can
 ensure that texts can be read."""
 

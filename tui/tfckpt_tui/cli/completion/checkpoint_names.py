@@ -21,7 +21,7 @@ MOST_OFFERED = 100
 _INDEX = ".index"
 
 
-class CheckpointName(click.ParamType[str]):
+class CheckpointName(click.types.StringParamType):
     """A name or step of a checkpoint in the directory of the same command line."""
 
     name = "text"

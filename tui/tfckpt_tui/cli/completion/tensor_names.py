@@ -22,7 +22,7 @@ from tfckpt_tui.cli.completion.shells import words_of_shell
 from tfckpt_tui.formats.text import clean
 
 
-class TensorName(click.ParamType[str]):
+class TensorName(click.types.StringParamType):
     """A path of a tensor, in the checkpoint that the same command line names, or the newest one.
 
     Args:
