@@ -88,5 +88,5 @@ def test_python_code_counts_as_exact_if_it_reads_the_same_again(read, name, repl
 
 
 def test_another_function_of_python_beside_it_is_still_named(read):
-    (cause,) = read["facts"]["another function"]["causes"]
-    assert cause.startswith("a numpy_function in map (fit_positions.py line ")
+    (function,) = read["facts"]["another function"]["python"]
+    assert function.startswith("tf.numpy_function in map (fit_positions.py line ")
