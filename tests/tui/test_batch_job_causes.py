@@ -103,7 +103,7 @@ def test_what_a_worker_reported_comes_before_what_slurm_says(
     )
     slurm = ended("FAILED", start=int(ended_run.now - 61))
     line = state_line(tool, ended_run, slurm, monkeypatch)
-    assert line == "failed: Worker 0 failed: train.py:7: KeyError: 'x'"
+    assert line == "failed: Worker 0 failed: train.py:7: KeyError: 'x'."
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ async def test_the_app_says_that_a_lost_node_waits_for_slurm(ended_run: RunFacto
         await pilot.pause()
         lines = shown(app).splitlines()
         assert "degraded   ✗ node lost, waiting for Slurm" in lines[0]
-        assert "r resume" not in lines[-1]
+        assert "r restore" not in lines[-1]
 
 
 def test_a_start_that_reported_its_end_is_not_lost(
@@ -324,7 +324,7 @@ async def test_the_footer_begins_with_what_the_state_needs(
     assert (await footer(made, snapshot, size)).startswith("x cancel")
     ended_job = ended("CANCELLED", start=int(made.now - 61))
     stopped = await answered_snapshot(made, ended_job, later=600)
-    assert (await footer(made, stopped, size)).startswith("L launch  r resume")
+    assert (await footer(made, stopped, size)).startswith("L launch  r restore")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
