@@ -97,8 +97,8 @@ def test_a_worker_stopped_by_a_signal_does_not_prevent_a_stop(run: Run, stopped:
     is_stopped_for_good(run, command)
     assert not run.journal(JournalKind.RESTART)
     assert run.status().reason == (
-        f"The run was stopped by ada@host, test. Worker {stopped} did not react. Killed because "
-        f"they did not end in 1 s: workers {stopped}. "
+        f"The run was stopped by ada@host, test. Worker {stopped} did not react. "
+        f"Worker {stopped} did not end in 1 s, and was killed. "
         "Steps since the newest checkpoint may be lost."
     )
 

@@ -205,7 +205,7 @@ def test_workers_that_ignore_the_request_are_killed_and_named(run: Run) -> None:
 
     status = run.status()
     assert status.state is SupervisorState.STOPPED
-    assert "Killed because they did not end in 0.5 s: workers 1" in status.reason
+    assert "Worker 1 did not end in 0.5 s, and was killed." in status.reason
     assert [worker.exit_code for worker in status.workers] == [0, -9]
 
 

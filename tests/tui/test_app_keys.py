@@ -204,7 +204,7 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
         screen = shown(pilot.app)
         assert "ckpt-200" in top(pilot.app)
         assert "Training goes back 238 steps, from step 438 on branch 1." in screen
-        assert "The last 38 steps are in no checkpoint and are lost." in screen
+        assert "The last 38 steps so far are in no checkpoint and are lost." in screen
         assert "Training continues on new branch 2." in screen
         assert "All checkpoints are kept. Training leaves 2 of them behind." in screen
         await pilot.press("y")
@@ -234,6 +234,8 @@ async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(
     async with opened(live.run) as pilot:
         select(pilot, "ckpt-200")
         await pilot.press("r")
+        await until_shown(pilot, "ckpt-200 is incomplete.")
+        pilot.app.screen.query_one("#target", Input).value = "ckpt-200"
         await until_shown(pilot, "ckpt-200 is incomplete and cannot be restored")
         await pilot.press("y")
         assert CommandQueue(live.run).pending() == []

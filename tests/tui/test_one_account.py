@@ -249,6 +249,10 @@ async def test_all_front_ends_say_how_many_steps_a_kill_cost(
     async with app.run_test(size=(200, 50)) as pilot:
         await until_shown(pilot, "step 400 of 5,000")
         await until_shown(pilot, "38 steps lost")
+        await pilot.press("r")
+        await until_shown(pilot, "Training continues on branch 1.")
+        assert "goes back" not in shown(app)
+        await pilot.press("escape")
         assert "912 MB" not in shown(app)
         assert "98%" not in shown(app)
 
@@ -263,13 +267,13 @@ async def test_all_front_ends_say_that_a_stop_is_under_way(
     queue.submit(CommandKind.STOP, {"save": True}, requested_by=requester("command line"))
     if is_accepted:
         assert queue.claim(time.time()) is not None
-    assert "state     training, stopping: A stop is under way." in (
-        Tool(capsys)("status", made.run.root).data
-    )
-    assert "training, stopping" in Tool(capsys)("runs", tmp_path).data
+    words = "training, stopping" if is_accepted else "training, stop requested"
+    reason = "A stop is under way." if is_accepted else "A stop was requested; no process has"
+    assert f"state     {words}: {reason}" in Tool(capsys)("status", made.run.root).data
+    assert words in Tool(capsys)("runs", tmp_path).data
     app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "● training, stopping")
+        await until_shown(pilot, f"● {words}")
 
 
 async def test_a_stop_of_a_run_that_has_ended_is_not_under_way(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from types import FrameType
 
 import msgspec
 
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.local.local_starter import LocalStarter
@@ -271,8 +272,9 @@ class Supervisor:
         killed = self._starter.end(grace, self._tick)
         reason = self._asked
         if killed:
-            who = ", ".join(map(str, killed))
-            reason += f" Killed because they did not end in {grace:g} s: workers {who}."
+            was = noun(len(killed), "was", "were")
+            who = f"{noun(len(killed), 'Worker')} {', '.join(map(str, killed))}"
+            reason += f" {who} did not end in {grace:g} s, and {was} killed."
             if attempt.stepped:
                 reason += " Steps since the newest checkpoint may be lost."
         return Decision(Next.STOP, reason)

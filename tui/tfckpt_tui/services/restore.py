@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips, RestorePlan, plan_restore
+from tfckpt_trainer.catalog.lineage import BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
@@ -19,6 +18,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
+from tfckpt_tui.services.runs.reading import brief_account
 
 
 def plan_restore_of(
@@ -44,8 +44,7 @@ def _plan_restore(
     catalog = Catalog(run)
     checkpoints = catalog.scan(time.time())
     tips = catalog.branch_tips(list_trash(run))
-    chief = next((status for status in read_workers(run) if status.index == 0), None)
-    position = BranchStep(chief.branch, chief.step) if chief is not None else None
+    position = brief_account(run.root).position
     if name is not None:
         target = find_by_name(checkpoints, name)
     else:

@@ -90,6 +90,4 @@ class StopDialog(Dialog[bool]):
 
     def _unsaved_steps(self) -> int:
         position = self.snapshot.position
-        if position is None or self.snapshot.lost_steps:
-            return 0
-        return unsaved_steps(self.snapshot.checkpoints, position)
+        return unsaved_steps(self.snapshot.checkpoints, position) if position is not None else 0

@@ -197,7 +197,10 @@ class RunAccount:
     def words(self) -> str:
         """The state in words; while it trains, what it is in the middle of, and that it stops."""
         does = self.interlude or self.state
-        return f"{does}, stopping" if self.stop is not None else does.value
+        if self.stop is None:
+            return does.value
+        is_accepted = self.stop.state is not CommandState.REQUESTED
+        return f"{does}, {'stopping' if is_accepted else 'stop requested'}"
 
     @property
     def interlude(self) -> WorkerState | None:
@@ -223,8 +226,13 @@ class RunAccount:
 
     @property
     def position(self) -> BranchStep | None:
-        """Where training is, by the chief; None before it has restored or begun to train."""
+        """Where training is, by the chief; None before it has restored or begun to train.
+
+        Where its last steps were lost, what a start continues from.
+        """
         chief = self.chief
+        if self.lost_steps:
+            return BranchStep(self.branch, self.step or 0)
         if chief is None or not chief.status.has_position:
             return None
         return BranchStep(chief.status.branch, chief.status.step)
@@ -273,7 +281,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         reason = state_reason(run, state, heartbeats, job)
     stop = next(iter(reading.stops), None) if state not in HAS_ENDED else None
     if stop is not None:
-        reason = f"{reason} A stop is under way. {stop.message}".strip()
+        reason = f"{reason} {_stop_in_words(stop)}".strip()
     step, branch, lost_steps = _position(reading, state)
     return RunAccount(
         at=heartbeats.now,
@@ -316,6 +324,12 @@ def _clock_alerts(ahead: float) -> Iterator[Alert]:
             "shown here may be wrong by as much. Training is not affected.",
             Advice(("Set the clock, or look at the run from another machine.",)),
         )
+
+
+def _stop_in_words(stop: Command) -> str:
+    if stop.state is CommandState.REQUESTED:
+        return "A stop was requested; no process has accepted it yet."
+    return f"A stop is under way. {stop.message}".strip()
 
 
 def _position(reading: RunReading, state: RunState) -> tuple[int | None, int, int]:
