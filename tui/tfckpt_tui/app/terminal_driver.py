@@ -143,6 +143,8 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.exit_event = _EndOfInput(self.fileno)
+        self._is_resuming = False
+        self._must_resume = False
 
     def start_application_mode(self) -> None:
         """Starts to write, and to watch the terminal."""
@@ -175,9 +177,20 @@ class TerminalDriver(LinuxDriver):
             self._writer.stop()
 
     def _sigcont_application(self, *arguments: Any) -> None:
-        # The kernel also sends this signal when it closes a terminal, and anybody may send it.
-        if not self._app.is_running:
+        self._must_resume = True
+        # Python may call the handler of a signal within the handler of an earlier one.
+        if self._is_resuming:
             return
+        self._is_resuming = True
+        try:
+            # The kernel also sends this signal when it closes a terminal, and anybody may send it.
+            while self._must_resume and self._app.is_running:
+                self._must_resume = False
+                self._resume(*arguments)
+        finally:
+            self._is_resuming = False
+
+    def _resume(self, *arguments: Any) -> None:
         if self._key_thread is not None and self._key_thread.is_alive():
             # Textual would start a second thread, which takes some of the keys.
             self.suspend_application_mode()
