@@ -11,6 +11,7 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.state.variables import components, is_variable, raw_variable
 
 SHOWN_UNTRACKED = 5
 """How many objects that were not passed are described one by one."""
@@ -30,7 +31,10 @@ def remember_state(state: TrainingState) -> None:
     _states[id(state)] = state
     # It calls properties of the script's objects; neither training nor its end depends on it.
     with suppress(Exception):
-        _held.update((id(thing), thing) for _, thing in saved_state(state))
+        for _, thing in saved_state(state):
+            # A compiled step may keep the parts of a variable alive, and nothing the whole.
+            parts = (raw_variable(thing), *components(thing)) if is_variable(thing) else ()
+            _held.update((id(held), held) for held in (thing, *parts))
 
 
 def note_untracked(note: Callable[[str], None]) -> None:
