@@ -60,7 +60,8 @@ def drop(run: RunDirectory, name: str, kind: CommandKind, arguments: object, **f
 def outcome_of(steered: SteeredRun, name: str) -> Command:
     def final() -> Command | None:
         # Not `look_up`: what a client wrote into the inbox may say that it is final.
-        return load_status(steered.run.done / f"{name}.json", Command)
+        command = load_status(steered.run.done / f"{name}.json", Command)
+        return command if command is not None and command.state.is_final else None
 
     return wait_until(final, 60, f"the outcome of {name}")
 
