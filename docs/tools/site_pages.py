@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./\.\./[^)]+\)")
+LINK_UPWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)[^)]+\)")
 CODE = re.compile(r"`[^`\n]+`")
 OUTSIDE_FROM_README = re.compile(r"(?<!!)\[([^\]]+)\]\((?!docs/(?!tools/)|https?:|#)[^)]+\)")
 
@@ -22,11 +23,16 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Turns what GitHub reads differently into what MkDocs expects.
 
     Links to source files, which the site does not have, become plain text. GitHub wants `|` escaped
     in the code of a table; MkDocs would show the backslash.
     """
-    markdown = OUTSIDE.sub(r"\1", markdown)
+    depth = page.file.src_uri.count("/")
+
+    def inside(link: re.Match[str]) -> str:
+        return link[1] if link[2].count("../") > depth else link[0]
+
+    markdown = LINK_UPWARDS.sub(inside, markdown)
     return CODE.sub(lambda code: code[0].replace(r"\|", "|"), markdown)

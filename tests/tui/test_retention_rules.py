@@ -197,7 +197,7 @@ def test_every_rule_has_a_key_that_other_versions_recognize(rule: type[rules.Rul
 
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_the_docstring_of_policies_describes_every_rule(rule: type[rules.Rule]) -> None:
-    assert f" {rule.fields.key}: " in (Policy.__doc__ or ""), "Add it to Args of `Policy`."
+    assert f" {rule.fields.key} (" in (Policy.__doc__ or ""), "Add it to Keyword Args of `Policy`."
 
 
 def test_a_policy_is_written_as_it_is_read() -> None:

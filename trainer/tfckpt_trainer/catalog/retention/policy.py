@@ -30,11 +30,12 @@ class Policy:
 
     Each keyword is one rule. None, or an empty list, means no rule.
 
-    Args:
-        keep_last: Keeps the newest N that can be restored.
-        keep_every_steps: Keeps the first one in every N steps, on each branch.
-        keep_every_hours: Keeps the first one in every N hours.
-        keep_best: Keeps the best N by a metric: `BestBy` rules, or texts `METRIC:min|max:N`.
+    Keyword Args:
+        keep_last (int): Keeps the newest N that can be restored.
+        keep_every_steps (int): Keeps the first one in every N steps, on each branch.
+        keep_every_hours (float): Keeps the first one in every N hours.
+        keep_best (list): Keeps the best N by a metric: `BestBy` rules, or texts
+            `METRIC:min|max:N`.
 
     Attributes:
         rules: The rules, in the order of `retention.rules.RULES`.
