@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from rundir_factory import two_branches, without_heartbeats
 
 from bundle_writing import array, write
 from command_running import Tool
+from tfckpt_trainer.catalog.other_formats import position_in_name
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.runs.search import runs_below
 
@@ -115,23 +117,65 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
     save(tmp_path / "best", 2)
     for name in ("model.keras", "a.weights.h5", "b.h5", "c.safetensors", "notes.txt"):
         (tmp_path / name).write_text("x")
-    for place, name in (("saved", "saved_model.pb"), ("0", "_CHECKPOINT_METADATA")):
+    for place, name in (
+        ("saved", "saved_model.pb"),
+        ("7", "_CHECKPOINT_METADATA"),
+        ("step-500", "model.safetensors"),
+        ("backup", "latest.weights.h5"),
+    ):
         (tmp_path / place).mkdir()
         (tmp_path / place / name).write_text("x")
-    notes = {
-        one["name"]: one["message"] for one in tool("ls", tmp_path, "--json").json["diagnostics"]
-    }
-    assert f"not listed: best. List them with `tfckpt-tui ls {tmp_path}/best`." in notes["best"]
+    (tmp_path / "backup" / "training_metadata.json").write_text('{"epoch": 4, "batch": 0}')
+    found = tool("ls", tmp_path, "--json").json
+    notes = {one["name"]: one["message"] for one in found["diagnostics"]}
+    listed = f"List them with `tfckpt-tui ls {tmp_path}/backup`."
+    assert f"not listed: backup and best. {listed}" in notes["backup"]
+    others = {one["name"]: one for one in found["other_files"]}
     for name, reader in (
-        ("model.keras", "`keras.models.load_model`:"),
-        ("a.weights.h5", "`model.load_weights`:"),
-        ("b.h5", "`keras.models.load_model` or `model.load_weights`:"),
-        ("c.safetensors", "`tfckpt-tui convert`:"),
-        ("saved", "`tf.saved_model.load`:"),
-        ("0", "`orbax.checkpoint`:"),
+        ("model.keras", "keras.models.load_model"),
+        ("a.weights.h5", "model.load_weights"),
+        ("b.h5", "keras.models.load_model or model.load_weights"),
+        ("c.safetensors", "tfckpt-tui convert"),
+        ("saved", "tf.saved_model.load"),
+        ("7", "orbax.checkpoint"),
+        ("step-500", "tfckpt-tui convert"),
     ):
-        assert reader in notes[name]
-    assert not any("notes.txt" in message for message in notes.values())
+        assert others.pop(name)["loaded_by"] == reader
+    assert not others
+    backup = tool("ls", tmp_path / "backup", "--json").json["other_files"]
+    assert [(one["name"], one["epoch"]) for one in backup] == [("latest.weights.h5", 4)]
+    assert "1 checkpoint, current ckpt-1; 7 files of other formats" in tool("status", tmp_path).data
+
+
+def test_a_directory_of_keras_is_a_history(tool: Tool, tmp_path: Path) -> None:
+    for age, name in enumerate(("w-03-0.11.weights.h5", "w-02-0.25.weights.h5", "best\x1b.keras")):
+        (tmp_path / name).write_text("x" * 1000)
+        os.utime(tmp_path / name, (time.time() - 3600 * age,) * 2)
+    rows = [line.split() for line in tool("ls", tmp_path).data.splitlines()]
+    assert [(row[0], row[3:6]) for row in rows[-3:-1]] == [
+        ("w-03-0.11.weights.h5", ["epoch", "3", "1.00"]),
+        ("w-02-0.25.weights.h5", ["epoch", "2", "1.00"]),
+    ]
+    assert rows[-1][0] == "best\u241b.keras" and rows[-1][-2:] == ["2h", "keras.models.load_model"]
+
+
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        ("05.keras", (5, None)),
+        ("weights.05-0.23.hdf5", (5, None)),
+        ("cp-0010.weights.h5", (10, None)),
+        ("epoch=7-val_loss=0.10.keras", (7, None)),
+        ("model_step_1000.h5", (None, 1000)),
+        ("e3-step12.weights.h5", (3, 12)),
+        ("resnet50-v2.keras", (None, None)),
+        ("lr1e-5.keras", (None, None)),
+        ("model-00001-of-00003.safetensors", (None, None)),
+        ("run-3-epoch-12.keras", (12, None)),
+    ],
+)
+def test_epoch_and_step_in_a_name(name: str, position: tuple[int | None, int | None]) -> None:
+    assert position_in_name(name) == position
 
 
 @pytest.mark.parametrize("kind", ["plain", "managed"])

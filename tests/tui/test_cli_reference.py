@@ -96,6 +96,7 @@ def test_json_of_status_commands_with_little_data(tool: Tool, tmp_path: Path, se
     unknown += ("examples_per_second", "cpu_percent", "memory_bytes")
     made.run.create()
     made.live_worker(0, **dict.fromkeys(unknown))
+    (tmp_path / "best.keras").write_bytes(b"x")
     check(section, tool(section.strip("`"), tmp_path, "--json").json)
 
 

@@ -37,11 +37,13 @@ def test_the_path_of_a_checkpoint(tmp_path: Path, typed: str) -> None:
     assert "launch" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["final.weights.h5", "model.keras"])
-def test_files_of_keras_are_named_as_what_is_not_read(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["final.weights.h5", "model.keras", "a.safetensors", "5/_CHECKPOINT_METADATA"]
+)
+def test_files_that_other_programs_keep_checkpoints_in(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=rf"{name} stores weights as HDF5, which .* not read"):
-        open_run(tmp_path)
+    assert open_run(tmp_path).root == tmp_path
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:

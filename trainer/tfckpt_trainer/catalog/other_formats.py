@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
+from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""
@@ -16,30 +25,85 @@ _MOST_DIRECTORIES = 64
 _MOST_ENTRIES = 10_000
 """Entries that are looked at in each."""
 
-_READERS = {
-    ".keras": "`keras.models.load_model`",
-    ".weights.h5": "`model.load_weights`",
-    ".h5": "`keras.models.load_model` or `model.load_weights`",
-    ".hdf5": "`keras.models.load_model` or `model.load_weights`",
-    ".safetensors": "`tfckpt-tui convert`",
-}
-"""What reads a file, by the end of its name; the longest end counts."""
 
-_SAVED_MODEL = "`tf.saved_model.load`"
-_ORBAX = "`orbax.checkpoint`"
+class Format(NamedTuple):
+    """A format of files or directories.
+
+    Attributes:
+        name: Its name, for display.
+        reader: What loads it: a Python function, or a command.
+    """
+
+    name: str
+    reader: str
+
+
+_LEGACY = Format("Keras HDF5", "`keras.models.load_model` or `model.load_weights`")
+_SAFETENSORS = Format("safetensors", "`tfckpt-tui convert`")
+_FILES = {
+    ".keras": Format("Keras model", "`keras.models.load_model`"),
+    ".weights.h5": Format("Keras weights", "`model.load_weights`"),
+    ".h5": _LEGACY,
+    ".hdf5": _LEGACY,
+    ".safetensors": _SAFETENSORS,
+}
+"""The formats of files, by the end of the name; the longest end counts."""
+
+SAVED_MODEL = Format("SavedModel", "`tf.saved_model.load`")
+_ORBAX = Format("Orbax", "`orbax.checkpoint`")
 _ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt"})
+
+_BACKUP = "latest.weights.h5"
+_BACKUP_METADATA = "training_metadata.json"
+"""Beside `latest.weights.h5`, Keras's `BackupAndRestore` writes how many epochs are done."""
+
+_METADATA_LIMIT = 1 << 16
+
+_WORD = re.compile(
+    r"(?<![a-z0-9])(?P<word>e|ep|epochs?|steps?|iter|iterations?)[-_=.]?(?P<number>\d{1,18})"
+    r"(?![a-z]|\.?\d)",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)", re.IGNORECASE)
+"""An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
+
+
+@dataclass(frozen=True)
+class OtherFile:
+    """A file or a directory of another format.
+
+    Attributes:
+        size: In bytes; of a directory, of all files below it.
+        saved_at: When it was last written, in seconds since the epoch.
+        epoch: Epochs that were done, from its name; None if that does not tell.
+        step: The step, from its name; None if that does not tell.
+    """
+
+    name: str
+    format: Format
+    size: int
+    saved_at: float
+    epoch: int | None = None
+    step: int | None = None
+
+    @property
+    def position(self) -> str:
+        """The epoch and the step as words; empty if neither is known."""
+        epoch = "" if self.epoch is None else f"epoch {self.epoch:,}"
+        step = "" if self.step is None else f"step {self.step:,}"
+        return ", ".join(filter(None, (epoch, step)))
 
 
 class Neighbours(NamedTuple):
     """What a directory has beside its checkpoints.
 
     Attributes:
-        below: Subdirectories with checkpoints.
-        others: The names of files and directories of other formats, by what reads them.
+        below: Subdirectories with checkpoints, or with files of Keras.
+        others: Files and directories of other formats, newest first.
     """
 
     below: tuple[str, ...] = ()
-    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    others: tuple[OtherFile, ...] = ()
 
 
 NO_NEIGHBOURS = Neighbours()
@@ -52,7 +116,7 @@ def find_neighbours(root: Path) -> Neighbours:
         OSError: The directory cannot be read.
     """
     below: list[str] = []
-    others: dict[str, list[str]] = {}
+    formats: dict[str, Format] = {}
     directories: list[str] = []
     with os.scandir(root) as entries:
         for entry in entries:
@@ -60,19 +124,28 @@ def find_neighbours(root: Path) -> Neighbours:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
-            elif reader := _reader_of(entry.name):
-                others.setdefault(reader, []).append(entry.name)
+            elif found := format_of(entry.name):
+                formats[entry.name] = found
     for name in sorted(directories)[:_MOST_DIRECTORIES]:
         names = _names_in(root / name)
+        inside = {format_of(one) for one in names} - {None}
         if names & SAVED_MODEL_FILES:
-            others.setdefault(_SAVED_MODEL, []).append(name)
+            formats[name] = SAVED_MODEL
         elif names & _ORBAX_FILES:
-            others.setdefault(_ORBAX, []).append(name)
-        elif has_checkpoint(names):
+            formats[name] = _ORBAX
+        elif has_checkpoint(names) or inside - {_SAFETENSORS}:
             below.append(name)
-    return Neighbours(
-        tuple(below), tuple((reader, tuple(sorted(found))) for reader, found in others.items())
-    )
+        elif inside:
+            formats[name] = _SAFETENSORS
+    return Neighbours(tuple(below), _described(root, formats.items()))
+
+
+def look_again(root: Path, known: Neighbours) -> Neighbours:
+    """Returns the same files with the size and time that they have now.
+
+    Keras writes HDF5 files in their place, which does not change the directory.
+    """
+    return known._replace(others=_described(root, ((one.name, one.format) for one in known.others)))
 
 
 def has_checkpoint(names: frozenset[str]) -> bool:
@@ -81,9 +154,59 @@ def has_checkpoint(names: frozenset[str]) -> bool:
     return any(name.rpartition(".data-")[0] in indexed for name in names if ".data-" in name)
 
 
-def _reader_of(name: str) -> str:
-    ends = [end for end in _READERS if name.endswith(end)]
-    return _READERS[max(ends, key=len)] if ends else ""
+def format_of(name: str) -> Format | None:
+    """Returns the format of a file by its name; None if that tells none."""
+    end = _end_of(name)
+    return _FILES[end] if end else None
+
+
+def position_in_name(name: str) -> tuple[int | None, int | None]:
+    """Returns the epoch and the step that the name of a file tells, None for what it does not.
+
+    A number without a word is an epoch, as in the names of `ModelCheckpoint`. Of several such
+    numbers, none is known to be it.
+    """
+    stem = name.removesuffix(_end_of(name))
+    words = {one["word"][0].lower(): int(one["number"]) for one in _WORD.finditer(stem)}
+    if words:
+        return words.get("e"), words.get("s", words.get("i"))
+    numbers = _NUMBER.findall(stem)
+    return (int(numbers[0]) if len(numbers) == 1 else None), None
+
+
+def _described(root: Path, found: Iterable[tuple[str, Format]]) -> tuple[OtherFile, ...]:
+    def described() -> Iterator[OtherFile]:
+        for name, form in found:
+            with suppress(OSError):
+                facts = os.stat(root / name)
+                if stat.S_ISREG(facts.st_mode):
+                    epoch, step = position_in_name(name)
+                    if name == _BACKUP:
+                        epoch = _epoch_of_backup(root)
+                    yield OtherFile(name, form, facts.st_size, facts.st_mtime, epoch, step)
+                elif stat.S_ISDIR(facts.st_mode) and not os.path.islink(root / name):
+                    # Directories of other frameworks are named by steps.
+                    number, step = position_in_name(name)
+                    size = size_of_directory(root / name)
+                    step = number if step is None else step
+                    yield OtherFile(name, form, size, facts.st_mtime, step=step)
+
+    return tuple(sorted(described(), key=lambda one: (-one.saved_at, one.name)))
+
+
+def _epoch_of_backup(directory: Path) -> int | None:
+    broken = (OSError, DamagedFileError, msgspec.DecodeError, UnicodeDecodeError)
+    with suppress(*broken), open_plain(directory / _BACKUP_METADATA) as file:
+        return msgspec.json.decode(file.read(_METADATA_LIMIT), type=_BackupMetadata).epoch
+    return None
+
+
+class _BackupMetadata(msgspec.Struct):
+    epoch: int
+
+
+def _end_of(name: str) -> str:
+    return max((end for end in _FILES if name.endswith(end)), key=len, default="")
 
 
 def _names_in(directory: Path) -> frozenset[str]:

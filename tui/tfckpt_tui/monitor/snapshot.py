@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tfckpt_trainer.catalog.lineage import BranchTips
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
@@ -44,6 +45,7 @@ class RunSnapshot(RunAccount):
         tracked: Whether this library or its launcher was used in the directory.
         checkpoints: All checkpoints, newest first.
         version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
+        other_files: Files of other formats, such as those of Keras, newest first.
         branch_tips: The tips of all branches; checkpoints in the trash count.
         diagnostics: Problems of the directory.
         pending: Commands that no trainer has received, oldest first.
@@ -62,6 +64,7 @@ class RunSnapshot(RunAccount):
     tracked: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
     version_one: tuple[VersionOne, ...] = ()
+    other_files: tuple[OtherFile, ...] = ()
     branch_tips: BranchTips = field(default_factory=BranchTips)
     diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()

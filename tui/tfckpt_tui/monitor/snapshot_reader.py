@@ -161,6 +161,7 @@ class SnapshotReader:
             branch_tips=tips,
             diagnostics=diagnostics,
             version_one=unsupported,
+            other_files=tuple(self._catalog.other_files),
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),

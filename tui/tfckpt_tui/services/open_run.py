@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.catalog.other_formats import SAVED_MODEL, find_neighbours
 from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.version_one import find_version_one
@@ -16,8 +17,6 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
-
-_KERAS_SUFFIXES = (".h5", ".hdf5", ".keras")
 
 _MOST_SEARCHED = 100
 """Subdirectories that are searched for checkpoints."""
@@ -63,6 +62,8 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         ) from error
     if not names and may_be_empty:
         return run
+    if _has_other_files(root):
+        return run
     raise _no_checkpoints(root, names)
 
 
@@ -79,12 +80,6 @@ def _no_checkpoints(root: Path, names: Sequence[str]) -> UsageError:
         return UsageError(
             f"{root} {what}; its checkpoints are in {inside.name}. "
             f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
-        )
-    keras = next((name for name in sorted(names) if name.endswith(_KERAS_SUFFIXES)), "")
-    if keras:
-        return UsageError(
-            f"{root} has no checkpoints of TensorFlow. {keras} stores weights as HDF5, which this "
-            "program does not read. Name a directory with checkpoints (NAME.index, NAME.data-…)."
         )
     others = units.count(len(names), "other entry", "other entries")
     return UsageError(
@@ -109,6 +104,13 @@ def _has_checkpoint(root: Path) -> bool:
     with os.scandir(root) as entries:
         # A graph alone is no checkpoint.
         return any(owner_of(one.name) and not one.name.endswith(".meta") for one in entries)
+
+
+def _has_other_files(root: Path) -> bool:
+    """Whether other programs keep checkpoints here, such as Keras; a SavedModel is none."""
+    with suppress(OSError):
+        return any(one.format != SAVED_MODEL for one in find_neighbours(root).others)
+    return False
 
 
 def _checkpoints_inside(root: Path, names: Sequence[str]) -> Path | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tfckpt_trainer.catalog.named_checkpoints import find_named
+from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
@@ -108,18 +110,20 @@ class DirectoryContents:
     Attributes:
         checkpoints: Newest first.
         version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
+        other_files: Files of other formats, newest first.
     """
 
     checkpoints: Sequence[Checkpoint]
     diagnostics: Sequence[Diagnostic]
     version_one: Sequence[VersionOne]
+    other_files: Sequence[OtherFile]
 
 
 def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
     """Returns all checkpoints and the diagnostics of the directory."""
     catalog, now = Catalog(run), time.time()
     found, diagnostics = catalog.scan(now), catalog.diagnostics(now)
-    return DirectoryContents(found, diagnostics, catalog.version_one)
+    return DirectoryContents(found, diagnostics, catalog.version_one, catalog.other_files)
 
 
 def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
@@ -145,6 +149,18 @@ def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
         "unsupported": [
             {"name": one.name, "format": "V1", "bytes": one.size, "files": list(one.files)}
             for one in contents.version_one
+        ],
+        "other_files": [
+            {
+                "name": one.name,
+                "format": one.format.name,
+                "epoch": one.epoch,
+                "step": one.step,
+                "bytes": one.size,
+                "saved_at": one.saved_at,
+                "loaded_by": one.format.reader.replace("`", ""),
+            }
+            for one in contents.other_files
         ],
         "diagnostics": found,
         "remarks": found,  # its earlier name
@@ -186,6 +202,7 @@ def status_report(
             "total_steps": account.total_steps,
             "checkpoint": start.checkpoint if start else None,
             "checkpoints": len(reading.checkpoints),
+            "other_files": len(_other_files(run)),
             "restarts": supervisor.attempt if supervisor else 0,
         },
         "job": account.job.as_data() if account.job is not None else None,
@@ -195,6 +212,12 @@ def status_report(
         ],
         "workers": [_worker_report(worker, now) for worker in account.workers],
     }
+
+
+def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
+    with suppress(OSError):
+        return find_neighbours(run.root).others
+    return ()
 
 
 def _worker_report(worker: WorkerView, now: float) -> Json:

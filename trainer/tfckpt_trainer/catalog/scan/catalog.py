@@ -10,6 +10,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.order import in_order
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.annotations import Annotations
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
@@ -65,6 +66,7 @@ class Catalog:
         shared_bytes: Bytes of files that other files of the checkpoints have too, as hard links.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
+        other_files: Files of other formats, newest first, as of the last `diagnostics`.
     """
 
     def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
@@ -79,6 +81,7 @@ class Catalog:
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
         self.version_one: Sequence[VersionOne] = ()
+        self.other_files: Sequence[OtherFile] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
         # state changes with time, and because not all was read (newest first).
         self._changed: set[str] = set()
@@ -140,6 +143,7 @@ class Catalog:
             now,
         )
         self.version_one = observed.version_one
+        self.other_files = observed.neighbours.others
         return diagnostics(observed, now, self._quiet)
 
     def refuse_newer(self) -> None:

@@ -326,16 +326,13 @@ def _cut_copies(observed: Observation, before: float) -> Iterator[Diagnostic]:
 
 
 def _neighbours(observed: Observation) -> Iterator[Diagnostic]:
-    below, others = observed.neighbours
+    below = observed.neighbours.below
     if below:
         message = f"Checkpoints of subdirectories are not listed: {join_names(below)}."
         place = os.path.join(observed.directory, below[0])
         yield Diagnostic(
             "below", "note", below[0], message, advice=only_command("List them with ", "ls", place)
         )
-    for reader, names in others:
-        message = f"Not read by this command, but by {reader}: {join_names(names)}."
-        yield Diagnostic("other-format", "note", names[0], message)
 
 
 def _state_temporaries(observed: Observation, facts: list[FileFact]) -> Diagnostic:

@@ -18,7 +18,12 @@ from typing import Literal, NamedTuple
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
-from tfckpt_trainer.catalog.other_formats import NO_NEIGHBOURS, Neighbours, find_neighbours
+from tfckpt_trainer.catalog.other_formats import (
+    NO_NEIGHBOURS,
+    Neighbours,
+    find_neighbours,
+    look_again,
+)
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
@@ -260,6 +265,8 @@ class Observer:
     def _neighbours(self, changed_at: float) -> Neighbours:
         if changed_at != self._looked_at:
             self._beside, self._looked_at = find_neighbours(self._run.root), changed_at
+        else:
+            self._beside = look_again(self._run.root, self._beside)
         return self._beside
 
     def _newer_documents(self) -> list[str]:

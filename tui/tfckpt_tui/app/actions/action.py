@@ -10,6 +10,7 @@ from tfckpt_trainer.advice import Advice, CommandOrKey
 
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
+    from tfckpt_trainer.catalog.other_formats import OtherFile
     from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
     from tfckpt_trainer.catalog.scan.version_one import VersionOne
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
@@ -24,12 +25,13 @@ class Selection:
     Attributes:
         selected: The checkpoint under the cursor.
         marked: The marked checkpoints, in the order in which they were marked.
-        unsupported: The checkpoint in TensorFlow's V1 format under the cursor.
+        unsupported: The checkpoint in TensorFlow's V1 format, or the file of another format, under
+            the cursor.
     """
 
     selected: Checkpoint | None = None
     marked: tuple[Checkpoint, ...] = ()
-    unsupported: VersionOne | None = None
+    unsupported: VersionOne | OtherFile | None = None
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:

@@ -96,6 +96,21 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
             for one in found.version_one
         ]
         print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
+    if found.other_files:
+        print_line()
+        others = [
+            (
+                one.name,
+                one.format.name,
+                one.position or "–",
+                units.size(one.size),
+                units.age(now - one.saved_at),
+                one.format.reader.replace("`", ""),
+            )
+            for one in found.other_files
+        ]
+        header = ("OTHER FILE", "FORMAT", "POSITION", "SIZE", "AGE", "LOADED BY")
+        print_table(header, others, right={3, 4})
     for diagnostic in found.diagnostics:
         print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
@@ -139,7 +154,11 @@ def _print_status(report: dict[str, Any]) -> None:
     if run["exactness"] is not None:
         print_line(f"exact     {run['exactness']['words']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
-    print_line(f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}")
+    others = units.count(run["other_files"], "file of another format", "files of other formats")
+    print_line(
+        f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}"
+        + (f"; {others}" if run["other_files"] else "")
+    )
     for alert in report["alerts"]:
         print_line(f"alert     {alert['message']} {alert['advice']}")
     if not report["workers"]:

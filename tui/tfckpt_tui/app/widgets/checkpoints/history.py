@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
@@ -47,7 +48,7 @@ class History(ListPane):
         self._read_only = read_only
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
-        self._unsupported: tuple[VersionOne, ...] = ()
+        self._unsupported: tuple[VersionOne | OtherFile, ...] = ()
         self._rows: dict[str, int] = {}
         self._whole_tree = BranchTree((), 0)
         self._tree: BranchTree | Nodes = self._whole_tree
@@ -87,8 +88,8 @@ class History(ListPane):
         return self._checkpoints[self.cursor] if is_row else None
 
     @property
-    def selected_unsupported(self) -> VersionOne | None:
-        """The checkpoint in TensorFlow's V1 format under the cursor."""
+    def selected_unsupported(self) -> VersionOne | OtherFile | None:
+        """The checkpoint in TensorFlow's V1 format, or other file, under the cursor."""
         row = self.cursor - len(self._checkpoints)
         return self._unsupported[row] if 0 <= row < len(self._unsupported) else None
 
@@ -143,7 +144,7 @@ class History(ListPane):
         self.snapshot = snapshot
         self._at = snapshot.at
         is_other = snapshot.checkpoints != self._all
-        is_other |= self._unsupported != (() if self._filter.tests else snapshot.version_one)
+        is_other |= self._unsupported != (() if self._filter.tests else _unsupported_in(snapshot))
         if is_other:
             self._all = snapshot.checkpoints
             self._pinned = sum(checkpoint.pinned for checkpoint in self._all)
@@ -163,7 +164,7 @@ class History(ListPane):
         if self._order is not None:
             chosen = self._order.apply(chosen)
         self._checkpoints = tuple(chosen)
-        known = self.snapshot.version_one if self.snapshot is not None else ()
+        known = _unsupported_in(self.snapshot) if self.snapshot is not None else ()
         self._unsupported = () if self._filter.tests else known
         self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
         is_whole = self._order is None and not self._filter.tests
@@ -274,7 +275,7 @@ class History(ListPane):
             widest = max(cell_len(clean(one.name)) for one in self._unsupported)
             margin = self._tree.width + 1
             return _unsupported_line(
-                self._unsupported[row - first], margin, min(widest, width // 2)
+                self._unsupported[row - first], margin, min(widest, width // 2), self._at
             )
         checkpoint = self._checkpoints[row]
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
@@ -343,18 +344,28 @@ def _with_whole_names(columns: list[Column], longest: Mapping[str, int], width: 
     )
 
 
-def _key_of(unsupported: VersionOne) -> str:
+def _unsupported_in(snapshot: RunSnapshot) -> tuple[VersionOne | OtherFile, ...]:
+    return (*snapshot.version_one, *snapshot.other_files)
+
+
+def _key_of(unsupported: VersionOne | OtherFile) -> str:
     """Returns a key that no name of a file can have."""
     return f"\0{unsupported.name}"
 
 
-def _unsupported_line(one: VersionOne, margin: int, width: int) -> Line:
-    """Returns the row of a checkpoint whose name takes `width` cells."""
+def _unsupported_line(one: VersionOne | OtherFile, margin: int, width: int, now: float) -> Line:
+    """Returns the row of a checkpoint or file whose name takes `width` cells."""
+    if isinstance(one, OtherFile):
+        label = ", ".join(part for part in (one.format.name, one.position) if part)
+        size = f"{units.size(one.size)}, {units.ago(now - one.saved_at)}"
+    else:
+        label = "not supported: TensorFlow's V1 format"
+        size = f"{units.size(one.size)} in {units.count(len(one.files), 'file')}"
     return line(
         (" " * margin, ""),
         (padded(clean(one.name), width), "muted"),
-        ("  not supported: TensorFlow's V1 format", "label"),
-        (f"  {units.size(one.size)} in {units.count(len(one.files), 'file')}", "muted"),
+        (f"  {label}", "label"),
+        (f"  {size}", "muted"),
     )
 
 
