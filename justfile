@@ -18,6 +18,10 @@ quick *arguments:
 test *arguments:
     .venv/bin/pytest {{ arguments }}
 
+# Install the wheel beside each release of TensorFlow and try it there; or `just matrix 2.16-3.11`.
+matrix *cells:
+    .ci/matrix {{ cells }}
+
 # Check style, types and import rules.
 lint:
     .venv/bin/ruff check .

@@ -58,6 +58,7 @@ def run_dir(tmp_path):
         process.kill()
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(600)
 def test_a_newcomer_takes_the_tour(run_dir):
     run = str(run_dir)

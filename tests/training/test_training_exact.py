@@ -33,7 +33,7 @@ def steps_of(log, worker, branch=0, first_only=True):
         ("mirrored", 1, []),
         ("mirrored", 1, ["--in-parts"]),
         ("multi-worker", 1, []),
-        ("multi-worker", 2, []),
+        pytest.param("multi-worker", 2, [], marks=pytest.mark.matrix),
         ("multi-worker", 3, ["--in-parts"]),
         ("multi-worker", 4, []),
     ],

@@ -100,7 +100,10 @@ def test_early_stopping_ends_all_workers_after_the_same_epoch_as_a_finished_run(
     assert "Nothing to train: a callback set model.stop_training in epoch 3" in cluster.output()
 
 
-@pytest.mark.parametrize(("strategy", "workers"), EVERYWHERE)
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [pytest.param("one-device", 1, marks=pytest.mark.matrix), *EVERYWHERE[1:]],
+)
 def test_a_preempted_fit_goes_on_with_the_very_next_batch(tmp_path, strategy, workers):
     log = tmp_path / "log"
     with train(tmp_path / "run", log, strategy, workers, "--slow") as cluster:

@@ -71,6 +71,7 @@ def test_the_demo_is_exact_on_two_workers(tool: Tool, scratch: Path) -> None:
     assert_nothing_left(scratch)
 
 
+@pytest.mark.matrix
 @pytest.mark.tensorflow
 def test_an_omission_is_named_and_the_directories_of_the_script_stay_untouched(
     tool: Tool, tmp_path: Path, scratch: Path

@@ -211,6 +211,7 @@ def test_closed_streams_are_no_problem(tmp_path: Path, closed: str, printed: boo
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+@pytest.mark.matrix
 def test_the_package_can_be_run_as_a_module() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tfckpt_tui", "--version"],
