@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.analysis.contents import (
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, SlotVariable, read_object_graph
 
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 ONE = array(np.ones(3, np.float32))
 
 
@@ -247,6 +248,37 @@ def test_a_graph_with_circles_shared_objects_and_dangling_slots(tmp_path):
     assert {path: one.role for path, one in found.items()} == {
         "first/w": Role.WEIGHT,
         "nobody.VARIABLE_VALUE": Role.OTHER,
+    }
+
+
+def test_the_slots_of_an_optimizer_of_tf_keras_belong_to_the_variable_in_their_full_name(tmp_path):
+    # As tf_keras 2.16 writes it: all variables in one list, each slot in one of its own.
+    nodes = [
+        Object({"model": 1, "optimizer": 2}),
+        Object({"layer_with_weights-0": 3, "layer_with_weights-1": 4, "optimizer": 2}),
+        Object({"_variables": 5, "_iterations": 6, "_index_dict": 7, "_momentums": 8}),
+        Object({"kernel": 9}),
+        Object({"kernel": 10}),
+        Object({"0": 6, "1": 11, "2": 12}),
+        Object({}, [variable("optimizer/_iterations", "iteration")]),
+        Object({}),
+        # In the order of the optimizer, which need not be that of the model.
+        Object({"0": 11, "1": 12}),
+        Object({}, [variable("model/layer_with_weights-0/kernel", "dense/kernel")]),
+        Object({}, [variable("model/layer_with_weights-1/kernel", "dense_1/kernel")]),
+        Object({}, [variable("optimizer/_variables/1", "Adam/m/dense_1/kernel")]),
+        Object({}, [variable("optimizer/_variables/2", "Adam/m/dense/kernel")]),
+    ]
+    paths = [attribute[2].removesuffix(SUFFIX) for node in nodes for attribute in node.attributes]
+    write(tmp_path / "c", {**{key_of(path): ONE for path in paths}, GRAPH_KEY: graph(nodes)})
+    found = contents_of(tmp_path / "c")
+    slot = "optimizer/momentums/model"
+    assert {path: (one.role, one.entry.name) for path, one in found.items()} == {
+        "model/dense/kernel": (Role.WEIGHT, key_of(paths[1])),
+        "model/dense_1/kernel": (Role.WEIGHT, key_of(paths[2])),
+        f"{slot}/dense/kernel": (Role.SLOT, key_of(paths[4])),
+        f"{slot}/dense_1/kernel": (Role.SLOT, key_of(paths[3])),
+        "optimizer/_iterations": (Role.OPTIMIZER, key_of(paths[0])),
     }
 
 

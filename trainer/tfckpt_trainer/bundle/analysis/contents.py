@@ -30,7 +30,8 @@ from tfckpt_trainer.errors import BundleError, describe_error
 
 _SUFFIX = "/.ATTRIBUTES/"
 _NUMBER = re.compile(r"([0-9]{1,18})")
-_OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
+_OPTIMIZER_CHILDREN = ({"_iterations", "_trainable_variables"}, {"_iterations", "_index_dict"})
+"""Of optimizers of Keras 3, and of Keras 2 from TensorFlow 2.11 on, which is `tf_keras` now."""
 _LISTS_OF_ALL = {"_trainable_variables", "_variables"}
 _RANDOM_CHILDREN = {"_state_var", "seed_generator_state"}
 _INTEGERS = {"int32", "int64", "uint32", "uint64"}
@@ -299,8 +300,10 @@ class SavedObjects:
         """Yields the nodes of each optimizer, slot variable and variable, and the slot's name.
 
         TensorFlow optimizers list their slots. Keras 3 optimizers hold one list per slot, in the
-        order of their trainable variables (`keras/src/optimizers/base_optimizer.py`).
+        order of their trainable variables (`keras/src/optimizers/base_optimizer.py`). Keras 2
+        lists no trainable variables; the full names of slots end with those of their variables.
         """
+        by_name = self._by_full_name()
         for number in sorted(self.optimizers & self._paths.keys()):
             node = self.nodes[number]
             for slot in node.slot_variables:
@@ -309,11 +312,22 @@ class SavedObjects:
             trained = self._list(node.children.get("_trainable_variables"))
             for name, child in node.children.items():
                 slots = self._list(child)
-                if name in _LISTS_OF_ALL or not trained or len(slots) != len(trained):
+                if name in _LISTS_OF_ALL or (trained and len(slots) != len(trained)):
                     continue
-                for one, variable in zip(slots, trained, strict=True):
+                owners = trained or [by_name.get(self._name_of_owner(slot), slot) for slot in slots]
+                for one, variable in zip(slots, owners, strict=True):
                     if one != variable and _value_of(self.nodes[one]) is not None:
                         yield number, one, variable, name.strip("_")
+
+    def _by_full_name(self) -> dict[str, int]:
+        """Returns the variables outside optimizers whose full name no other one has."""
+        names = {number: _value_of(self.nodes[number]) for number in self._outside}
+        counts = Counter(names.values())
+        return {name: number for number, name in names.items() if name and counts[name] == 1}
+
+    def _name_of_owner(self, slot: int) -> str:
+        """Returns `dense/kernel` of `Adam/m/dense/kernel`."""
+        return (_value_of(self.nodes[slot]) or "").partition("/")[2].partition("/")[2]
 
     def _list(self, number: int | None) -> list[int]:
         """Returns the elements of a tracked list; empty for other objects."""
@@ -323,7 +337,8 @@ class SavedObjects:
 
 
 def _is_optimizer(node: Node) -> bool:
-    return bool(node.slot_variables) or node.children.keys() >= _OPTIMIZER_CHILDREN
+    keras = any(node.children.keys() >= names for names in _OPTIMIZER_CHILDREN)
+    return bool(node.slot_variables) or keras
 
 
 def _value_of(node: Node) -> str | None:
