@@ -342,10 +342,10 @@ FLOAT = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "neither an npz nor a safetensors file"),
-        (b"\x01\x02", "neither an npz nor a safetensors file"),
+        (b"", "neither an npz, a safetensors nor a Keras file"),
+        (b"\x01\x02", "neither an npz, a safetensors nor a Keras file"),
         (made({}, length=1 << 60), "its header has 1152921504606846976 bytes, the file 10"),
-        (made(b"[]"), "neither an npz nor a safetensors file"),
+        (made(b"[]"), "neither an npz, a safetensors nor a Keras file"),
         (made(b"{\xff\xff"), "not a valid safetensors file"),
         (made({"a": {"dtype": "F32"}}), "missing required field"),
         (made({"a": FLOAT}), "it has 0 bytes of data; expected 4"),

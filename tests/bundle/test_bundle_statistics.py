@@ -246,7 +246,7 @@ def test_small_types_are_read_once_and_computed_once_for_each_value(
     monkeypatch.setattr(Shard, "read", counting(Shard.read, read))
     monkeypatch.setattr(statistics_module, "_bins", bins)
     # These are the elements in double precision.
-    monkeypatch.setattr(statistics_module, "numeric_chunks", None)
+    monkeypatch.setattr(statistics_module, "to_double", None)
     found = statistics(tmp_path / "c", index, index.entries["a"])
     assert found is not None
     assert found.elements == len(values)

@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.paths import is_plain_name
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""
@@ -156,8 +157,20 @@ def has_checkpoint(names: frozenset[str]) -> bool:
 
 def format_of(name: str) -> Format | None:
     """Returns the format of a file by its name; None if that tells none."""
-    end = _end_of(name)
+    end = end_of_name(name)
     return _FILES[end] if end else None
+
+
+def find_other_file(root: Path, name: str) -> OtherFile | None:
+    """Returns a file or directory of another format by its name; None if there is none."""
+    if not is_plain_name(name):
+        return None
+    form = format_of(name)
+    if form is not None:
+        return next(iter(_described(root, [(name, form)])), None)
+    with suppress(OSError):
+        return next((one for one in find_neighbours(root).others if one.name == name), None)
+    return None
 
 
 def position_in_name(name: str) -> tuple[int | None, int | None]:
@@ -166,7 +179,7 @@ def position_in_name(name: str) -> tuple[int | None, int | None]:
     A number without a word is an epoch, as in the names of `ModelCheckpoint`. Of several such
     numbers, none is known to be it.
     """
-    stem = name.removesuffix(_end_of(name))
+    stem = name.removesuffix(end_of_name(name))
     words = {one["word"][0].lower(): int(one["number"]) for one in _WORD.finditer(stem)}
     if words:
         return words.get("e"), words.get("s", words.get("i"))
@@ -205,7 +218,8 @@ class _BackupMetadata(msgspec.Struct):
     epoch: int
 
 
-def _end_of(name: str) -> str:
+def end_of_name(name: str) -> str:
+    """Returns the end of the name of a file that tells its format; empty if none does."""
     return max((end for end in _FILES if name.endswith(end)), key=len, default="")
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.analysis.norms import Norm
+from tfckpt_trainer.bundle.exchange.whole_tensors import in_step
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import tensors_of
 from tfckpt_trainer.bundle.slices import WHOLE
-from tfckpt_trainer.bundle.tensors import is_numeric, numeric_chunks
+from tfckpt_trainer.bundle.tensors import is_numeric, numeric_chunks, to_double
+from tfckpt_trainer.errors import TfckptError, describe_error
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.bundle.exchange.array_file import Array
     from tfckpt_trainer.bundle.tensors import Numbers
 
 
@@ -105,6 +108,66 @@ def measure_change(
     for left, right in _in_step(chunks, numeric_chunks(prefixes[1], indexes[1], after)):
         sums.add(left, right)
     return sums.result(compared.name)
+
+
+@dataclass(frozen=True)
+class ArrayComparison:
+    """One tensor in two files.
+
+    Attributes:
+        before: The tensor in the first; None if it is missing there.
+        after: The tensor in the second; None if it is missing there.
+        change: How much it changed; None if its values were not compared.
+        problem: Why it could not be read; empty if it could.
+    """
+
+    name: str
+    difference: Difference
+    before: Array | None
+    after: Array | None
+    change: TensorChange | None = None
+    problem: str = ""
+
+
+def compare_arrays(
+    before: Mapping[str, Array], after: Mapping[str, Array]
+) -> Iterator[ArrayComparison]:
+    """Compares tensors of files without checksums: reads both, in bounded memory.
+
+    Args:
+        before: Tensors by the names to compare them by.
+        after: The same of the second file.
+
+    Yields:
+        The tensors in the order of their names. Those that cannot be read count as changed.
+    """
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            kind = Difference.ADDED if old is None else Difference.REMOVED
+        elif old.dtype != new.dtype:
+            kind = Difference.DTYPE
+        elif old.shape != new.shape:
+            kind = Difference.SHAPE
+        else:
+            yield _values_compared(name, old, new)
+            continue
+        yield ArrayComparison(name, kind, old, new)
+
+
+def _values_compared(name: str, old: Array, new: Array) -> ArrayComparison:
+    import numpy as np
+
+    sums, is_equal = _Sums(), True
+    try:
+        for left, right in in_step([old.chunks(), new.chunks()]):
+            is_equal = is_equal and np.array_equal(left.view(np.uint8), right.view(np.uint8))
+            sums.add(to_double(left), to_double(right))
+    except (TfckptError, OSError) as error:
+        problem = describe_error(error)
+        return ArrayComparison(name, Difference.CHANGED, old, new, problem=problem)
+    kind = Difference.EQUAL if is_equal else Difference.CHANGED
+    return ArrayComparison(name, kind, old, new, sums.result(name))
 
 
 def _compared(name: str, before: Index, after: Index) -> TensorComparison:

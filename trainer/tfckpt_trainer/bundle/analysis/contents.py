@@ -309,9 +309,9 @@ class SavedObjects:
             for slot in node.slot_variables:
                 if 0 <= slot.slot_node < len(self.nodes):
                     yield number, slot.slot_node, slot.variable_node, slot.slot_name
-            trained = self._list(node.children.get("_trainable_variables"))
+            trained = self.elements(node.children.get("_trainable_variables"))
             for name, child in node.children.items():
-                slots = self._list(child)
+                slots = self.elements(child)
                 if name in _LISTS_OF_ALL or (trained and len(slots) != len(trained)):
                     continue
                 owners = trained or [by_name.get(self._name_of_owner(slot), slot) for slot in slots]
@@ -329,7 +329,7 @@ class SavedObjects:
         """Returns `dense/kernel` of `Adam/m/dense/kernel`."""
         return (_value_of(self.nodes[slot]) or "").partition("/")[2].partition("/")[2]
 
-    def _list(self, number: int | None) -> list[int]:
+    def elements(self, number: int | None) -> list[int]:
         """Returns the elements of a tracked list; empty for other objects."""
         children = self.nodes[number].children if number is not None else {}
         places = [children.get(str(place)) for place in range(len(children))]

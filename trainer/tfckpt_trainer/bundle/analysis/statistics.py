@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfckpt_trainer.bundle.analysis.norms import Norm, scale_of
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.whole_tensors import in_step, row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks, to_double
+from tfckpt_trainer.bundle.tensors import stored_chunks, to_double
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,13 +81,32 @@ def statistics(
         BundleError: The tensor is not numeric, or it is damaged.
         FileNotFoundError: A data file is missing.
     """
-    item = ITEM_SIZES.get(entry.dtype, 0)
+    chunks = partial(stored_chunks, prefix, index, entry)
+    return chunk_statistics(entry.dtype, chunks, on_read, histogram=histogram)
+
+
+def chunk_statistics(
+    dtype: str,
+    chunks: Callable[[], Iterator[NDArray[Any]]],
+    on_read: Callable[[int], None] = lambda size: None,
+    *,
+    histogram: bool = True,
+) -> Statistics:
+    """Computes the statistics of elements that come in chunks; see `statistics`.
+
+    Args:
+        dtype: Their type.
+        chunks: Returns them; called twice for a histogram of large types.
+        on_read: Called after each chunk.
+        histogram: Whether to make a histogram.
+    """
+    item = ITEM_SIZES.get(dtype, 0)
     if item in (1, 2):
-        return _from_counts(*_counted(prefix, index, entry, on_read))
+        return _from_counts(*_counted(dtype, chunks(), on_read))
 
     def values() -> Iterator[NDArray[np.float64]]:
-        for chunk in numeric_chunks(prefix, index, entry):
-            yield _real(chunk)
+        for chunk in chunks():
+            yield _real(to_double(chunk))
             on_read(len(chunk) * item // 2)
 
     return _of_values(values, histogram=histogram)
@@ -142,18 +162,18 @@ def _of_values(
 
 
 def _counted(
-    prefix: Path, index: Index, entry: TensorEntry, on_read: Callable[[int], None]
+    dtype: str, chunks: Iterator[NDArray[Any]], on_read: Callable[[int], None]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns all values of a small type, and how often each occurs in a tensor."""
     import numpy as np
 
-    bits = np.dtype(np.uint8 if ITEM_SIZES[entry.dtype] == 1 else np.uint16)
+    bits = np.dtype(np.uint8 if ITEM_SIZES[dtype] == 1 else np.uint16)
     kinds = 1 << 8 * bits.itemsize
     counts = np.zeros(kinds, np.int64)
-    for chunk in stored_chunks(prefix, index, entry):
+    for chunk in chunks:
         counts += np.bincount(chunk.view(bits), minlength=kinds)
         on_read(chunk.nbytes)
-    values = np.arange(kinds, dtype=bits).view(numpy_dtype(entry.dtype))
+    values = np.arange(kinds, dtype=bits).view(numpy_dtype(dtype))
     # NumPy warns when it converts a signalling NaN to a quiet one.
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64), counts

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.contents import Variable, read_contents
+from tfckpt_trainer.bundle.analysis.keras_counterparts import find_keras_counterparts
 from tfckpt_trainer.bundle.analysis.tensor_names import tensors_by_name
 from tfckpt_trainer.bundle.deriving.casting import CastLoss, can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.edit import EditSource
@@ -52,7 +53,7 @@ def write_arrays_like(
 
     Args:
         writer: The new checkpoint.
-        file: An `npz` or a safetensors file, with tensors by path or name.
+        file: A file that `open_array_file` opens, with tensors by path or name.
         like: The other checkpoint. Tensors that are not in the file are copied from it.
         on_progress: Called with the bytes done and in total, after each chunk.
 
@@ -64,7 +65,7 @@ def write_arrays_like(
         OSError: A file cannot be read or written.
     """
     with open_array_file(file) as reader:
-        arrays = _arrays_by_tensor(reader.arrays, like)
+        arrays = _arrays_by_tensor(_as_in_checkpoint(reader.arrays, like), like)
         entries = tensors_of(like.index).values()
         taken = {one.name for one in entries} - arrays.keys()
         variables = tuple(one for one in like.variables if one.entry.name in taken)
@@ -93,6 +94,16 @@ def write_arrays_like(
         if KEY in like.index.entries:
             writer.copy(like.prefix, like.index, like.index.entries[KEY])
         return LikeConversion(Conversion(len(entries), size), variables, losses)
+
+
+def _as_in_checkpoint(arrays: Sequence[Array], like: EditSource) -> list[Array]:
+    """Returns the arrays, those of Keras with the paths of their variables."""
+    known = tensors_by_name(like.variables)
+    unknown = [array for array in arrays if array.name not in known]
+    if not unknown:
+        return list(arrays)
+    paths = find_keras_counterparts(unknown, read_contents(like.prefix, like.index))
+    return [replace(array, name=paths.get(array.name, array.name)) for array in arrays]
 
 
 def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Array]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -22,12 +26,24 @@ if TYPE_CHECKING:
 PIECE = 4 << 20
 """Bytes that are read from a file at a time."""
 
+ARCHIVE_ERRORS = (
+    zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error,
+    zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What `zipfile` raises for archives that are damaged, encrypted or compressed in unknown ways."""
+
 WIDENED = {
     "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32",
     "int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32",
     "float8_e4m3fnuz": "float32", "float8_e4m3b11fnuz": "float32", "float8_e5m2fnuz": "float32",
 }  # fmt: skip
 """Types that no other format has, and the type that holds the same values in them."""
+
+PLAIN_TYPES = {
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32", "uint64", "bool", "complex64", "complex128",
+}  # fmt: skip
+"""The types that NumPy itself has."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +53,15 @@ class Array:
     Attributes:
         dtype: A name in `ITEM_SIZES`.
         chunks: Returns its elements in row-major order, in pieces.
+        owner: The names of the layers or the optimizer that it belongs to, if the file tells, as
+            in `sequential/dense`.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     chunks: Callable[[], Chunks]
+    owner: str = ""
 
     @property
     def size(self) -> int:
@@ -51,6 +70,16 @@ class Array:
         for length in self.shape:
             count *= length
         return count * ITEM_SIZES[self.dtype]
+
+    def counted(self, on_read: Callable[[int], None]) -> Array:
+        """Returns the tensor with a function that is called after each piece with its bytes."""
+
+        def chunks() -> Chunks:
+            for chunk in self.chunks():
+                yield chunk
+                on_read(chunk.nbytes)
+
+        return replace(self, chunks=chunks)
 
     def stored_as(self, dtype: str) -> Array:
         """Returns the tensor with its values in another type."""
@@ -71,9 +100,25 @@ class ArrayReader(Protocol):
     def arrays(self) -> tuple[Array, ...]:
         """Its tensors, in the order of the file."""
 
+    @property
+    def checksums(self) -> str:
+        """Which checksums reading compares, as words; empty if the file has none."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Returns the members of an archive.
+
+    Raises:
+        zipfile.BadZipFile: Its beginning is missing.
+    """
+    members = archive.infolist()
+    if any(member.header_offset < 0 for member in members):
+        raise zipfile.BadZipFile("its beginning is missing")
+    return members
 
 
 @contextmanager

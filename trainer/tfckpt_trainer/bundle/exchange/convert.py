@@ -1,4 +1,4 @@
-"""Writes a checkpoint from an array file."""
+"""Opens array files, and writes checkpoints from them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfckpt_trainer.bundle.exchange.hdf5 import Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -20,10 +21,6 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HEAD_SIZE = 9
 """In a safetensors file, the size of the header and its first character."""
 
-_KERAS = (
-    "It is an HDF5 file. Load it in Python with `model.load_weights` or `keras.models.load_model`, "
-    "and write the checkpoint with `tf.train.Checkpoint(model=model).write(PATH)`."
-)
 _NUMPY = "Write its arrays with `numpy.savez(PATH, **arrays)`, and convert that file."
 
 
@@ -40,21 +37,22 @@ class Conversion(NamedTuple):
 
 
 def open_array_file(path: Path) -> ArrayReader:
-    """Opens an `npz` or a safetensors file, whatever its name is.
+    """Opens a file of NumPy (`npz`), safetensors or Keras, whatever its name is.
 
     Raises:
-        DamagedFileError: It is neither.
-        UsageError: A tensor has a type that cannot be converted.
+        DamagedFileError: It is none of them, or damaged.
+        UsageError: A tensor has a type that cannot be converted, or h5py is missing.
         OSError: The file cannot be read.
     """
     with open(path, "rb") as file:
         head = file.read(_HEAD_SIZE)
+    if head.startswith(_HDF5) or (head.startswith(_ZIP) and is_keras_archive(path)):
+        return Hdf5Reader(path)
     if head.startswith(_ZIP):
         return NpzReader(path)
     if head[_HEAD_SIZE - 1 :] == b"{":
         return SafetensorsReader(path)
-    advice = _KERAS if head.startswith(_HDF5) else _NUMPY
-    raise DamagedFileError(f"{path} is neither an npz nor a safetensors file. {advice}")
+    raise DamagedFileError(f"{path} is neither an npz, a safetensors nor a Keras file. {_NUMPY}")
 
 
 def write_arrays(
@@ -68,7 +66,7 @@ def write_arrays(
 
     Args:
         writer: The new checkpoint.
-        source: An `npz` or a safetensors file.
+        source: A file that `open_array_file` opens.
         by_name: Whether to store the tensors under their names alone, as TensorFlow 1 does.
             Otherwise the names are paths of objects: the checkpoint has an object graph.
         on_progress: Called with the bytes done and in total, after each chunk.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES, write_npy_files, write_npz
 from tfckpt_trainer.bundle.exchange.safetensors import SAFETENSORS_TYPES, write_safetensors
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-
-if TYPE_CHECKING:
-    from tfckpt_trainer.bundle.exchange.array_file import Chunks
 
 
 class ArrayFormat(StrEnum):
@@ -70,25 +66,46 @@ def extract_tensors(
         RefusedError: The file exists.
         OSError: A file cannot be read or written.
     """
-    types = SAFETENSORS_TYPES if kind is ArrayFormat.SAFETENSORS else NPZ_TYPES
-
-    def chunks_of(entry: TensorEntry) -> Chunks:
-        for chunk in row_major_chunks(prefix, index, entry):
-            yield chunk
-            on_read(chunk.nbytes)
-
     arrays = [
-        Array(name, entry.dtype, entry.shape, partial(chunks_of, entry)).stored_as(
-            types.get(entry.dtype, entry.dtype)
-        )
+        Array(
+            name, entry.dtype, entry.shape, partial(row_major_chunks, prefix, index, entry)
+        ).counted(on_read)
         for name, entry in tensors.items()
     ]
+    written = write_arrays_as(arrays, path, kind, prefix.name)
+    by_path = {name: entry.name for name, entry in tensors.items()}
+    return replace(
+        written,
+        names={by_path[name]: stored for name, stored in written.names.items()},
+        widened={by_path[name]: dtype for name, dtype in written.widened.items()},
+    )
+
+
+def write_arrays_as(
+    arrays: Sequence[Array], path: Path, kind: ArrayFormat, source: str
+) -> Extraction:
+    """Writes tensors into a new file, or for `npy` into a new directory.
+
+    Args:
+        arrays: The tensors.
+        path: The file or directory.
+        kind: The format.
+        source: The name of what they come from.
+
+    Raises:
+        UsageError: The format cannot store a name or a type.
+        RefusedError: The file exists.
+        OSError: A file cannot be read or written.
+    """
+    types = SAFETENSORS_TYPES if kind is ArrayFormat.SAFETENSORS else NPZ_TYPES
+    stored = [array.stored_as(types.get(array.dtype, array.dtype)) for array in arrays]
     if kind is ArrayFormat.NPY:
-        write_npy_files(path, arrays)
+        write_npy_files(path, stored)
     elif kind is ArrayFormat.NPZ:
-        write_npz(path, arrays)
+        write_npz(path, stored)
     else:
-        write_safetensors(path, arrays, {"format": "tf", "checkpoint": prefix.name})
-    names = {entry.name: name for name, entry in tensors.items()}
-    widened = {one.name: types[one.dtype] for one in tensors.values() if one.dtype in types}
-    return Extraction(names, sum(array.size for array in arrays), widened)
+        write_safetensors(path, stored, {"format": "tf", "checkpoint": source})
+    widened = {one.name: types[one.dtype] for one in arrays if one.dtype in types}
+    return Extraction(
+        {one.name: one.name for one in arrays}, sum(array.size for array in stored), widened
+    )

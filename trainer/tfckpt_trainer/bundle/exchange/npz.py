@@ -13,9 +13,12 @@ from urllib.parse import quote
 
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.exchange.array_file import (
+    ARCHIVE_ERRORS,
     PIECE,
+    PLAIN_TYPES,
     WIDENED,
     Array,
+    archive_members,
     move_new,
     new_file,
     refuse_existing,
@@ -34,11 +37,6 @@ NPZ_TYPES = WIDENED | {
     "bfloat16": "float32", "float8_e5m2": "float16", "float8_e4m3fn": "float32",
 }  # fmt: skip
 """NumPy reads the types of `ml_dtypes` back as raw bytes, so they become wider ones."""
-
-_READ_TYPES = {
-    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint32", "uint64", "bool", "complex64", "complex128",
-}  # fmt: skip
 
 
 def write_npz(path: Path, arrays: Sequence[Array]) -> None:
@@ -103,19 +101,24 @@ class NpzReader:
         OSError: The file cannot be read.
     """
 
+    checksums = "CRC-32 of each array"
+
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._archive = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except ARCHIVE_ERRORS as error:
             raise DamagedFileError(f"{path} is not an npz file: {error}. {_ADVICE}") from error
         try:
-            found = self._archive.infolist()
+            found = archive_members(self._archive)
             members = [one for one in found if one.filename.endswith(_SUFFIX)]
             if found and not members:
                 # Files of Keras (`.keras`) and PyTorch are archives too.
                 raise DamagedFileError(f"{path} is not an npz file: it has no arrays. {_ADVICE}")
             self.arrays = tuple(self._array(member) for member in members)
+        except zipfile.BadZipFile as error:
+            self._archive.close()
+            raise DamagedFileError(f"{path} is not an npz file: {error}. {_ADVICE}") from error
         except BaseException:
             self._archive.close()
             raise
@@ -132,9 +135,9 @@ class NpzReader:
             with self._archive.open(member) as file:
                 shape, by_columns, dtype = _read_header(file)
                 start = member.file_size - file.tell()
-        except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        except ARCHIVE_ERRORS as error:
             raise DamagedFileError(f"{self._path}: {name} cannot be read: {error}.") from error
-        if dtype.name not in _READ_TYPES:
+        if dtype.name not in PLAIN_TYPES:
             problem = "cannot be converted; expected numbers"
             if dtype.kind in "SU":
                 problem += ". Leave texts out: with --like, those of that checkpoint are kept"
@@ -160,7 +163,7 @@ class NpzReader:
                     return
                 while data := file.read(PIECE):
                     yield np.frombuffer(data, dtype).astype(plain, copy=False)
-        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        except ARCHIVE_ERRORS as error:
             name = member.filename.removesuffix(_SUFFIX)
             raise DamagedFileError(f"{self._path}: {name} is damaged: {error}.") from error
 

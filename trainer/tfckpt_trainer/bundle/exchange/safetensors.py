@@ -93,6 +93,8 @@ class SafetensorsReader:
         OSError: The file cannot be read.
     """
 
+    checksums = ""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = open_plain(path.resolve())

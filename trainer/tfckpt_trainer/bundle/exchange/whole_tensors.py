@@ -79,6 +79,29 @@ def in_step(streams: Sequence[Iterator[NDArray[Any]]]) -> Iterator[list[NDArray[
         ]
 
 
+def bands(shape: Sequence[int], item: int, size: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Divides a tensor into bands of consecutive rows.
+
+    Args:
+        shape: Its shape, of at least one dimension.
+        item: Bytes of an element.
+        size: Bytes of a band, unless one row is larger.
+
+    Yields:
+        For each band, its place in the outer dimensions, and its first and last row plus one.
+    """
+    # The first axis whose rows are small enough to take several of them.
+    axis = next(
+        (place for place in range(len(shape)) if math.prod(shape[place + 1 :]) * item <= size),
+        len(shape) - 1,
+    )
+    row = math.prod(shape[axis + 1 :]) * item
+    count = max(1, size // row) if row else shape[axis]
+    for outer in product(*map(range, shape[:axis])):
+        for start in range(0, shape[axis], max(1, count)):
+            yield outer, start, min(shape[axis], start + count)
+
+
 @dataclass
 class _Part:
     """A part that is read from its start to its end."""
@@ -108,24 +131,11 @@ def _put_together(entry: TensorEntry, parts: list[_Part], band: int) -> Iterator
     import numpy as np
 
     dtype, shape = numpy_dtype(entry.dtype), entry.shape
-    # The first axis whose rows are small enough to take several of them.
-    axis = next(
-        (
-            place
-            for place in range(len(shape))
-            if math.prod(shape[place + 1 :]) * dtype.itemsize <= band
-        ),
-        len(shape) - 1,
-    )
-    row = math.prod(shape[axis + 1 :]) * dtype.itemsize
-    count = max(1, band // row) if row else shape[axis]
-    for outer in product(*map(range, shape[:axis])):
-        for start in range(0, shape[axis], max(1, count)):
-            end = min(shape[axis], start + count)
-            whole = np.empty((end - start, *shape[axis + 1 :]), dtype)
-            for part in parts:
-                _fill(whole, part, outer, start, end)
-            yield whole.reshape(-1)
+    for outer, start, end in bands(shape, dtype.itemsize, band):
+        whole = np.empty((end - start, *shape[len(outer) + 1 :]), dtype)
+        for part in parts:
+            _fill(whole, part, outer, start, end)
+        yield whole.reshape(-1)
 
 
 def _fill(whole: NDArray[Any], part: _Part, outer: tuple[int, ...], start: int, end: int) -> None:
