@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.catalog.named_checkpoints import find_named
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
+from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours, find_other_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
@@ -92,6 +92,12 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
             raise RefusedError(
                 f"{error.text} is in TensorFlow's V1 format, which is not supported. "
                 f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
+            ) from None
+        other = find_other_file(run.root, error.text)
+        if other is not None:
+            raise RefusedError(
+                f"{other.name} is no checkpoint of TensorFlow, but {other.format.name}: "
+                f"{other.format.reader} loads it."
             ) from None
         raise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -15,12 +14,22 @@ import msgspec
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
-from tfckpt_trainer.bundle.dtypes import format_shape, format_tensor
-from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_tui.cli.checkpoints.other_files import compare_files, inspect_file
+from tfckpt_tui.cli.checkpoints.tensor_output import (
+    CHANGES,
+    DIFFERENCE_WORDS,
+    STATISTICS,
+    change_cells,
+    change_data,
+    statistics_cells,
+    statistics_data,
+    tensor_words,
+)
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
@@ -54,6 +63,7 @@ from tfckpt_tui.services.inspect import (
 )
 from tfckpt_tui.services.inspect import inspect as look_into
 from tfckpt_tui.services.report import Json, look_up, look_up_all
+from tfckpt_tui.services.tensor_files import find_file
 
 Figures = dict[str, Statistics | None]
 _MeasuredT = TypeVar("_MeasuredT")
@@ -83,9 +93,13 @@ _STATE_WIDTH = 500
 def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
     """Show the content of a checkpoint, and what a resume from it brings back.
 
-    CKPT is a name or a step; by default the one that a start would resume from. Exits 1 if it
-    cannot be restored, or if part of it cannot be read.
+    CKPT is a name or a step; by default the one that a start would resume from. It can be a file of
+    Keras or safetensors in the directory. Exits 1 if it cannot be restored, or if part of it cannot
+    be read.
     """
+    file = find_file(run, name)
+    if file is not None:
+        return inspect_file(run, file, wanted, as_json=as_json, stats=stats)
     found = look_into(run, look_up(run, name))
     variables = in_families(matching(found.variables, wanted))
     figures, unread = _measured(run, found, variables) if stats else ({}, _Unread())
@@ -129,10 +143,17 @@ def compare(
 ) -> int:
     """Show what changed from checkpoint A to checkpoint B; each is a name or a step.
 
+    A and B can be files of Keras or safetensors in the directory: then all values are read. Tensors
+    are compared by path, and with a checkpoint by the variable of the model that they are.
+
     Without --norms and --histogram only the indexes are read, which is fast for any size. Put
     --histogram last, so that A or B is not taken for its tensor. Exits 1 if A or B cannot be
     restored, or if a tensor is damaged or cannot be read.
     """
+    if find_file(run, before) or find_file(run, after):
+        if pattern is not None:
+            raise click.UsageError("--histogram compares two checkpoints of TensorFlow.")
+        return compare_files(run, before, after, norms=norms, everything=everything, json=as_json)
     found = compare_checkpoints(run, *look_up_all(run, [before, after]))
     measured, unread = None, dict[str, str]()
     if norms:
@@ -302,7 +323,7 @@ def _print_variables(
     not_read: AbstractSet[str],
 ) -> None:
     header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
-    header += ["MIN", "MAX", "MEAN", "NORM", "NOT FINITE"] if figures else []
+    header += STATISTICS if figures else []
     paths = {variable.path for variable in variables}
     rows = [
         [
@@ -312,7 +333,7 @@ def _print_variables(
             units.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
             _what(variable) + _damage_words(found, variable, not_read),
-            *(_figures(figures.get(variable.entry.name)) if figures else ()),
+            *(statistics_cells(figures.get(variable.entry.name)) if figures else ()),
         ]
         for variable in variables
     ]
@@ -329,14 +350,6 @@ def _what(variable: Variable) -> str:
     if variable.role is Role.SLOT:
         return f"{variable.slot_name} of {variable.slot_of}"
     return variable.role.value
-
-
-def _figures(found: Statistics | None) -> tuple[str, ...]:
-    if found is None:
-        return ("–",) * 5
-    numbers = (found.minimum, found.maximum, found.mean, found.norm)
-    shown = ("–" if number is None else units.metric(number) for number in numbers)
-    return (*shown, str(found.nan + found.infinite))
 
 
 def _inspection_data(
@@ -391,29 +404,6 @@ def _tensor_data(found: Inspection, variable: Variable, figures: Figures | None)
     return data
 
 
-def statistics_data(found: Statistics) -> Json:
-    """Returns the statistics of a tensor as JSON; values that are not finite are null."""
-    histogram = found.histogram
-    return {
-        "elements": found.elements,
-        "zeros": found.zeros,
-        "nan": found.nan,
-        "infinite": found.infinite,
-        "minimum": found.minimum,
-        "maximum": found.maximum,
-        "mean": _finite(found.mean),
-        "deviation": _finite(found.deviation),
-        "norm": _finite(found.norm),
-        "histogram": None
-        if histogram is None
-        else {"low": histogram.low, "high": histogram.high, "counts": list(histogram.counts)},
-    }
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
-
-
 def _print_comparison(
     found: Comparison,
     measured: dict[str, TensorChange] | None,
@@ -421,7 +411,9 @@ def _print_comparison(
     unread: Collection[str],
 ) -> None:
     counts = ", ".join(
-        f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
+        f"{found.count(kind):,} {DIFFERENCE_WORDS[kind]}"
+        for kind in Difference
+        if found.count(kind)
     )
     print_line(f"{found.before.name} → {found.after.name}: {counts or 'no tensors'}")
     for problem in found.problems:
@@ -434,14 +426,14 @@ def _print_comparison(
     if measured is not None:
         shown.sort(key=lambda one: worst_first(found.damage, measured, one))
     header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
-    header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
+    header += CHANGES if measured is not None else []
     rows = [
         [
             found.path(one.name),
             _difference_words(found, one, one.name in unread),
-            _side(one.before),
-            _side(one.after),
-            *(_change_words(measured.get(one.name)) if measured is not None else ()),
+            tensor_words(one.before),
+            tensor_words(one.after),
+            *(change_cells(measured.get(one.name)) if measured is not None else ()),
         ]
         for one in shown
     ]
@@ -458,36 +450,10 @@ def _print_unread(unread: Mapping[str, str]) -> None:
         print_message(f"{len(problems) - _MOST_PROBLEMS} more tensors could not be read.")
 
 
-_WORDS = {
-    Difference.ADDED: "added",
-    Difference.REMOVED: "removed",
-    Difference.SHAPE: "other shape",
-    Difference.DTYPE: "other type",
-    Difference.CHANGED: "changed",
-    Difference.EQUAL: "equal",
-}
-
-
 def _difference_words(found: Comparison, one: TensorComparison, is_unread: bool) -> str:
     parts = " (saved in other parts)" if one.unknown else ""
     damage = " (damaged)" if one.name in found.damage else ""
-    return _WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
-
-
-def _side(entry: TensorEntry | None) -> str:
-    return "–" if entry is None else format_tensor(entry.dtype, entry.shape)
-
-
-def _change_words(change: TensorChange | None) -> tuple[str, str, str]:
-    if change is None:
-        return "–", "–", "–"
-    if change.not_finite:
-        relative = f"{change.not_finite:,} not finite"
-    elif math.isfinite(change.relative):
-        relative = f"{100 * change.relative:.3g} %"
-    else:
-        relative = "from 0"
-    return relative, units.metric(change.norm_before), units.metric(change.norm_after)
+    return DIFFERENCE_WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
 
 
 def _comparison_data(
@@ -499,7 +465,7 @@ def _comparison_data(
         data = {**named, **_compared_data(one), "problem": found.damage.get(one.name, "")}
         if measured is not None:
             change = measured.get(one.name)
-            data["change"] = None if change is None else _change_data(change)
+            data["change"] = None if change is None else change_data(change)
         if figures is not None:
             read = figures.get(one.name)
             data["difference_statistics"] = None if read is None else statistics_data(read)
@@ -519,14 +485,4 @@ def _compared_data(one: TensorComparison) -> Json:
         "unknown": one.unknown,
         "dtype": [entry.dtype if entry else None for entry in (one.before, one.after)],
         "shape": [list(entry.shape) if entry else None for entry in (one.before, one.after)],
-    }
-
-
-def _change_data(change: TensorChange) -> Json:
-    return {
-        "norm_before": _finite(change.norm_before),
-        "norm_after": _finite(change.norm_after),
-        "distance": _finite(change.distance),
-        "relative": _finite(change.relative),
-        "not_finite": change.not_finite,
     }

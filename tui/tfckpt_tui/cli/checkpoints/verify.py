@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -25,6 +26,7 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
+from tfckpt_tui.cli.checkpoints.other_files import verify_files
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
@@ -36,6 +38,7 @@ from tfckpt_tui.services.report import (
     list_with_diagnostics,
     look_up_all,
 )
+from tfckpt_tui.services.tensor_files import find_file, readable_files
 from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
 _UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
@@ -71,12 +74,16 @@ def verify(
 ) -> int:
     """Read checkpoints and compare every byte with its checksum; all checkpoints by default.
 
-    CKPT is a name or a step. Without CKPT, the record of the last restore is checked too. Exits 1
-    if a checkpoint is damaged, or if a CKPT cannot be read yet. A checkpoint whose record is lost
-    is inexact: it restores, but not exactly. With --strict, that exits 1 too.
+    CKPT is a name or a step, or a file of Keras or safetensors. Without CKPT, such files and the
+    record of the last restore are checked too. Exits 1 if a checkpoint or a file is damaged, or if
+    a CKPT cannot be read yet. A checkpoint whose record is lost is inexact: it restores, but not
+    exactly. With --strict, that exits 1 too.
     """
     contents = None if names else list_with_diagnostics(run)
-    chosen = list(contents.checkpoints) if contents is not None else look_up_all(run, names)
+    named = [file for file in map(partial(find_file, run), names) if file is not None]
+    others = named if contents is None else readable_files(contents.other_files)
+    checkpoints = [name for name in names if name not in {file.name for file in named}]
+    chosen = list(contents.checkpoints) if contents else look_up_all(run, checkpoints)
     unsupported = contents.version_one if contents is not None else ()
     passed_over = [one for one in chosen if not can_be_verified(one)]
     only = frozenset(checkpoint.name for checkpoint in chosen) if names else None
@@ -94,12 +101,15 @@ def verify(
             if not as_json:
                 _print_verified(verified, checkpoint.size)
     of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
+    verdicts = verify_files(run, others, finite=finite, show=not as_json)
     if as_json:
         skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
         skipped += [{"name": one.name, "reason": _UNSUPPORTED} for one in unsupported]
+        skipped += verdicts.skipped
         print_json(
             {
                 "checkpoints": [_verified_data(one) for one in results],
+                "files": verdicts.data,
                 "skipped": skipped,
                 "findings": [_finding_data(finding) for finding in of_run],
             }
@@ -108,10 +118,12 @@ def verify(
         for finding in of_run:
             print_line(f"{finding.severity}: {finding.message}")
         _print_summary(results, passed_over)
-        for one in unsupported:
-            print_message(f"{one.name} was skipped ({_UNSUPPORTED})")
-    unanswered = bool(names and passed_over)
-    done = all(one.ok for one in results) and not unanswered
+        for old in unsupported:
+            print_message(f"{old.name} was skipped ({_UNSUPPORTED})")
+        for one in verdicts.skipped:
+            print_message(f"{one['name']} was skipped: {one['reason']}")
+    unanswered = bool(names and (passed_over or verdicts.skipped))
+    done = all(one.ok for one in results) and verdicts.ok and not unanswered
     if strict:
         done = done and not of_run and not any(one.record.findings for one in results)
     return int(ExitCode.DONE if done else ExitCode.PROBLEM)

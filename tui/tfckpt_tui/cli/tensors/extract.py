@@ -9,8 +9,9 @@ import click
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion
-from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
+from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.catalog.other_formats import OtherFile, end_of_name
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
@@ -28,8 +29,15 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
+from tfckpt_tui.services.tensor_files import choose_arrays, find_file, opened_file
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
-from tfckpt_tui.services.tensors.extract import Choice, LikeCheckpoint, choose_tensors, step_words
+from tfckpt_tui.services.tensors.extract import (
+    Choice,
+    LikeCheckpoint,
+    choose_tensors,
+    extract_file,
+    step_words,
+)
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
 from tfckpt_tui.services.tensors.extract import extract as write_file
 
@@ -70,8 +78,12 @@ def extract(
 
     CKPT is a name or a step. TENSOR is a path or name as `inspect` shows it, or a pattern such as
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
+    CKPT can be a file of Keras or safetensors in the directory.
     """
     kind = kind or _format_of(output)
+    file = find_file(run, name)
+    if file is not None:
+        return _extract_file(run, file, tensors, ArrayFormat(kind), output, as_json)
     found = inspect(run, look_up(run, name))
     choice = choose_tensors(run, found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
@@ -83,25 +95,61 @@ def extract(
             written = write_file(run, found, choice, path, ArrayFormat(kind), shown)
     finally:
         meter.close()
-    if as_json:
-        print_json(
-            {
-                "checkpoint": found.checkpoint.name,
-                "path": str(path),
-                "format": kind,
-                "bytes": written.bytes,
-                "tensors": [
-                    {"name": tensor, "stored_as": stored, "widened_to": written.widened.get(tensor)}
-                    for tensor, stored in written.names.items()
-                ],
-                "left_out": [variable.entry.name for variable in choice.left_out],
-            }
-        )
-    else:
-        count = units.count(len(written.names), "tensor")
-        print_line(f"{path}: {count}, {units.size(written.bytes)}")
+    left_out = [variable.entry.name for variable in choice.left_out]
+    _print_extraction(found.checkpoint.name, path, kind, written, left_out, as_json=as_json)
+    if not as_json:
         _print_changes(choice, written.widened, kind)
     return int(ExitCode.DONE)
+
+
+def _extract_file(
+    run: RunDirectory,
+    file: OtherFile,
+    tensors: Sequence[str],
+    kind: ArrayFormat,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    stem = file.name.removesuffix(end_of_name(file.name))
+    path = output or Path(stem if kind is ArrayFormat.NPY else f"{stem}.{kind}")
+    meter = ReadProgress("reading")
+    try:
+        with explain_interrupt(path), opened_file(run, file) as source:
+            arrays = choose_arrays(source, tensors)
+            shown = meter.sum_to(sum(array.size for array in arrays))
+            written = extract_file(source, arrays, path, kind, shown)
+    finally:
+        meter.close()
+    _print_extraction(file.name, path, kind, written, [], as_json=as_json)
+    return int(ExitCode.DONE)
+
+
+def _print_extraction(
+    name: str,
+    path: Path,
+    kind: str,
+    written: Extraction,
+    left_out: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    if not as_json:
+        count = units.count(len(written.names), "tensor")
+        print_line(f"{path}: {count}, {units.size(written.bytes)}")
+        return
+    print_json(
+        {
+            "checkpoint": name,
+            "path": str(path),
+            "format": kind,
+            "bytes": written.bytes,
+            "tensors": [
+                {"name": tensor, "stored_as": stored, "widened_to": written.widened.get(tensor)}
+                for tensor, stored in written.names.items()
+            ],
+            "left_out": list(left_out),
+        }
+    )
 
 
 @click.command()
@@ -136,11 +184,12 @@ def convert(
     shard_size: int | None,
     as_json: bool,
 ) -> int:
-    """Write a TensorFlow checkpoint from an npz or a safetensors file.
+    """Write a TensorFlow checkpoint from an npz, a safetensors or a Keras file.
 
     The new checkpoint is CKPT in directory RUN. With --like, it restores the same objects as
     that checkpoint, such as a Keras model with its optimizer. Without, names such as net/kernel
-    become paths of objects: `tf.train.Checkpoint(net=net)` restores net.kernel.
+    become paths of objects: `tf.train.Checkpoint(net=net)` restores net.kernel. A Keras file
+    numbers its variables, so convert one with --like.
     """
     if like is not None and by_name:
         raise click.UsageError("Give either --like or --by-name.")

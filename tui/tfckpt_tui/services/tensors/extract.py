@@ -18,8 +18,14 @@ from tfckpt_trainer.bundle.analysis.tensor_names import (
 )
 from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_arrays_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
+from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.convert import write_arrays
-from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
+from tfckpt_trainer.bundle.exchange.extract import (
+    ArrayFormat,
+    Extraction,
+    extract_tensors,
+    write_arrays_as,
+)
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -31,6 +37,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.inspect import Inspection, errors_by_path
+from tfckpt_tui.services.tensor_files import TensorSource
 from tfckpt_tui.services.tensors.new_checkpoint import source_facts
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
@@ -113,6 +120,31 @@ def extract(
         errors_by_path(choice.variables),
     ):
         return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
+
+
+def extract_file(
+    source: TensorSource,
+    arrays: Sequence[Array],
+    path: Path,
+    kind: ArrayFormat,
+    on_read: Callable[[int], None] = lambda size: None,
+) -> Extraction:
+    """Writes tensors of a file into a new file of another format; see `write_arrays_as`.
+
+    Raises:
+        UsageError: The file has no tensors.
+        TfckptError: A tensor is damaged, or the file cannot be written.
+    """
+    if not arrays:
+        raise UsageError(f"{source.name} has no numeric tensors.")
+    _check_output(path)
+    with explain_write_errors(
+        path.parent,
+        sum(array.size for array in arrays),
+        if_full="Choose another place with --output, or name fewer tensors.",
+        if_read_only="Choose another place with --output.",
+    ):
+        return write_arrays_as([one.counted(on_read) for one in arrays], path, kind, source.name)
 
 
 @dataclass(frozen=True)
@@ -230,7 +262,7 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDir
         raise UsageError(f"{found} is not a directory; name the directory of the new checkpoint.")
     require_free_name(RunDirectory(root), name)
     if not source.is_file():
-        raise UsageError(f"{source} is not a file; name an npz or a safetensors file.")
+        raise UsageError(f"{source} is not a file; name an npz, a safetensors or a Keras file.")
     made = [place for place in (root, *root.parents) if not place.exists()]
     try:
         with explain_write_errors(

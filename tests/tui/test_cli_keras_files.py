@@ -1,0 +1,341 @@
+"""Files that Keras's callbacks wrote, in the commands for checkpoints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from checkpoint_directory import contents
+from json_reference import check
+
+from command_running import Said, Tool
+from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.bundle.exchange.array_file import PIECE
+from tfckpt_trainer.bundle.exchange.convert import open_array_file
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("keras")
+    done = run_with_tensorflow(SCRIPTS / "keras_callbacks.py", root)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of them, which no command may change."""
+    shutil.copytree(made, tmp_path / "root")
+    before = contents(tmp_path / "root")
+    yield tmp_path / "root"
+    after = contents(tmp_path / "root")
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+def keras_model(root: Path) -> str:
+    return next(path.name for path in root.glob("m-02-*.keras"))
+
+
+@pytest.mark.tensorflow
+def test_what_the_callbacks_wrote_is_a_history(tool: Tool, root: Path) -> None:
+    found = tool("ls", root, "--json").json
+    assert {(one["format"], one["epoch"]) for one in found["other_files"]} == {
+        (form, epoch) for form in ("Keras model", "Keras weights", "Keras HDF5") for epoch in (1, 2)
+    }
+    (backup,) = tool("ls", root / "backup", "--json").json["other_files"]
+    assert backup["epoch"] == 2
+
+
+@pytest.mark.tensorflow
+def test_inspect_shows_the_tensors_of_each_format(tool: Tool, root: Path) -> None:
+    for name in (keras_model(root), "w-02.weights.h5", "old-02.h5"):
+        said = tool("inspect", root, name, "--stats", "--json").json
+        plain = [{k: v for k, v in one.items() if k != "statistics"} for one in said["tensors"]]
+        check("`inspect` of a file", {**said, "tensors": plain})
+        assert (said["epoch"], len(said["tensors"])) == (2, 22)
+        sums = [one["statistics"]["norm"] for one in said["tensors"] if one["shape"] == [4, 3]]
+        assert len(sums) == 3 and all(sums)
+    said = tool("inspect", root, "w-02.weights.h5", "--filter", "first")
+    assert re.search(r"layers/dense/vars/0 +float32 +4×3 +48 B +model/first\n", said.data)
+
+
+@pytest.mark.tensorflow
+def test_a_file_is_compared_with_a_checkpoint_by_path(tool: Tool, root: Path) -> None:
+    for name in (keras_model(root), "w-02.weights.h5", "old-02.h5"):
+        assert tool("compare", root, "ckpt-2", name).data == f"ckpt-2 → {name}: 22 equal\n"
+    said = tool("compare", root, "w-01.weights.h5", "2", "--json", "--norms").json
+    check("`compare`", tool("compare", root, "w-01.weights.h5", "2", "--json").json)
+    assert said["counts"] == {
+        **dict.fromkeys(said["counts"], 0), "changed": 21, "equal": 1,
+    }  # fmt: skip
+    (kernel,) = (one for one in said["tensors"] if one["path"] == "model/model/first/kernel")
+    assert kernel["change"]["relative"] > 0
+    same = tool("compare", root, "w-02.weights.h5", keras_model(root))
+    assert same.data.endswith(": 22 equal\n")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_extract_writes_what_numpy_reads(tool: Tool, root: Path, tmp_path: Path, kind: str) -> None:
+    said = tool("extract", root, "w-02.weights.h5", "-o", tmp_path / f"x.{kind}", "--json")
+    check("`extract`", said.json)
+    with open_array_file(tmp_path / f"x.{kind}") as reader:
+        found = {one.name: list(one.chunks()) for one in reader.arrays}
+    with h5py.File(root / "w-02.weights.h5") as file:
+        assert len(found) == 22
+        for name, chunks in found.items():
+            assert np.array_equal(np.concatenate(chunks), np.ravel(file[name]))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["w-01.weights.h5", "old-01.h5"])
+def test_convert_like_restores_model_and_optimizer(
+    tool: Tool, root: Path, tmp_path: Path, name: str
+) -> None:
+    said = tool("convert", root, "from-keras-1", root / name, "--like", root, "ckpt-2")
+    assert said.data.startswith("from-keras-1: 22 tensors, ")
+    assert "22 equal" in tool("compare", root, "from-keras-1", name).data
+
+
+@pytest.mark.tensorflow
+def test_verify_says_what_was_checked(tool: Tool, root: Path) -> None:
+    said = tool("verify", root)
+    assert said.code == 0
+    assert re.search(r"keras  sound  \(.*\): CRC-32 of 3 files in it\n", said.data)
+    assert "all values were read; it has no checksums" in said.data
+    document = tool("verify", root, "--json").json
+    check("`verify`", document)
+    assert len(document["files"]) == 6
+    # One bit of the values in the archive.
+    name = keras_model(root)
+    data = bytearray((root / name).read_bytes())
+    with h5py.File(root / "w-02.weights.h5") as file:
+        kernel = file["layers/dense/vars/0"][:].tobytes()
+    data[data.index(kernel)] ^= 1
+    (root / "bad.keras").write_bytes(data)
+    said = tool("verify", root, "bad.keras")
+    assert said.code == 1 and "bad.keras  corrupt" in said.data and "Bad CRC-32" in said.data
+
+
+def write(path: Path, **arrays: object) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name.replace("__", "/"), data=array)
+    return path
+
+
+def says(tool: Tool, path: Path, *words: str) -> Said:
+    said = tool("inspect", path.parent, path.name, "--stats")
+    for word in words:
+        assert word in said.words + said.data, said
+    return said
+
+
+def test_a_checksum_of_hdf5_is_compared(tool: Tool, tmp_path: Path) -> None:
+    values = np.arange(1000.0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=values, chunks=(100,), fletcher32=True)
+        file.create_dataset("b", data=[np.nan])
+    said = tool("verify", tmp_path, "a.h5", "--finite")
+    assert said.code == 1
+    assert "Fletcher-32 of 1 of 2 tensors; 1 tensor with NaN or infinite values" in said.data
+    data = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "b.h5").write_bytes(data.replace(values[150:160].tobytes(), bytes(80)))
+    said = tool("verify", tmp_path, "b.h5")
+    assert said.code == 1 and "b.h5  corrupt" in said.data
+
+
+def test_a_large_tensor_is_read_in_pieces(tmp_path: Path) -> None:
+    values = np.arange(3 * PIECE // 4 + 7, dtype=">i4").reshape(-1, 1)
+    write(tmp_path / "w.h5", a=values, b=np.float32(3), c=np.zeros((0, 4)), d=values[:2].T)
+    with open_array_file(tmp_path / "w.h5") as reader:
+        found = {one.name: [chunk.copy() for chunk in one.chunks()] for one in reader.arrays}
+    assert max(chunk.nbytes for chunk in found["a"]) <= PIECE and len(found["a"]) == 4
+    assert np.array_equal(np.concatenate(found["a"]), values.reshape(-1))
+    assert found["b"][0].tolist() == [3.0] and sum(map(len, found["c"])) == 0
+    assert np.concatenate(found["d"]).tolist() == [0, 1]
+
+
+def test_bfloat16_as_keras_stores_it(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        data = np.array([1.5, -2], ml_dtypes.bfloat16)
+        file.create_dataset("a", data=data.view("V2")).attrs["dtype"] = "bfloat16"
+    with open_array_file(tmp_path / "w.h5") as reader:
+        (array,) = reader.arrays
+        assert array.dtype == "bfloat16"
+        assert np.concatenate(list(array.chunks())).astype(float).tolist() == [1.5, -2]
+
+
+def external(path: Path) -> None:
+    write(path.with_name("secret.h5"), a=[1.0])
+    with h5py.File(path, "w") as file:
+        file["a"] = h5py.ExternalLink("secret.h5", "/a")
+
+
+def external_data(path: Path) -> None:
+    path.with_name("secret").write_bytes(bytes(8))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", (1,), "f8", external=[(str(path.with_name("secret")), 0, 8)])
+
+
+def virtual(path: Path) -> None:
+    write(path.with_name("secret.h5"), a=[1.0])
+    layout = h5py.VirtualLayout((1,), "f8")
+    layout[:] = h5py.VirtualSource(path.with_name("secret.h5"), "a", (1,))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("a", layout)
+
+
+def soft(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["a"] = h5py.SoftLink("/")
+
+
+def huge(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", (1 << 40, 1 << 20), "f8", chunks=(1024, 1024))
+
+
+def huge_chunk(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", (1 << 28,), "f8", chunks=(1 << 28,))
+
+
+def compressed(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=np.zeros(1 << 22), compression="gzip", chunks=(1 << 22,))
+
+
+def objects(path: Path) -> None:
+    write(path, a=["text", "more"])
+
+
+def truncated(path: Path) -> None:
+    data = write(path, a=np.ones(9000)).read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def empty_values(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=h5py.Empty("f4"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (external, "a is a link, which is not followed"),
+        (soft, "a is a link, which is not followed"),
+        (external_data, "a has its data in another file, which is not read"),
+        (virtual, "a has its data in another file, which is not read"),
+        (huge, "a has 0 bytes; expected 9223372036854775808 for its shape"),
+        (huge_chunk, "a is stored in pieces of more than 256 MiB"),
+        (compressed, "a is compressed, which is not supported"),
+        (objects, "a has the type object, which cannot be converted"),
+        (truncated, "it cannot be read: "),
+        (empty_values, "a has no values"),
+    ],
+)
+def test_hostile_hdf5_files_are_refused(tool: Tool, tmp_path: Path, make, words: str) -> None:  # type: ignore[no-untyped-def]
+    make(tmp_path / "x.h5")
+    assert says(tool, tmp_path / "x.h5", words).code != 0
+    with zipfile.ZipFile(tmp_path / "x.keras", "w") as archive:
+        archive.write(tmp_path / "x.h5", "model.weights.h5")
+    assert says(tool, tmp_path / "x.keras", words).code != 0
+    assert tool("verify", tmp_path, "x.h5").code == 1
+
+
+def test_a_group_in_itself_ends(tool: Tool, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["group/a"] = [1.0]
+        file["group/again"] = file["group"]
+        file["b\x1b[31m"] = file["group/a"]
+    said = says(tool, tmp_path / "x.h5", "1 tensor, 8 B")
+    assert said.code == 0 and "\x1b" not in said.data
+
+
+def bomb(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(50_000_000))
+
+
+def cut_archive(path: Path) -> None:
+    weights = write(path.with_name("w.h5"), a=np.ones(2000))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(weights, "model.weights.h5")
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + data[-120:])
+
+
+def outside(path: Path) -> None:
+    weights = write(path.with_name("w.h5"), a=np.ones(2000))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(weights, "model.weights.h5")
+        archive.infolist()[0].file_size = archive.infolist()[0].compress_size = 1 << 30
+
+
+@pytest.mark.parametrize("make", [bomb, cut_archive, outside])
+def test_hostile_archives_are_refused(tool: Tool, tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+    make(tmp_path / "x.keras")
+    said = says(tool, tmp_path / "x.keras", "x.keras is not")
+    assert said.code == 1
+    assert tool("verify", tmp_path, "x.keras").code == 1
+
+
+@pytest.mark.parametrize("cut", [0, 7, 100, 1500])
+def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cut: int) -> None:
+    data = write(tmp_path / "w.h5", layers__a=np.ones(50), b=np.arange(9)).read_bytes()
+    for place in range(cut % 9, len(data), 97):
+        for value in (0, 0xFF):
+            bad = data[:place] + bytes([value]) * 8 + data[place + 8 :]
+            (tmp_path / "x.h5").write_bytes(bad)
+            assert tool("inspect", tmp_path, "x.h5", "--stats").code in {0, 1, 2}
+    (tmp_path / "x.h5").write_bytes(data[:cut])
+    assert tool("inspect", tmp_path, "x.h5").code == 1
+
+
+def test_without_h5py_the_files_are_listed_with_what_to_install(tmp_path: Path) -> None:
+    write(tmp_path / "w-05.weights.h5", a=[1.0])
+    (tmp_path / "block").mkdir()
+    (tmp_path / "block" / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in {'h5py', 'tensorflow', 'keras'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "block")}
+    root = str(tmp_path)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tfckpt_tui", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert re.search("w-05.weights.h5 +Keras weights +epoch 5", run("ls", root).stdout)
+    said = run("inspect", root, "w-05.weights.h5")
+    assert said.returncode == 2 and "`pip install 'tfckpt-tui[h5]'`" in said.stderr
+    assert "was skipped: w-05.weights.h5 is an HDF5 file" in run("verify", root).stderr
+
+
+def test_other_commands_say_what_a_file_is(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path / "w.weights.h5", a=[1.0])
+    said = tool("pin", tmp_path, "w.weights.h5")
+    assert said.code == 4 and "Keras weights: `model.load_weights` loads it" in said.words

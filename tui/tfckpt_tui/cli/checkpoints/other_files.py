@@ -1,0 +1,267 @@
+"""What `inspect`, `compare` and `verify` print about files of other formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from tfckpt_trainer.bundle.analysis.compare import ArrayComparison, Difference
+from tfckpt_trainer.bundle.analysis.statistics import Statistics, chunk_statistics
+from tfckpt_trainer.bundle.dtypes import format_shape
+from tfckpt_trainer.bundle.exchange.array_file import Array
+from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
+from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, describe_error
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.checkpoints.tensor_output import (
+    CHANGES,
+    DIFFERENCE_WORDS,
+    STATISTICS,
+    change_cells,
+    change_data,
+    statistics_cells,
+    statistics_data,
+    tensor_words,
+)
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.report import Json
+from tfckpt_tui.services.tensor_files import compare_sources, opened, opened_file
+
+Figures = dict[str, Statistics | str]
+"""The statistics of each tensor, or why it cannot be read."""
+
+
+def inspect_file(
+    run: RunDirectory, file: OtherFile, wanted: str, *, as_json: bool, stats: bool
+) -> int:
+    """Prints the tensors of a file; returns the exit status."""
+    with opened_file(run, file) as source:
+        text = wanted.casefold()
+        arrays = [a for a in source.arrays if text in f"{a.name} {a.owner}".casefold()]
+        figures = _measured(arrays) if stats else {}
+    if as_json:
+        print_json(_file_data(file, arrays, figures, stats=stats))
+    else:
+        _print_file(file, arrays, figures)
+    is_damaged = any(isinstance(one, str) for one in figures.values())
+    return int(ExitCode.PROBLEM if is_damaged else ExitCode.DONE)
+
+
+def _measured(arrays: Sequence[Array]) -> Figures:
+    figures: Figures = {}
+    meter = ReadProgress("reading")
+    show = meter.sum_to(sum(array.size for array in arrays))
+    try:
+        for array in arrays:
+            try:
+                figures[array.name] = chunk_statistics(array.dtype, array.chunks, show)
+            except (TfckptError, OSError) as error:
+                figures[array.name] = describe_error(error)
+    finally:
+        meter.close()
+    return figures
+
+
+def _print_file(file: OtherFile, arrays: Sequence[Array], figures: Figures) -> None:
+    print_line(f"file        {file.name}, {file.format.name}")
+    if file.position:
+        print_line(f"position    {file.position}")
+    print_line(f"saved       {units.local_time(file.saved_at)}")
+    print_line(f"size        {units.size(file.size)}")
+    print_line()
+    header = ["PATH", "DTYPE", "SHAPE", "SIZE", "LAYER", *(STATISTICS if figures else ())]
+    rows = [
+        [
+            array.name,
+            array.dtype,
+            format_shape(array.shape),
+            units.size(array.size),
+            array.owner or "–",
+            *(_cells(figures[array.name]) if figures else ()),
+        ]
+        for array in arrays
+    ]
+    print_table(header, rows, right={2, 3, 5, 6, 7, 8, 9})
+    print_line()
+    total = units.size(sum(array.size for array in arrays))
+    print_line(f"{units.count(len(arrays), 'tensor')}, {total}")
+    for problem in _problems(figures):
+        print_line(f"problem: {problem}")
+
+
+def _cells(measured: Statistics | str) -> Iterable[str]:
+    return statistics_cells(None if isinstance(measured, str) else measured)
+
+
+def _problems(figures: Figures) -> list[str]:
+    return list(dict.fromkeys(one for one in figures.values() if isinstance(one, str)))
+
+
+def _file_data(file: OtherFile, arrays: Sequence[Array], figures: Figures, *, stats: bool) -> Json:
+    tensors = []
+    for array in arrays:
+        data: Json = {
+            "name": array.name,
+            "dtype": array.dtype,
+            "shape": list(array.shape),
+            "bytes": array.size,
+            "layer": array.owner or None,
+        }
+        if stats:
+            measured = figures[array.name]
+            data["problem"] = measured if isinstance(measured, str) else ""
+            data["statistics"] = None if isinstance(measured, str) else statistics_data(measured)
+        tensors.append(data)
+    return {
+        "file": file.name,
+        "format": file.format.name,
+        "epoch": file.epoch,
+        "step": file.step,
+        "bytes": file.size,
+        "saved_at": file.saved_at,
+        "tensors": tensors,
+    }
+
+
+def compare_files(
+    run: RunDirectory, before: str, after: str, *, norms: bool, everything: bool, json: bool
+) -> int:
+    """Prints what differs between two files, or a file and a checkpoint; returns the status."""
+    with ExitStack() as stack:
+        sides = [stack.enter_context(opened(run, one)) for one in (before, after)]
+        sizes = {array.name: array.size for side in sides for array in side.arrays}
+        found = list(_metered(sum(sizes.values()), compare_sources(*sides)))
+    if json:
+        print_json(_comparison_data(sides[0].name, sides[1].name, found, norms=norms))
+    else:
+        _print_comparison(sides[0].name, sides[1].name, found, norms, everything)
+    is_damaged = any(one.problem for one in found)
+    return int(ExitCode.PROBLEM if is_damaged else ExitCode.DONE)
+
+
+def _metered(total: int, work: Iterator[ArrayComparison]) -> Iterator[ArrayComparison]:
+    meter, done = ReadProgress("reading"), 0
+    try:
+        for one in work:
+            yield one
+            done += one.after.size if one.after else one.before.size if one.before else 0
+            meter(min(done, total), total)
+    finally:
+        meter.close()
+
+
+def _print_comparison(
+    before: str, after: str, found: Sequence[ArrayComparison], norms: bool, everything: bool
+) -> None:
+    kinds = [one.difference for one in found]
+    counts = ", ".join(
+        f"{kinds.count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if kind in kinds
+    )
+    print_line(f"{before} → {after}: {counts or 'no tensors'}")
+    shown = [one for one in found if everything or one.difference is not Difference.EQUAL]
+    rows = [
+        [
+            one.name,
+            DIFFERENCE_WORDS[one.difference] + (" (damaged)" if one.problem else ""),
+            tensor_words(one.before),
+            tensor_words(one.after),
+            *(change_cells(one.change) if norms else ()),
+        ]
+        for one in shown
+    ]
+    if rows:
+        header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER", *(CHANGES if norms else ())]
+        print_table(header, rows, right={4, 5, 6})
+    for problem in dict.fromkeys(one.problem for one in found if one.problem):
+        print_line(f"problem: {problem}")
+
+
+def _comparison_data(
+    before: str, after: str, found: Sequence[ArrayComparison], *, norms: bool
+) -> Json:
+    tensors = []
+    for one in found:
+        sides = (one.before, one.after)
+        data: Json = {
+            "name": one.name,
+            "path": one.name,
+            "difference": one.difference.value,
+            "unknown": False,
+            "dtype": [side.dtype if side else None for side in sides],
+            "shape": [list(side.shape) if side else None for side in sides],
+            "problem": one.problem,
+        }
+        if norms:
+            data["change"] = None if one.change is None else change_data(one.change)
+        tensors.append(data)
+    kinds = [one.difference for one in found]
+    return {
+        "before": before,
+        "after": after,
+        "problems": [],
+        "counts": {kind.value: kinds.count(kind) for kind in Difference},
+        "tensors": tensors,
+    }
+
+
+class FileVerdicts(NamedTuple):
+    """What verifying files found.
+
+    Attributes:
+        ok: Whether none is damaged, and with `finite` all values are finite.
+        data: The results as JSON.
+        skipped: Files that cannot be read here, each with the reason.
+    """
+
+    ok: bool
+    data: list[Json]
+    skipped: list[Json]
+
+
+def verify_files(
+    run: RunDirectory, files: Iterable[OtherFile], *, finite: bool, show: bool
+) -> FileVerdicts:
+    """Reads files and compares their checksums; prints a line for each if `show` is set."""
+    ok, data, skipped = True, list[Json](), list[Json]()
+    for file in files:
+        try:
+            found = _verified(run, file)
+        except (UsageError, OSError) as error:
+            skipped.append({"name": file.name, "reason": describe_error(error)})
+            continue
+        ok = ok and not found.problem and not (finite and found.not_finite)
+        data.append(
+            {
+                "name": file.name,
+                "format": file.format.name,
+                "bytes": file.size,
+                "checked": found.checked,
+                "problem": found.problem,
+                "not_finite": list(found.not_finite),
+            }
+        )
+        if show:
+            print_line(_verified_words(file, found, finite=finite))
+    return FileVerdicts(ok, data, skipped)
+
+
+def _verified(run: RunDirectory, file: OtherFile) -> FileResult:
+    meter = ReadProgress(f"verifying {file.name}")
+    try:
+        return verify_array_file(run.root / file.name, meter.sum_to(file.size))
+    finally:
+        meter.close()
+
+
+def _verified_words(file: OtherFile, found: FileResult, *, finite: bool) -> str:
+    if found.problem:
+        return f"{file.name}  corrupt  ({units.size(file.size)}): {found.problem}"
+    state = "sound" if found.checked else "readable"
+    words = f"{file.name}  {state}  ({units.size(file.size)})"
+    words += f": {found.checked or 'all values were read; it has no checksums'}"
+    if finite and found.not_finite:
+        count = units.count(len(found.not_finite), "tensor")
+        words += f"; {count} with NaN or infinite values, the first is {found.not_finite[0]}"
+    return words

@@ -1,0 +1,87 @@
+"""How statistics and changes of tensors are printed, in tables and as JSON."""
+
+from __future__ import annotations
+
+import math
+
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
+from tfckpt_trainer.bundle.analysis.statistics import Statistics
+from tfckpt_trainer.bundle.dtypes import format_tensor
+from tfckpt_trainer.bundle.exchange.array_file import Array
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.report import Json
+
+STATISTICS = ("MIN", "MAX", "MEAN", "NORM", "NOT FINITE")
+CHANGES = ("CHANGE", "NORM BEFORE", "NORM AFTER")
+"""Headings of the columns."""
+
+DIFFERENCE_WORDS = {
+    Difference.ADDED: "added",
+    Difference.REMOVED: "removed",
+    Difference.SHAPE: "other shape",
+    Difference.DTYPE: "other type",
+    Difference.CHANGED: "changed",
+    Difference.EQUAL: "equal",
+}
+
+
+def statistics_cells(found: Statistics | None) -> tuple[str, ...]:
+    """Returns the cells of the columns `STATISTICS`."""
+    if found is None:
+        return ("–",) * 5
+    numbers = (found.minimum, found.maximum, found.mean, found.norm)
+    shown = ("–" if number is None else units.metric(number) for number in numbers)
+    return (*shown, str(found.nan + found.infinite))
+
+
+def statistics_data(found: Statistics) -> Json:
+    """Returns the statistics of a tensor as JSON; values that are not finite are null."""
+    histogram = found.histogram
+    return {
+        "elements": found.elements,
+        "zeros": found.zeros,
+        "nan": found.nan,
+        "infinite": found.infinite,
+        "minimum": found.minimum,
+        "maximum": found.maximum,
+        "mean": _finite(found.mean),
+        "deviation": _finite(found.deviation),
+        "norm": _finite(found.norm),
+        "histogram": None
+        if histogram is None
+        else {"low": histogram.low, "high": histogram.high, "counts": list(histogram.counts)},
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def tensor_words(entry: TensorEntry | Array | None) -> str:
+    """Returns the type and shape of a tensor; a dash if there is none."""
+    return "–" if entry is None else format_tensor(entry.dtype, entry.shape)
+
+
+def change_cells(change: TensorChange | None) -> tuple[str, str, str]:
+    """Returns the cells of the columns `CHANGES`."""
+    if change is None:
+        return "–", "–", "–"
+    if change.not_finite:
+        relative = f"{change.not_finite:,} not finite"
+    elif math.isfinite(change.relative):
+        relative = f"{100 * change.relative:.3g} %"
+    else:
+        relative = "from 0"
+    return relative, units.metric(change.norm_before), units.metric(change.norm_after)
+
+
+def change_data(change: TensorChange) -> Json:
+    """Returns a change as JSON; values that are not finite are null."""
+    return {
+        "norm_before": _finite(change.norm_before),
+        "norm_after": _finite(change.norm_after),
+        "distance": _finite(change.distance),
+        "relative": _finite(change.relative),
+        "not_finite": change.not_finite,
+    }
