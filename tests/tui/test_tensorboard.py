@@ -109,6 +109,18 @@ def test_one_that_does_not_come_up_shows_the_end_of_its_log(
     assert tensorboard.running(run) is None
 
 
+def test_one_that_lacks_a_part_of_setuptools_says_what_to_install(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = "No module named 'pkg_resources'"
+    (tmp_path / "tensorboard_2_20.py").write_text(f"raise ModuleNotFoundError({error!r})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tensorboard, "_MODULE", "tensorboard_2_20")
+    with pytest.raises(TfckptError, match=r"did not start: .* pip install 'setuptools<82'`"):
+        tensorboard.start(run)
+    assert tensorboard.running(run) is None
+
+
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**40])
 def test_a_record_of_an_impossible_process_is_none(run: RunDirectory, pid: int) -> None:
     record = TensorBoardProcess(pid=pid, process_started_at=0.0, port=6006, directory="x")

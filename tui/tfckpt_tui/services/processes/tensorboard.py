@@ -32,6 +32,9 @@ POLL_SECONDS = 0.1
 USUAL_PORT = 6006
 LOG_LINES = 8
 
+PKG_RESOURCES = "No module named 'pkg_resources'"
+"""TensorBoard up to 2.20 imports it; setuptools has it only before release 82."""
+
 _MODULE = "tensorboard.main"
 _KEEPER = "tfckpt_tui.services.processes.tensorboard_keeper"
 
@@ -222,7 +225,13 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
         time.sleep(POLL_SECONDS)
     process.kill()
     process.wait()
-    lines = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
+    ending = last_lines(log, LOG_LINES)
+    if any(PKG_RESOURCES in line for line in ending):
+        raise TfckptError(
+            "TensorBoard did not start: this release imports pkg_resources, which setuptools has "
+            f"only before release 82. Run `{sys.executable} -m pip install 'setuptools<82'`."
+        )
+    lines = "\n".join(f"  {line}" for line in ending)
     raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{lines}")
 
 
