@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-def load_tool(name: str) -> ModuleType:
-    """Imports a script of `docs/tools`."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / "tools" / f"{name}.py")
+def load_tool(name: str, directory: Path = DOCS / "tools") -> ModuleType:
+    """Imports a script that is in no package."""
+    spec = importlib.util.spec_from_file_location(name, directory / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

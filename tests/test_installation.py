@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from documentation import ROOT
+from documentation import ROOT, load_tool
 from tfckpt_trainer import user_directories
 
 IMPORT_ALL = """
@@ -118,3 +118,21 @@ def test_the_page_on_installing_lists_all_that_an_uninstall_leaves(monkeypatch):
     assert len(directories) == 3
     for directory in directories:
         assert f"| `~/{directory.relative_to(Path.home())}` |" in left
+
+
+def test_the_links_of_the_package_page_lead_to_files_of_the_commit_that_is_built():
+    describe = load_tool("hatch_build", ROOT).describe
+    readme = (ROOT / "README.md").read_text()
+    relative = re.compile(r"\]\((?!https?:)")
+    assert len(relative.findall(readme)) > 40
+
+    page = describe(readme, "https://github.com", "owner/name", "c0ffee")
+    assert not relative.search(page)
+    base = r"https://github.com/owner/name/(blob|raw)/c0ffee/([^)#]+)"
+    links = re.findall(rf"(!?)\[[^\]]*\]\({base}(#[^)]+)?\)", page)
+    assert len(links) == len(relative.findall(readme))
+    for image, kind, path, _ in links:
+        assert (ROOT / path).exists()
+        assert kind == ("raw" if image else "blob")
+
+    assert not relative.search(describe(readme))
