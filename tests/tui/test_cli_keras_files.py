@@ -114,6 +114,45 @@ def test_convert_like_restores_model_and_optimizer(
 
 
 @pytest.mark.tensorflow
+def test_extract_like_writes_files_that_keras_loads(tool: Tool, root: Path, tmp_path: Path) -> None:
+    first = next(root.glob("m-01-*.keras"))
+    places = {"a.keras": first, "b.weights.h5": root / "w-01.weights.h5"}
+    for name, like in places.items():
+        said = tool("extract", root, "2", "--like", like, "-o", root / name, "--json")
+        check("`extract`", said.json)
+        assert (said.json["taken"], said.json["left_out"]) == ([], [])
+        assert tool("compare", root, "ckpt-2", name).data.endswith(": 22 equal\n")
+        assert tool("extract", root, "2", "--like", like, "-o", root / name).code == 4
+    done = run_with_tensorflow(
+        SCRIPTS / "keras_outputs.py", root, first, *(root / name for name in places)
+    )
+    assert done.returncode == 0, done.stderr
+    said = tool("extract", root, "2", "--like", root / "old-01.h5", "-o", root / "c.h5")
+    assert tool("compare", root, "ckpt-2", "c.h5").data.endswith(": 22 equal\n")
+
+
+def test_extract_like_says_what_does_not_fit(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", x=np.arange(6.0).reshape(2, 3), y=[1.0])
+    write(tmp_path / "b.h5", x=np.zeros((2, 3)), z=[2.0])
+    write(tmp_path / "c.h5", x=np.zeros((3, 2)))
+    write(tmp_path / "d.h5", w=[1.0])
+
+    def extract(like: str, output: str = "new.h5") -> Said:
+        return tool("extract", tmp_path, "a.h5", "--like", tmp_path / like, "-o", tmp_path / output)
+
+    assert "is float64 2×3; x is float64 3×2. Give --like" in extract("c.h5").words
+    assert "have no tensor in common" in extract("d.h5").words
+    assert "has to end in .h5, as --like does" in extract("b.h5", "new.keras").words
+    assert "is no file of Keras" in extract("none.h5").words
+    assert sorted(contents(tmp_path)) == ["a.h5", "b.h5", "c.h5", "d.h5"]
+    said = extract("b.h5")
+    assert "Taken from b.h5: z." in said.words
+    assert "Left out, because b.h5 has no place for them: y." in said.words
+    with h5py.File(tmp_path / "new.h5") as file:
+        assert file["x"][:].tolist() == [[0, 1, 2], [3, 4, 5]] and file["z"][:] == [2]
+
+
+@pytest.mark.tensorflow
 def test_verify_says_what_was_checked(tool: Tool, root: Path) -> None:
     said = tool("verify", root)
     assert said.code == 0

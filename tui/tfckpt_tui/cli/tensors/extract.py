@@ -29,13 +29,14 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.tensor_files import choose_arrays, find_file, opened_file
+from tfckpt_tui.services.tensor_files import choose_arrays, find_file, opened, opened_file
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
 from tfckpt_tui.services.tensors.extract import (
     Choice,
     LikeCheckpoint,
     choose_tensors,
     extract_file,
+    extract_like,
     step_words,
 )
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
@@ -64,6 +65,12 @@ _Path = NamedPath()
     metavar="PATH",
     help="The new file, for npy the new directory. By default CKPT.npz, CKPT.safetensors or CKPT.",
 )
+@click.option(
+    "--like",
+    type=_Path,
+    metavar="FILE",
+    help="Write a Keras file with the structure of this one, which is not changed.",
+)
 @JsonOption
 @on_open_run
 def extract(
@@ -72,6 +79,7 @@ def extract(
     tensors: tuple[str, ...],
     kind: str | None,
     output: Path | None,
+    like: Path | None,
     as_json: bool,
 ) -> int:
     """Write tensors of a checkpoint into a file that NumPy or other frameworks read.
@@ -80,6 +88,10 @@ def extract(
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
     CKPT can be a file of Keras or safetensors in the directory.
     """
+    if like is not None:
+        if kind is not None or tensors:
+            raise click.UsageError("--like takes all tensors and the format from its file.")
+        return _extract_like(run, name, like, output, as_json)
     kind = kind or _format_of(output)
     file = find_file(run, name)
     if file is not None:
@@ -124,12 +136,32 @@ def _extract_file(
     return int(ExitCode.DONE)
 
 
+def _extract_like(
+    run: RunDirectory, name: str, like: Path, output: Path | None, as_json: bool
+) -> int:
+    with opened(run, name) as source:
+        path = output or Path(f"{source.name}{end_of_name(like.name)}")
+        with explain_interrupt(path):
+            done = extract_like(source, like, path)
+    written = Extraction(done.names, done.bytes, {})
+    kind = end_of_name(like.name).removeprefix(".")
+    _print_extraction(source.name, path, kind, written, done.left_out, done.taken, as_json=as_json)
+    for words, names in (
+        (f"Taken from {like.name}", done.taken),
+        (f"Left out, because {like.name} has no place for them", done.left_out),
+    ):
+        if names and not as_json:
+            print_message(f"{words}: {_listed(names)}.")
+    return int(ExitCode.DONE)
+
+
 def _print_extraction(
     name: str,
     path: Path,
     kind: str,
     written: Extraction,
     left_out: Sequence[str],
+    taken: Sequence[str] = (),
     *,
     as_json: bool,
 ) -> None:
@@ -148,6 +180,7 @@ def _print_extraction(
                 for tensor, stored in written.names.items()
             ],
             "left_out": list(left_out),
+            "taken": list(taken),
         }
     )
 
@@ -255,8 +288,12 @@ def _loss_words(found: LikeConversion) -> Iterator[str]:
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    more = f" and {len(variables) - _MOST_NAMED} more" if len(variables) > _MOST_NAMED else ""
-    return ", ".join(variable.path for variable in variables[:_MOST_NAMED]) + more
+    return _listed([variable.path for variable in variables])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable, read_contents
+from tfckpt_trainer.bundle.analysis.keras_counterparts import find_keras_counterparts
 from tfckpt_trainer.bundle.analysis.tensor_names import (
     find_tensors,
     match_tensors,
@@ -19,20 +20,22 @@ from tfckpt_trainer.bundle.analysis.tensor_names import (
 from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_arrays_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.array_file import Array
-from tfckpt_trainer.bundle.exchange.convert import write_arrays
+from tfckpt_trainer.bundle.exchange.convert import open_array_file, write_arrays
 from tfckpt_trainer.bundle.exchange.extract import (
     ArrayFormat,
     Extraction,
     extract_tensors,
     write_arrays_as,
 )
+from tfckpt_trainer.bundle.exchange.write_keras import write_keras_like
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.other_formats import end_of_name, format_of
 from tfckpt_trainer.catalog.resumption import step_counter
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -145,6 +148,61 @@ def extract_file(
         if_read_only="Choose another place with --output.",
     ):
         return write_arrays_as([one.counted(on_read) for one in arrays], path, kind, source.name)
+
+
+@dataclass(frozen=True)
+class KerasExtraction:
+    """What was written into a Keras file.
+
+    Attributes:
+        names: The names in the file, by the names of the tensors.
+        bytes: Size of these tensors.
+        taken: Tensors of the file that have the values of the other file.
+        left_out: Tensors that the file has no place for.
+    """
+
+    names: dict[str, str]
+    bytes: int
+    taken: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def extract_like(source: TensorSource, template: Path, path: Path) -> KerasExtraction:
+    """Writes the tensors of a checkpoint or a file into a Keras file like another one.
+
+    Raises:
+        UsageError: The other file is none of Keras, or h5py is missing.
+        RefusedError: No tensor has a place in it, or one has another shape or type.
+        TfckptError: A file is damaged, or cannot be written.
+    """
+    _check_output(path)
+    form = format_of(template.name)
+    if form is None or form.name == "safetensors" or not template.is_file():
+        raise UsageError(f"{template} is no file of Keras; give --like one such as w.weights.h5.")
+    if end_of_name(path.name) != end_of_name(template.name):
+        raise UsageError(f"{path.name} has to end in {end_of_name(template.name)}, as --like does.")
+    with open_array_file(template) as reader:
+        found = reader.arrays
+    own = {array.name: array for array in source.arrays}
+    places = {array.name: array.name for array in found if array.name in own}
+    if source.contents is not None:
+        places = find_keras_counterparts(found, source.contents)
+    arrays = {name: own[place] for name, place in places.items()}
+    if not arrays:
+        raise RefusedError(f"{template.name} and {source.name} have no tensor in common.")
+    with explain_write_errors(
+        path.parent,
+        template.stat().st_size,
+        if_full="Choose another place with --output.",
+        if_read_only="Choose another place with --output.",
+    ):
+        write_keras_like(path, template, arrays)
+    return KerasExtraction(
+        {array.name: name for name, array in arrays.items()},
+        sum(array.size for array in arrays.values()),
+        tuple(array.name for array in found if array.name not in arrays),
+        tuple(name for name in own if name not in places.values()),
+    )
 
 
 @dataclass(frozen=True)
