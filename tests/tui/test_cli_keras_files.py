@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,17 @@ import numpy as np
 import pytest
 from checkpoint_directory import contents
 from json_reference import check
+from msgspec.structs import replace
 
 from command_running import Said, Tool
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.exchange.array_file import PIECE
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
+from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.trash import MANIFEST, list_trash
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import TrashPhase
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -378,3 +385,83 @@ def test_other_commands_say_what_a_file_is(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path / "w.weights.h5", a=[1.0])
     said = tool("pin", tmp_path, "w.weights.h5")
     assert said.code == 4 and "Keras weights: `model.load_weights` loads it" in said.words
+
+
+def history(root: Path, *epochs: int) -> None:
+    for epoch in epochs:
+        path = write(root / f"w-{epoch:02d}.weights.h5", a=[float(epoch)])
+        os.utime(path, (1e9 + epoch, 1e9 + epoch))
+
+
+def test_files_are_pruned_by_name_and_come_back(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2, 3)
+    before = contents(tmp_path)
+    names = ("w-01.weights.h5", "w-02.weights.h5")
+    planned = tool("prune", tmp_path, *names, "--dry-run")
+    assert planned.data.count("delete") == 2 and contents(tmp_path) == before
+    said = tool("prune", tmp_path, *names, "--yes", "--json")
+    check("`prune`", said.json)
+    (left,) = tool("ls", tmp_path, "--json").json["other_files"]
+    assert left["name"] == "w-03.weights.h5"
+    assert all(name in tool("trash", tmp_path).data for name in names)
+    assert tool("undo", tmp_path).code == 0
+    after = contents(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert tool("prune", tmp_path, names[0], "--yes").code == 0
+    assert tool("trash", tmp_path, "empty", "--yes").code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.h5")) == [names[1], "w-03.weights.h5"]
+
+
+def test_what_must_stay_is_not_pruned(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2, 3)
+    (tmp_path / "w-04.weights.h5").symlink_to("w-01.weights.h5")
+    os.utime(tmp_path / "w-02.weights.h5")
+    os.utime(tmp_path / "w-03.weights.h5", (time.time() + 5,) * 2)
+    before = contents(tmp_path)
+    for words, reason in (
+        (["w-03.weights.h5"], "w-03.weights.h5 cannot be pruned: the newest Keras weights."),
+        (["w-02.weights.h5"], "just changed: perhaps a program still writes it."),
+        (["w-04.weights.h5"], "it is a directory or a symbolic link."),
+        (["w-01.weights.h5", "ckpt-1"], "Name files of other formats alone"),
+        (["w-01.weights.h5", "--delete"], "without --delete"),
+    ):
+        said = tool("prune", tmp_path, *words, "--yes")
+        assert said.code in {2, 4} and reason in said.words, said
+    assert contents(tmp_path) == before
+
+
+def test_a_file_that_was_saved_again_is_not_replaced_by_an_undo(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2)
+    assert tool("prune", tmp_path, "w-01.weights.h5", "--yes").code == 0
+    (tmp_path / "w-01.weights.h5").write_text("new")
+    said = tool("undo", tmp_path)
+    assert said.code == 4 and "w-01.weights.h5 exists again" in said.words
+    assert (tmp_path / "w-01.weights.h5").read_text() == "new"
+
+
+def test_an_interrupted_prune_of_files_is_finished(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2, 3)
+    run = RunDirectory(tmp_path)
+    assert tool("prune", tmp_path, "w-01.weights.h5", "w-02.weights.h5", "--yes").code == 0
+    (manifest,) = list_trash(run)
+    place = run.trash / manifest.id
+    (place / "w-02.weights.h5").rename(tmp_path / "w-02.weights.h5")
+    store(place / MANIFEST, replace(manifest, phase=TrashPhase.PRUNING))
+    (done,) = finish_interrupted_prunes(run)
+    assert done.phase is TrashPhase.TRASHED
+    assert [path.name for path in tmp_path.glob("*.h5")] == ["w-03.weights.h5"]
+    assert tool("undo", tmp_path).code == 0
+    assert len(list(tmp_path.glob("*.h5"))) == 3
+
+
+def test_a_manifest_cannot_name_another_file(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2)
+    run = RunDirectory(tmp_path)
+    assert tool("prune", tmp_path, "w-01.weights.h5", "--yes").code == 0
+    (manifest,) = list_trash(run)
+    (trashed,) = manifest.checkpoints
+    (run.trash / manifest.id / "w-01.weights.h5").rename(run.trash / manifest.id / "train.py")
+    other = replace(trashed, name="train.py", files=["train.py"])
+    store(run.trash / manifest.id / MANIFEST, replace(manifest, checkpoints=[other]))
+    assert "not a file of checkpoint" in tool("undo", tmp_path).words
+    assert not (tmp_path / "train.py").exists()

@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     finish_interrupted_prunes,
+    move_files_to_trash,
     move_to_trash,
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
@@ -137,6 +138,23 @@ def prune(
             update_state_file=presence.may_update_state_file,
             in_use=presence.in_use,
             on_warning=on_warning,
+        ),
+    )
+
+
+def prune_files(run: RunDirectory, names: Sequence[str], *, through: FrontEnd) -> PruneOutcome:
+    """Moves files of other formats to the trash; a trainer of this library must not run.
+
+    Raises:
+        RefusedError: A file is protected, or a trainer runs; nothing was moved.
+        UsageError: A file does not exist.
+    """
+    return _in_this_process(
+        run,
+        JournalKind.PRUNE,
+        through,
+        lambda on_warning: move_files_to_trash(
+            run, names, by=requester(through), now=time.time(), on_warning=on_warning
         ),
     )
 

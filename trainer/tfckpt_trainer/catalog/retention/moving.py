@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tfckpt_trainer.catalog.other_formats import format_of
 from tfckpt_trainer.catalog.retention.matching import Match
 from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
@@ -30,6 +31,9 @@ def check_files(trashed: TrashedCheckpoint) -> None:
         DamagedFileError: It lists another file.
     """
     name = trashed.name
+    if trashed.files == [name] and format_of(name) is not None:
+        # A file of another format is all of its checkpoint.
+        return
     own = {
         f".tfckpt/records/{name}.json",
         f".tfckpt/records/{name}.json.copy",

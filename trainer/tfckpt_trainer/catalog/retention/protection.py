@@ -1,17 +1,21 @@
-"""Which checkpoints no prune may delete, and why."""
+"""Which checkpoints and files no prune may delete, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
+from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours, format_of
 from tfckpt_trainer.catalog.scan.checkpoints import (
     Checkpoint,
     CheckpointState,
     is_derived,
     newest_finite,
 )
+from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
+from tfckpt_trainer.errors import RefusedError, UsageError
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""
@@ -84,3 +88,44 @@ def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
         # No manifest can hold it.
         return "its name is not UTF-8; rename its files first"
     return ""
+
+
+def file_protections(files: Sequence[OtherFile], root: Path, now: float) -> dict[str, str]:
+    """Returns the names of the files of other formats that no prune may move, with the reason.
+
+    Args:
+        files: All of a directory, newest first.
+        root: The directory.
+        now: Seconds since the epoch.
+    """
+    reasons: dict[str, str] = {}
+    newest: set[str] = set()
+    quiet = quiet_seconds_of(root)
+    for file in files:
+        is_newest = file.format.name not in newest
+        newest.add(file.format.name)
+        if format_of(file.name) != file.format or (root / file.name).is_symlink():
+            reasons[file.name] = "it is a directory or a symbolic link"
+        elif is_newest:
+            reasons[file.name] = f"the newest {file.format.name}"
+        elif now - file.saved_at < quiet:
+            reasons[file.name] = "it just changed: perhaps a program still writes it"
+    return reasons
+
+
+def require_prunable_files(root: Path, names: Sequence[str], now: float) -> list[OtherFile]:
+    """Returns the files of other formats with these names.
+
+    Raises:
+        UsageError: A file does not exist.
+        RefusedError: A file is protected.
+    """
+    files = find_neighbours(root).others
+    by_name = {file.name: file for file in files}
+    reasons = file_protections(files, root, now)
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"There is no file {name} of another format in {root}.")
+        if name in reasons:
+            raise RefusedError(f"{name} cannot be pruned: {reasons[name]}. Nothing was changed.")
+    return [by_name[name] for name in dict.fromkeys(names)]

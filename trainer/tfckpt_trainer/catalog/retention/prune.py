@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
@@ -28,7 +29,11 @@ from tfckpt_trainer.catalog.retention.moving import (
     trash_files,
 )
 from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
+from tfckpt_trainer.catalog.retention.protection import (
+    NOT_IN_USE,
+    protections,
+    require_prunable_files,
+)
 from tfckpt_trainer.catalog.retention.state_list import (
     list_entries,
     remove_from_state_file,
@@ -124,6 +129,46 @@ def move_to_trash(
             _refuse_another_device(run)
             manifest = _manifest(run, catalog, chosen, by, now, update_state_file)
             return _start(run, manifest, checkpoints, on_warning)
+
+    keep_reserve(run)
+    return retry_with_reserve(run, act)
+
+
+def move_files_to_trash(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    by: str,
+    now: float,
+    on_warning: OnWarning = _ignore,
+) -> TrashManifest:
+    """Moves files of other formats to the trash, all or none; `undo` brings them back.
+
+    Args:
+        run: The run directory; the caller holds its lock.
+        names: The files.
+        by: Who asked.
+        now: Seconds since the epoch.
+        on_warning: Called if a step fails after all files were moved.
+
+    Raises:
+        UsageError: A file does not exist.
+        RefusedError: A file is protected or has changed; nothing was moved.
+        DiskFullError: The disk is full; nothing was moved.
+        OSError: A file operation failed; files that had been moved were moved back.
+    """
+
+    def act() -> TrashManifest:
+        run.require_changeable()
+        make_directory(run.control, durable=True)
+        make_directory(run.trash, durable=True)
+        with locked_trash(run):
+            _finish_interrupted(run, now)
+            chosen = require_prunable_files(run.root, names, now)
+            _refuse_another_device(run)
+            checksums = Checksums()
+            trashed = [_trashed_file(run, file, checksums) for file in chosen]
+            return _start(run, _new_manifest(run, trashed, by, now), (), on_warning)
 
     keep_reserve(run)
     return retry_with_reserve(run, act)
@@ -400,17 +445,43 @@ def _manifest(
 ) -> TrashManifest:
     entries = list_entries(read_state_list(run)) if update_state_file else {}
     checksums = Checksums()
+    trashed = [
+        _trashed(run, c, catalog.evidence(c.name), entries.get(c.name), checksums) for c in chosen
+    ]
+    return _new_manifest(run, trashed, by, now, update_state_file=update_state_file)
+
+
+def _new_manifest(
+    run: RunDirectory,
+    trashed: list[TrashedCheckpoint],
+    by: str,
+    now: float,
+    *,
+    update_state_file: bool = False,
+) -> TrashManifest:
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
     return TrashManifest(
         id=f"{stamp}-{secrets.token_hex(3)}",
         at=now,
         by=by,
-        checkpoints=[
-            _trashed(run, c, catalog.evidence(c.name), entries.get(c.name), checksums)
-            for c in chosen
-        ],
+        checkpoints=trashed,
         update_state_file=update_state_file,
         sequence=next_sequence(run),
+    )
+
+
+def _trashed_file(run: RunDirectory, file: OtherFile, checksums: Checksums) -> TrashedCheckpoint:
+    path = run.root / file.name
+    identity = identity_of(path)
+    if identity is None:
+        raise RefusedError(f"{file.name} is gone; nothing was moved.")
+    return TrashedCheckpoint(
+        name=file.name,
+        step=file.step,
+        size=identity[0],
+        files=[file.name],
+        identities=[identity],
+        checksums=[checksums.of(path, identity[0], {}, file.name)],
     )
 
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 
 from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.order import find_order_doubt
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
@@ -25,6 +27,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.cli.checkpoints.prune_files import prune_files
 from tfckpt_tui.cli.checkpoints.trash import (
     confirm,
     emptied_data,
@@ -52,6 +55,7 @@ from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.tensor_files import find_file
 from tfckpt_tui.settings.config import default_policy, read_config
 
 
@@ -133,17 +137,18 @@ def prune(
 ) -> int:
     """Move checkpoints to the trash: those that no rule keeps, or named ones.
 
-    `undo` brings them back. CKPT is a name or a step. Without names and rules, the trainer's own
+    `undo` brings them back. CKPT is a name or a step, or a file of Keras or safetensors, which no
+    rule moves; the newest of each format stays. Without names and rules, the trainer's own
     policy applies, otherwise the [retention] section of the configuration file. Its trash_hours
     also deletes for good what was pruned longer ago. These always stay: the newest checkpoint that
     can be restored, the newest one with finite metrics, the newest one with no known NaN, the one
     that training continues from, the last verified one and pinned ones.
     """
     policy = Policy(**rule_values)
-    if [bool(names), not policy.is_empty, config is not None].count(True) > 1:
-        raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
-    if delete and no_wait:
-        raise click.UsageError("Give either --delete or --no-wait.")
+    _refuse_both(names, policy, config, delete=delete, no_wait=no_wait)
+    files = _files_of(run, names, delete=delete)
+    if files:
+        return prune_files(run, files, dry_run=dry_run, yes=yes, as_json=as_json)
     presence = detect_trainer(run)
     in_use = presence.in_use
     intent = (
@@ -186,6 +191,22 @@ def prune(
         _print_outcome(run, outcome, emptied)
     print_warnings([*(outcome.warnings if outcome else ()), *warnings_of(emptied)])
     return report_problems(emptied)
+
+
+def _refuse_both(
+    names: Sequence[str], policy: Policy, config: Path | None, *, delete: bool, no_wait: bool
+) -> None:
+    if [bool(names), not policy.is_empty, config is not None].count(True) > 1:
+        raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
+    if delete and no_wait:
+        raise click.UsageError("Give either --delete or --no-wait.")
+
+
+def _files_of(run: RunDirectory, names: Sequence[str], *, delete: bool) -> list[OtherFile]:
+    files = [file for file in map(partial(find_file, run), names) if file is not None]
+    if files and (len(files) < len(names) or delete):
+        raise click.UsageError("Name files of other formats alone, and without --delete.")
+    return files
 
 
 def _by_names(
