@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
@@ -22,28 +16,13 @@ from tfckpt_trainer.exactness.step_differences import (
     first_difference,
     steps_compared,
 )
-from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
-from tfckpt_trainer.launch.stop import stop_supervisor
-from tfckpt_trainer.rundir.journal import Tail, read_entries
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_tui.services.processes.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 
 WARM_UP_STEPS = 3
 """Steps before the save: the first ones create state, such as compiled functions."""
-
-GRACE_SECONDS = 1.0
-"""How long workers have to exit when the check is interrupted; nothing of theirs is kept."""
-
-STOP_SECONDS = 15.0
-
-LOOK_SECONDS = 0.1
-
-LOG_LINES = 15
 
 
 @dataclass(frozen=True)
@@ -126,7 +105,11 @@ class CheckResult:
 OnProgress = Callable[[str], None]
 
 
-def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -> CheckResult:
+def run_check(
+    options: CheckOptions,
+    on_progress: OnProgress = lambda _: None,
+    look: Callable[[], None] = lambda: None,
+) -> CheckResult:
     """Checks a script in a scratch directory, which is removed afterwards.
 
     Ends all processes that it started, however it ends.
@@ -134,6 +117,7 @@ def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -
     Args:
         options: What to check.
         on_progress: Called with a line for each phase and step.
+        look: Called ten times a second. What it raises ends the check.
 
     Raises:
         UsageError: The command cannot be run.
@@ -143,32 +127,30 @@ def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -
         KeyboardInterrupt: A signal asked to end the check.
     """
     began = time.monotonic()
-    scratch = Path(tempfile.mkdtemp(prefix="tfckpt-check-"))
-    run = RunDirectory(scratch / "run")
-    try:
-        with _interruptible():
-            order = CheckOrder(
-                directory=str(scratch / "trace"), warm_up=WARM_UP_STEPS, steps=options.steps
-            )
-            Path(order.directory).mkdir()
-            on_progress("starting the script")
-            _run_once(run, options, order, on_progress)
-            on_progress("starting again, from the checkpoint")
-            _run_once(run, options, order, on_progress)
+    with scratch_run("check", "The check") as scratch:
+        order = CheckOrder(
+            directory=str(scratch.directory / "trace"), warm_up=WARM_UP_STEPS, steps=options.steps
+        )
+        Path(order.directory).mkdir()
+        on_progress("starting the script")
+        _run_once(scratch, options, order, on_progress, look)
+        on_progress("starting again, from the checkpoint")
+        _run_once(scratch, options, order, on_progress, look)
         traces = read_traces(order)
-        _check_complete(traces, run)
+        _check_complete(traces, scratch)
         return result_of(options, traces, time.monotonic() - began)
-    finally:
-        _end_processes(run)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_once(
-    run: RunDirectory, options: CheckOptions, order: CheckOrder, on_progress: OnProgress
+    scratch: ScratchRun,
+    options: CheckOptions,
+    order: CheckOrder,
+    on_progress: OnProgress,
+    look: Callable[[], None],
 ) -> None:
     """Starts all workers and follows them until they end."""
     launched = LaunchOptions(
-        run_directory=str(run.root),
+        run_directory=str(scratch.run.root),
         command=options.command,
         working_directory=options.working_directory,
         workers=options.workers,
@@ -181,19 +163,19 @@ def _run_once(
     trace = Tail(Path(order.trace(0)), CheckedStep)
     while trace.read_new():
         pass  # Lines of the process before.
+
+    def report() -> None:
+        look()
+        for line in trace.read_new():
+            if not line.problem:
+                on_progress(_progress(line, order))
+
     try:
-        launch(launched)
+        scratch.train(launched, report)
     except LaunchError:
         _raise_problem(order)
         raise
-    while living_supervisor(run, time.time()) is not None:
-        _report(trace, order, on_progress)
-        time.sleep(LOOK_SECONDS)
-    _report(trace, order, on_progress)
     _raise_problem(order)
-    ended = read_supervisor(run)
-    if ended is None or ended.state is SupervisorState.FAILED:
-        raise _failed(run, ended.reason if ended is not None else "The workers ended.")
 
 
 def _raise_problem(order: CheckOrder) -> None:
@@ -202,12 +184,6 @@ def _raise_problem(order: CheckOrder) -> None:
         for line in trace.values():
             if line.problem:
                 raise TfckptError(f"There is nothing to compare. {line.problem}")
-
-
-def _report(trace: Tail[CheckedStep], order: CheckOrder, on_progress: OnProgress) -> None:
-    for line in trace.read_new():
-        if not line.problem:
-            on_progress(_progress(line, order))
 
 
 def _progress(line: CheckedStep, order: CheckOrder) -> str:
@@ -229,16 +205,6 @@ _DONE = {
 }
 
 
-def _failed(run: RunDirectory, reason: str) -> LaunchError:
-    entries = [one for one in read_entries(run) if one.kind is JournalKind.WORKER_LOST]
-    worker = entries[-1].details.get("worker") if entries else 0
-    index = worker if isinstance(worker, int) else 0
-    lines = "\n".join(f"  {line}" for line in last_lines(run.worker_log(index), LOG_LINES))
-    return LaunchError(
-        f"The check ended early. {reason} The end of its log:\n{lines or '  (it is empty)'}"
-    )
-
-
 def read_traces(order: CheckOrder) -> dict[int, Trace]:
     """Returns what each worker has recorded so far, by index."""
     traces: dict[int, Trace] = {}
@@ -249,13 +215,12 @@ def read_traces(order: CheckOrder) -> dict[int, Trace]:
     return traces
 
 
-def _check_complete(traces: dict[int, Trace], run: RunDirectory) -> None:
+def _check_complete(traces: dict[int, Trace], scratch: ScratchRun) -> None:
     if not traces:
-        lines = "\n".join(f"  {line}" for line in last_lines(run.worker_log(0), LOG_LINES))
         raise TfckptError(
             f"The script ended without {WARM_UP_STEPS} steps of a TrainingRun, so there is nothing "
             "to compare. Train with TrainingRun or tfckpt_trainer.training.fit, for at least "
-            f"{WARM_UP_STEPS + 1} steps. The end of its log:\n{lines or '  (it is empty)'}"
+            f"{WARM_UP_STEPS + 1} steps. The end of its log:\n{scratch.end_of_log(0)}"
         )
     for phase in (Pass.IN_PLACE, Pass.COLD):
         if any(all(one is not phase for one, _ in trace) for trace in traces.values()):
@@ -284,28 +249,3 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
         run_directory=next((one.run_directory for one in facts), ""),
         gpu_order_varies=any(one.gpus and not one.deterministic for one in facts),
     )
-
-
-def _end_processes(run: RunDirectory) -> None:
-    # Whatever went wrong before is the error to report.
-    with suppress(TfckptError, OSError):
-        stop_supervisor(run, STOP_SECONDS)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ends the check on SIGTERM and SIGHUP too, as on ctrl+c."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    earlier = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

@@ -1,0 +1,122 @@
+"""Trains in a scratch directory, which is removed afterwards with all processes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tfckpt_trainer.errors import LaunchError, TfckptError
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.logs import last_lines
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
+
+GRACE_SECONDS = 1.0
+"""How long workers have to exit when they are interrupted; nothing of theirs is kept."""
+
+_STOP_SECONDS = 15.0
+_LOOK_SECONDS = 0.1
+_LOG_LINES = 15
+
+
+@dataclass(frozen=True)
+class ScratchRun:
+    """A run in a scratch directory.
+
+    Attributes:
+        directory: The scratch directory.
+        subject: What is done there, for messages: `The check`.
+    """
+
+    directory: Path
+    subject: str
+
+    @property
+    def run(self) -> RunDirectory:
+        """The run directory."""
+        return RunDirectory(self.directory / "run")
+
+    def train(self, options: LaunchOptions, look: Callable[[], None]) -> None:
+        """Starts all workers, and follows them until they end.
+
+        Args:
+            options: The options; the run directory has to be this one.
+            look: Called ten times a second. What it raises ends the training.
+
+        Raises:
+            UsageError: The command cannot be run.
+            LaunchError: A worker failed; the message ends with its log.
+        """
+        launch(options)
+        while living_supervisor(self.run, time.time()) is not None:
+            look()
+            time.sleep(_LOOK_SECONDS)
+        look()
+        ended = read_supervisor(self.run)
+        if ended is None or ended.state is SupervisorState.FAILED:
+            raise self._failed(ended.reason if ended is not None else "The workers ended.")
+
+    def end_of_log(self, worker: int) -> str:
+        """Returns the last lines of the log of a worker, indented."""
+        lines = last_lines(self.run.worker_log(worker), _LOG_LINES)
+        return "\n".join(f"  {line}" for line in lines) or "  (it is empty)"
+
+    def _failed(self, reason: str) -> LaunchError:
+        lost = [one for one in read_entries(self.run) if one.kind is JournalKind.WORKER_LOST]
+        worker = lost[-1].details.get("worker") if lost else 0
+        index = worker if isinstance(worker, int) else 0
+        return LaunchError(
+            f"{self.subject} ended early. {reason} The end of its log:\n{self.end_of_log(index)}"
+        )
+
+
+@contextmanager
+def scratch_run(word: str, subject: str) -> Iterator[ScratchRun]:
+    """Makes a scratch directory. Removes it at the end, and ends all processes of its run.
+
+    SIGTERM and SIGHUP raise `KeyboardInterrupt` meanwhile, as ctrl+c does.
+
+    Args:
+        word: Part of the name of the directory.
+        subject: What is done there, for messages: `The check`.
+    """
+    scratch = ScratchRun(Path(tempfile.mkdtemp(prefix=f"tfckpt-{word}-")), subject)
+    try:
+        with _interruptible():
+            yield scratch
+    finally:
+        # Whatever went wrong before is the error to report.
+        with suppress(TfckptError, OSError):
+            stop_supervisor(scratch.run, _STOP_SECONDS)
+        shutil.rmtree(scratch.directory, ignore_errors=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    earlier = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
