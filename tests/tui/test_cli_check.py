@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 from json_reference import check as check_json
+from leftovers import processes_naming
 
 from command_running import BINARY, Said, Tool
 from tfckpt_trainer.errors import ExitCode
@@ -39,15 +39,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def assert_nothing_left(scratch: Path) -> None:
     assert list(scratch.glob("tfckpt-check-*")) == []
-    left = [process for process in psutil.process_iter() if str(scratch) in _words(process)]
-    assert left == []
-
-
-def _words(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    assert processes_naming(scratch) == []
 
 
 @pytest.mark.tensorflow

@@ -1,4 +1,4 @@
 """Runnable training scripts, one per way to use the library.
 
-The library never imports them. Checks of the library belong in `tests`.
+Only the self-test imports one, for its model. Checks of the library belong in `tests`.
 """

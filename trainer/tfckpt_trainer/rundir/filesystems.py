@@ -24,7 +24,12 @@ def is_network_file_system(path: Path) -> bool:
     (`fuse.sshfs`, `fuse.gcsfuse`, ...) count as network file systems. The file system itself is
     not accessed.
     """
-    return _is_network(file_system_type(path, _mounts()))
+    return _is_network(mounted_type(path))
+
+
+def mounted_type(path: Path) -> str:
+    """Returns the type of the file system that is mounted at `path`; empty if it is unknown."""
+    return file_system_type(path, _mounts())
 
 
 def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:

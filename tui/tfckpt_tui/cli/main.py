@@ -150,6 +150,7 @@ _COMMAND_MODULES = {
     "compare": "checkpoints.inspect",
     "bisect": "checkpoints.verify",
     "check": "check",
+    "selftest": "selftest",
     "export": "checkpoints.export",
     "copy": "copying.copy",
     "extract": "tensors.extract",

@@ -122,6 +122,16 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
 
 
+def print_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table of Markdown, to be pasted into a report; its columns are aligned."""
+    cells = [[clean(cell).replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    widths = [max(3, *map(cell_width, column)) for column in zip(*cells, strict=True)]
+    lines = [[pad(cell, width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    lines.insert(1, ["-" * width for width in widths])
+    for line in lines:
+        sys.stdout.write(f"| {' | '.join(line)} |\n")
+
+
 class ReadProgress:
     """Shows the progress of reading on a terminal: bytes, rate and time left."""
 

@@ -148,11 +148,7 @@ def demo(
 
     The text is the standard library of this Python; nothing is downloaded.
     """
-    if importlib.util.find_spec("tensorflow") is None:
-        raise UsageError(
-            "The demo needs TensorFlow, which is not installed; run "
-            "`pip install 'tfckpt-tui[cpu]'`."
-        )
+    need_tensorflow("The demo")
     _check_terminal(detach)
     root = directory or _new_demo_directory()
     name = StrategyName(strategy)
@@ -168,6 +164,19 @@ def demo(
         environment=_without_gpus(),
     )
     return _launch(options, detach, as_json)
+
+
+def need_tensorflow(subject: str) -> None:
+    """Refuses what trains with this Python if it has no TensorFlow.
+
+    Raises:
+        UsageError: TensorFlow is not installed.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UsageError(
+            f"{subject} needs TensorFlow, which is not installed; run "
+            "`pip install 'tfckpt-tui[cpu]'`."
+        )
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

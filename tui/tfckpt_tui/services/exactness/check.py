@@ -35,6 +35,7 @@ class CheckOptions:
         steps: Steps to repeat.
         workers: Number of workers.
         parameter_servers: Number of parameter servers.
+        environment: Additional environment variables of the workers.
     """
 
     command: tuple[str, ...]
@@ -42,6 +43,7 @@ class CheckOptions:
     steps: int = 20
     workers: int = 1
     parameter_servers: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,10 @@ def _run_once(
         max_restarts=0,
         grace_seconds=GRACE_SECONDS,
         standby=False,
-        environment=((CHECK_VARIABLE, msgspec.json.encode(order).decode()),),
+        environment=(
+            *options.environment,
+            (CHECK_VARIABLE, msgspec.json.encode(order).decode()),
+        ),
     )
     trace = Tail(Path(order.trace(0)), CheckedStep)
     while trace.read_new():

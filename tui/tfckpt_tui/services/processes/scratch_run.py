@@ -8,17 +8,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
-from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -93,30 +94,43 @@ def scratch_run(word: str, subject: str) -> Iterator[ScratchRun]:
         word: Part of the name of the directory.
         subject: What is done there, for messages: `The check`.
     """
-    scratch = ScratchRun(Path(tempfile.mkdtemp(prefix=f"tfckpt-{word}-")), subject)
-    try:
-        with _interruptible():
+    with ExitStack() as handlers:
+        handlers.enter_context(_handled(_interrupt, signal.SIGTERM, signal.SIGHUP))
+        scratch = ScratchRun(Path(tempfile.mkdtemp(prefix=f"tfckpt-{word}-")), subject)
+        try:
             yield scratch
-    finally:
-        # Whatever went wrong before is the error to report.
-        with suppress(TfckptError, OSError):
-            stop_supervisor(scratch.run, _STOP_SECONDS)
-        shutil.rmtree(scratch.directory, ignore_errors=True)
+        finally:
+            # A second ctrl+c would leave what the first one ends.
+            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            handlers.enter_context(_handled(signal.SIG_IGN, *numbers))
+            _end_processes(scratch.run)
+            shutil.rmtree(scratch.directory, ignore_errors=True)
+
+
+def _end_processes(run: RunDirectory) -> None:
+    def end(_: object = None) -> None:
+        stop_supervisor(run, _STOP_SECONDS)
+
+    # Whatever went wrong before is the error to report.
+    with suppress(TfckptError, OSError):
+        end()
+        # A supervisor that starts is not known yet. One that ends still writes.
+        wait_for_end(run, _STOP_SECONDS, end)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _handled(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Gives signals another handler, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    earlier = {number: signal.signal(number, interrupt) for number in numbers}
+    earlier = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
+        for number, before in earlier.items():
+            signal.signal(number, before)
