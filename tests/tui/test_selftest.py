@@ -37,6 +37,7 @@ from tfckpt_trainer.rundir.records.selftest import (
 )
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
+from tfckpt_tui.services.processes import scratch_run
 from tfckpt_tui.services.selftest import machine, self_test
 from tfckpt_tui.services.selftest.evidence import Evidence
 from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores
@@ -361,6 +362,18 @@ def test_an_interrupted_self_test_leaves_nothing(scratch: Path, number: int, beg
     finally:
         process.kill()
     assert_nothing_left(scratch)
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_does_not_keep_the_first_from_cleaning_up(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, second: int
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(scratch_run, "_end_processes", lambda _: os.kill(os.getpid(), second))
+    with pytest.raises(KeyboardInterrupt), scratch_run.scratch_run("test", "The test"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert_nothing_left(scratch)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.mark.tensorflow
