@@ -25,6 +25,15 @@ def test_values_in_main_memory_stay_there(tmp_path):
     assert {name: kinds for name, kinds in placed.items() if kinds} == {}
 
 
+def test_a_self_test_reads_the_peak_since_the_last_one_of_each_gpu():
+    ended = run_with_tensorflow(SCRIPTS / "memory.py")
+    assert ended.returncode == 0, ended.stderr
+    names, first, second = json.loads(ended.stdout.splitlines()[-1])
+    assert names == ["/physical_device:GPU:0", "H200"]
+    assert (first["devices"], second["devices"]) == ([1000, 2000], [10, 10])
+    assert second["host"] >= first["host"] > 0
+
+
 class Nvml:
     """NVIDIA's management library on a machine with three GPUs, the last of them in parts."""
 

@@ -30,7 +30,7 @@ def device_facts(
     """Returns the devices of this worker, the size of its state, and versions."""
     variables = [*model.variables, *optimizer.variables]
     return WorkerDevices(
-        gpus=[_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        gpus=gpu_names(),
         driver_gpus=visible_gpus(os.environ),
         strategy=strategy_name(strategy),
         replicas=strategy.num_replicas_in_sync,
@@ -40,9 +40,11 @@ def device_facts(
     )
 
 
-def _name(gpu: tf.config.PhysicalDevice) -> str:
-    details = tf.config.experimental.get_device_details(gpu)
-    return str(details.get("device_name", gpu.name))
+def gpu_names() -> list[str]:
+    """Returns the names of the GPUs that TensorFlow can use, of the model if it is known."""
+    gpus = tf.config.list_physical_devices("GPU")
+    details = map(tf.config.experimental.get_device_details, gpus)
+    return [str(one.get("device_name", gpu.name)) for gpu, one in zip(gpus, details, strict=True)]
 
 
 def _versions() -> dict[str, str]:
