@@ -98,7 +98,9 @@ async def test_files_of_keras_are_listed_with_what_loads_them(tmp_path):
         await until_shown(pilot, "w-05.weights.h5  Keras weights, epoch 5  2.00 KB")
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app._notifications, "a message")
-        assert "`model.load_weights` loads it" in str(next(iter(pilot.app._notifications)).message)
+        said = str(next(iter(pilot.app._notifications)).message)
+        assert "`model.load_weights` loads it" in said
+        assert f"`tfckpt-tui inspect {made.run.root} w-05.weights.h5` shows its tensors" in said
         # Keras overwrites a file of the same name in its place.
         file.write_bytes(b"x" * 3000)
         (made.run.root / "w-06.weights.h5").write_bytes(b"x")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -118,15 +118,10 @@ def move_to_trash(
     """
 
     def act() -> TrashManifest:
-        run.require_changeable()
-        make_directory(run.control, durable=True)
-        make_directory(run.trash, durable=True)
-        with locked_trash(run, timeout):
-            _finish_interrupted(run, now)
+        with _ready_trash(run, now, timeout):
             catalog, checkpoints = scan_for_prune(run, names, in_use, now)
             catalog.refuse_newer()
             chosen = require_prunable(checkpoints, names, in_use)
-            _refuse_another_device(run)
             manifest = _manifest(run, catalog, chosen, by, now, update_state_file)
             return _start(run, manifest, checkpoints, on_warning)
 
@@ -159,19 +154,26 @@ def move_files_to_trash(
     """
 
     def act() -> TrashManifest:
-        run.require_changeable()
-        make_directory(run.control, durable=True)
-        make_directory(run.trash, durable=True)
-        with locked_trash(run):
-            _finish_interrupted(run, now)
+        with _ready_trash(run, now):
             chosen = require_prunable_files(run.root, names, now)
-            _refuse_another_device(run)
             checksums = Checksums()
             trashed = [_trashed_file(run, file, checksums) for file in chosen]
             return _start(run, _new_manifest(run, trashed, by, now), (), on_warning)
 
     keep_reserve(run)
     return retry_with_reserve(run, act)
+
+
+@contextmanager
+def _ready_trash(run: RunDirectory, now: float, timeout: float | None = None) -> Iterator[None]:
+    """Holds the lock of the trash, where files can be moved and no prune is interrupted."""
+    run.require_changeable()
+    make_directory(run.control, durable=True)
+    make_directory(run.trash, durable=True)
+    with locked_trash(run, timeout):
+        _finish_interrupted(run, now)
+        _refuse_another_device(run)
+        yield
 
 
 def undo(

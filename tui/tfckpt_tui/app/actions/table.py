@@ -123,12 +123,16 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
         return ""
     if selection.unsupported is not None:
         # Imported here: `tfckpt-tui config` reads the keys, and starts quickly without this.
-        from tfckpt_trainer.catalog.other_formats import OtherFile
+        from tfckpt_trainer.catalog.other_formats import OtherFile, format_of
 
         name = clean(selection.unsupported.name)
         if isinstance(selection.unsupported, OtherFile):
             form, reader = selection.unsupported.format
-            return f"{name} is no checkpoint of TensorFlow, but {form}: {reader} loads it."
+            what = f"{name} is no checkpoint of TensorFlow, but {form}: {reader} loads it."
+            if format_of(selection.unsupported.name) is None:
+                return what
+            place = shlex.join([str(run.root), selection.unsupported.name])
+            return f"{what} `tfckpt-tui inspect {clean(place)}` shows its tensors."
         unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. Press "
         return Advice((unsupported, press("diagnostics"), " to read how to convert it."))
     if run.checkpoints:

@@ -88,7 +88,8 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
         for checkpoint in checkpoints
     ]
     right = {place for place, column in enumerate(columns) if column.align == ">"}
-    print_table([column.ls for column in columns], rows, right)
+    if rows or not found.other_files:
+        print_table([column.ls for column in columns], rows, right)
     if found.version_one:
         print_line()
         unsupported = [
@@ -97,7 +98,8 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
         ]
         print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
     if found.other_files:
-        print_line()
+        if rows:
+            print_line()
         others = [
             (
                 one.name,
