@@ -11,10 +11,13 @@ from __future__ import annotations
 import io
 import math
 import os
+import resource
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -29,7 +32,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
 )
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
 from tfckpt_trainer.rundir.files import open_plain
 
 if TYPE_CHECKING:
@@ -50,11 +53,27 @@ _FILTERS = {2, 3}
 """Shuffle and Fletcher-32. Keras does not compress, and a compressed piece of any size can unpack
 to a thousand times as much."""
 
+TRY_SECONDS = 60.0
+"""How long reading the structure of a file may take, with the start of a process."""
+
+_SLOWEST_READ = 5_000_000
+"""Bytes a second."""
+
+_MOST_MEMORY = 8 << 30
+_TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file; try_file(sys.argv[1])"
+
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 class Hdf5Reader:
     """An open HDF5 file or `.keras` archive.
+
+    Damaged files can crash the HDF5 library, or keep it in a loop. So a child process reads the
+    structure first.
+
+    Args:
+        path: The file.
+        is_tried: Whether that is done.
 
     Raises:
         DamagedFileError: It is damaged, or refers to something outside of it.
@@ -62,12 +81,15 @@ class Hdf5Reader:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_tried: bool = False) -> None:
         self._path = path
         self._summed = 0
+        self._chunked: set[str] = set()
         with ExitStack() as stack:
             file = stack.enter_context(open_plain(path.resolve()))
             h5py = _import_h5py(path)
+            if not is_tried:
+                self._try_elsewhere(os.fstat(file.fileno()).st_size)
             with self._explained("it"):
                 inner = _weights_in(file) if zipfile.is_zipfile(file) else file
                 opened = stack.enter_context(h5py.File(inner, "r", rdcc_nbytes=PIECE))
@@ -86,6 +108,25 @@ class Hdf5Reader:
         if not self._summed:
             return ""
         return f"Fletcher-32 of {self._summed:,} of {count(len(self.arrays), 'tensor')}"
+
+    def read_pieces(self) -> None:
+        """Reads the tensors that are stored in pieces, which have a structure of their own."""
+        for array in self.arrays:
+            if array.name in self._chunked:
+                for _ in array.chunks():
+                    pass
+
+    def _try_elsewhere(self, size: int) -> None:
+        command = [sys.executable, "-c", _TRY, os.fspath(self._path)]
+        limit = TRY_SECONDS + size / _SLOWEST_READ
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise self._damage(f"reading its structure took more than {limit:.0f} s") from None
+        if done.returncode:
+            raise self._damage("the HDF5 library cannot read its structure")
 
     def _arrays(self, file: Any) -> Iterator[Array]:
         import h5py
@@ -123,6 +164,8 @@ class Hdf5Reader:
         if problem:
             raise self._damage(f"{name} {problem}")
         self._summed += bool(data.fletcher32)
+        if data.chunks is not None:
+            self._chunked.add(name)
         dtype = data.dtype.name
         if data.dtype.kind == "V" and data.attrs.get("dtype") == "bfloat16":
             dtype = "bfloat16"
@@ -155,6 +198,15 @@ class Hdf5Reader:
 
     def _damage(self, problem: str) -> DamagedFileError:
         return DamagedFileError(f"{self._path} is not a valid Keras file: {problem.rstrip('.')}.")
+
+
+def try_file(path: str) -> None:
+    """Reads the structure of a file, in a process that may crash."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    # What is wrong is said by the process that reads the file next.
+    with suppress(TfckptError, OSError), Hdf5Reader(Path(path), is_tried=True) as reader:
+        reader.read_pieces()
 
 
 def is_keras_archive(path: Path) -> bool:

@@ -74,7 +74,7 @@ def _archive(template: Path) -> zipfile.ZipFile:
 
 def _fill(path: Path, arrays: Mapping[str, Array]) -> None:
     """Writes values into a new file, in bounded memory."""
-    with Hdf5Reader(path) as reader:
+    with Hdf5Reader(path, is_tried=True) as reader:
         for old in reader.arrays:
             new = arrays.get(old.name)
             if new is not None and (new.dtype, new.shape) != (old.dtype, old.shape):
