@@ -55,6 +55,10 @@ async def test_every_action_has_its_key(live: RunFactory) -> None:
             assert bound[action.name] == action.key
 
 
+NEWER_KEYS = {"super+c"}
+"""Older releases of Textual leave them free."""
+
+
 def fixed_keys(screen: Screen[Any], movable: Collection[str]) -> set[str]:
     """The keys of a screen, of its widgets and of the app that no configuration changes."""
     chains = [screen._binding_chain]
@@ -71,11 +75,13 @@ def fixed_keys(screen: Screen[Any], movable: Collection[str]) -> set[str]:
     }
 
 
+@pytest.mark.matrix
 async def test_no_action_can_have_a_key_that_a_pane_or_the_app_takes(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await until_shown(pilot, "ckpt-b1-400")
         names = {action.name for action in ACTIONS}
-        assert fixed_keys(pilot.app.screen, names) == set(RESERVED_KEYS)
+        fixed = fixed_keys(pilot.app.screen, names)
+        assert set(RESERVED_KEYS) - NEWER_KEYS <= fixed <= set(RESERVED_KEYS)
 
 
 async def test_the_keys_of_the_screen_of_a_checkpoint_collide_with_none(live: RunFactory) -> None:

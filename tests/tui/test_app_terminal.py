@@ -137,6 +137,7 @@ def made(tmp_path: Path) -> RunFactory:
     return two_branches(tmp_path / "run", live=True)
 
 
+@pytest.mark.matrix
 def test_q_leaves_the_terminal_as_it_was(made: RunFactory) -> None:
     terminal = Terminal(str(made.run.root))
     terminal.wait_for("ckpt-b1-400")
