@@ -3,7 +3,8 @@
     python tests/benchmarks/loop_overhead.py [--workers N] [--blocks N] [--step-ms MS …] [--fit]
 
 Both loops run in the same processes, in turn, block by block, so that a slow moment of the
-machine meets both. Both feed from a dataset and read the mean loss of every step. The figures
+machine meets both. Both feed from a dataset and read the mean loss of every step; with one worker,
+the library reads it one step later. The figures
 are medians over the pairs of blocks: of the difference of their median steps, and of the
 difference of the CPU time of the thread that runs the loop.
 

@@ -222,6 +222,7 @@ class SaveManager:
         self._telemetry.metrics.background = f"Writing {request.name} in the background."
 
     def _prepare(self, trigger: str, command: Command | None) -> tuple[SaveRequest, WorkerFacts]:
+        self._telemetry.metrics.settle()
         user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
         position = self._state.position
         request = SaveRequest(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,7 @@ class FitLoop:
         self,
         run: TrainingRun,
         group: WorkerGroup,
-        step: Callable[[Any], Logs],
+        step: Callable[[Any], Mapping[str, Any]],
         epochs: Epochs,
         callbacks: FitCallbacks,
         validation: Validation | None,
@@ -217,7 +217,7 @@ class FitLoop:
     def train(self) -> None:
         """Trains until the last epoch, or until the run is stopped."""
         self._model.stop_training = False
-        logs: Logs = {}
+        logs: Mapping[str, Any] = {}
         for batch in self._run:
             self._callbacks.begin_training(is_resumed=False)
             epoch, number = self._epochs.at(self._run.step)
@@ -235,8 +235,8 @@ class FitLoop:
             self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
         self._callbacks.all.on_train_end(logs)
 
-    def _end_epoch(self, epoch: int, logs: Logs) -> Logs:
-        logs = epoch_logs(self._model, logs)
+    def _end_epoch(self, epoch: int, reported: Mapping[str, Any]) -> Logs:
+        logs = epoch_logs(self._model, reported)
         if self._validation is not None and self._validation.is_due(epoch):
             logs |= self._validation.run(self._callbacks.all)
             self._run.report(

@@ -85,7 +85,7 @@ def _hidden(tensor: Any, specification: Any) -> Any:
     return tf.compat.v1.placeholder_with_default(tensor, specification.shape)
 
 
-def epoch_logs(model: keras.Model, logs: Logs) -> Logs:
+def epoch_logs(model: keras.Model, logs: Mapping[str, Any]) -> Logs:
     """Returns the metrics over all replicas, as Keras reports them at the end of an epoch.
 
     All workers call it together: metrics are added over them.

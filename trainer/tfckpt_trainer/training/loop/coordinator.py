@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -57,7 +58,7 @@ class StepAside:
     step: int
     seconds: float
     input_seconds: float
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
 
 
 class Coordinator:
@@ -108,14 +109,14 @@ class Coordinator:
             or (self._group.is_chief and bool(self._schedule.timed_trigger))
         )
 
-    def step_computed(self, metrics: dict[str, float], needs_sync: bool) -> None:
+    def step_computed(self, metrics: Mapping[str, float], needs_sync: bool) -> None:
         """Takes the result of a step function.
 
         Args:
             metrics: Means over all replicas.
             needs_sync: Whether any worker asks for a synchronization.
         """
-        self._telemetry.metrics.fresh.update(metrics)
+        self._telemetry.metrics.report(metrics)
         self._telemetry.metrics.reduced = frozenset(metrics)
         self._sync_agreed = needs_sync
 
@@ -155,6 +156,8 @@ class Coordinator:
         agreed, self._sync_agreed = self._sync_agreed, None
         if agreed is None:
             agreed = self._group.any(self.needs_sync)
+        if agreed or self._schedule.decides_after(step):
+            seconds += self._telemetry.metrics.wait_for_step()
         self._telemetry.metrics.step_done(step, seconds, input_seconds)
         self._telemetry.save_overhead.step_done(seconds)
         trigger = self._schedule.trigger_after_step(step, self._telemetry.metrics)

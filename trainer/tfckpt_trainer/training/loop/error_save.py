@@ -137,15 +137,16 @@ class ErrorSave:
         if self._places is not None and self._places.isdisjoint(_places_of(error.__traceback__)):
             # The script caught what left the loop; this error came later.
             return
-        problem = self._refusal(step)
-        if not problem:
-            self._progress.unfinished = f"step {step:,} ended with an error after its step function"
-            try:
+        try:
+            problem = self._refusal(step)
+            if not problem:
+                ended = f"step {step:,} ended with an error after its step function"
+                self._progress.unfinished = ended
                 problem = self._save_owned()
-            except KeyboardInterrupt:
-                problem = "it was interrupted with ctrl+c."
-            except Exception as failure:
-                problem = f"{type(failure).__name__}: {describe_error(failure)}"
+        except KeyboardInterrupt:
+            problem = "it was interrupted with ctrl+c."
+        except Exception as failure:
+            problem = f"{type(failure).__name__}: {describe_error(failure)}"
         told = f"Saved step {step:,} after the error. The rest of the loop did not run in it."
         if problem:
             told = f"Not saved after the error: {problem}"

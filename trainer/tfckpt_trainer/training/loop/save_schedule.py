@@ -84,6 +84,11 @@ class SaveSchedule:
         self._improvement = improvement
         self._next_at = self._next_time()
 
+    def decides_after(self, step: int) -> bool:
+        """Whether `trigger_after_step` needs the metrics of this step or makes it save."""
+        is_multiple = self._every_steps is not None and step % self._every_steps == 0
+        return is_multiple or self._improvement is not None
+
     def trigger_after_step(self, step: int, metrics: StepMetrics) -> str:
         """Returns why a save is due after this step, by steps or metrics; empty if none is."""
         trigger = ""

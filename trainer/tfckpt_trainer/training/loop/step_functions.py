@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -53,12 +53,53 @@ def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
     }
 
 
+class StepResult(Mapping[str, float]):
+    """The metrics of a step by name. The first look at a value waits for the device."""
+
+    def __init__(self, names: Sequence[str], packed: tf.Tensor) -> None:
+        """Takes what a step returned, which may not be computed yet.
+
+        Args:
+            names: Names of the metrics.
+            packed: Sums over all replicas: the metrics, then the flags of the workers.
+        """
+        self._names = names
+        self._packed = packed
+        self._read: list[float] | None = None
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self._names:
+            raise KeyError(name)
+        sums = self.wait()
+        return sums[self._names.index(name)] / sums[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def wait(self) -> list[float]:
+        """Waits for the step; returns the sums over all replicas: metrics, then flags."""
+        read = self._read
+        if read is None:
+            # Two threads may come here: callbacks of Keras run in others. Both read the same.
+            read = self._read = self._packed.numpy().tolist()
+        return read
+
+
 class StepFunction:
     """Runs a function on every replica and reduces its metrics, in one `tf.function`.
 
     The metrics and the flags share a single all-reduce. All workers see a flag that one of them
     sets at the end of the same step. A loop that reduces its loss anyway needs no further
     collective for that.
+
+    One worker knows the flags without asking the device. Then a call waits for the step before,
+    so that the device always has a step to compute while Python prepares the next.
     """
 
     def __init__(
@@ -66,9 +107,10 @@ class StepFunction:
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
-        on_result: Callable[[dict[str, float], StepFlags], None],
+        on_result: Callable[[Mapping[str, float], StepFlags], None],
         tracing: Callable[[], None],
         *,
+        runs_ahead: bool,
         variables: Callable[[], Iterable[Any]] | None = None,
         run_eagerly: bool = False,
     ) -> None:
@@ -80,6 +122,7 @@ class StepFunction:
             flags: Returns the flags of this worker for the next step.
             on_result: Takes the means of the metrics, and the flags of all workers.
             tracing: Called while the graph is made.
+            runs_ahead: Whether this is the only worker, so that no step has to be waited for.
             variables: If workers may have no data, returns all variables of the run.
             run_eagerly: Whether not to compile it.
         """
@@ -88,6 +131,8 @@ class StepFunction:
         self._flags = flags
         self._on_result = on_result
         self._tracing = tracing
+        self._runs_ahead = runs_ahead
+        self._before: StepResult | None = None
         self._names: tuple[str, ...] = ()
         self._compiled = _compiled(self._distributed, run_eagerly=run_eagerly)
         # A variable, not an argument: one more argument costs 20 µs in every step.
@@ -97,7 +142,7 @@ class StepFunction:
             None if variables is None else LeftOut(lambda: self._variable[-1], variables)
         )
 
-    def __call__(self, batch: Any) -> dict[str, float]:
+    def __call__(self, batch: Any) -> StepResult:
         """Runs one step.
 
         Args:
@@ -113,10 +158,18 @@ class StepFunction:
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
-        *sums, needs_sync, may_end, replicas = self._run(batch, flags).numpy().tolist()
-        means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
-        self._on_result(means, StepFlags(needs_sync > 0, may_end > 0, replicas > 0))
-        return means
+        packed = self._run(batch, flags)
+        # The first call has just found the names.
+        result = StepResult(self._names, packed)
+        if not self._runs_ahead:
+            of_all = result.wait()[-len(flags) :]
+            self._on_result(dict(result), StepFlags(*(total > 0 for total in of_all)))
+            return result
+        before, self._before = self._before, result
+        if before is not None:
+            before.wait()
+        self._on_result(result, flags)
+        return result
 
     def _run(self, batch: Any, flags: StepFlags) -> tf.Tensor:
         if self._left_out is None or flags.has_data:

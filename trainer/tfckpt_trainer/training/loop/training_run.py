@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -399,7 +399,7 @@ class TrainingRun:
 
     def function(
         self, replica_step: ReplicaStep, *, run_eagerly: bool = False
-    ) -> Callable[[Any], dict[str, float]]:
+    ) -> Callable[[Any], Mapping[str, float]]:
         """Turns a function of one replica into a training step of the whole run.
 
         Args:
@@ -410,12 +410,12 @@ class TrainingRun:
         Returns:
             A function that takes the input of a step, as iterating over the run yields it. It
             runs on all replicas in one `tf.function`, and returns the means over all replicas,
-            reduced in one collective.
+            reduced in one collective. The first look at one of them waits for the device.
         """
         step = self._step_function(replica_step, run_eagerly=run_eagerly)
         metrics, ran = self._telemetry.metrics, self._progress.add_function()
 
-        def watched_step(batch: Any) -> dict[str, float]:
+        def watched_step(batch: Any) -> Mapping[str, float]:
             metrics.enter(Phase.STEP)
             with self._shutdown.peers_watched:
                 result = step(batch)
@@ -435,7 +435,7 @@ class TrainingRun:
                 return StepFlags(coordinator.needs_sync, may_end=False)
             return StepFlags(coordinator.needs_sync, dataset_end.flag, dataset_end.has_data)
 
-        def on_result(metrics: dict[str, float], flags: StepFlags) -> None:
+        def on_result(metrics: Mapping[str, float], flags: StepFlags) -> None:
             coordinator.step_computed(metrics, flags.needs_sync)
             if dataset_end is not None:
                 dataset_end.step_computed(flags.may_end)
@@ -448,6 +448,7 @@ class TrainingRun:
                 flags,
                 on_result,
                 tracing,
+                runs_ahead=self._group.size == 1,
                 variables=self._variables
                 if dataset_end is not None and dataset_end.leaves_out
                 else None,
@@ -470,8 +471,7 @@ class TrainingRun:
         Args:
             **metrics: Values by name. A loop that does not use `function` reports its `loss`.
         """
-        values = {name: float(value) for name, value in metrics.items()}
-        self._telemetry.metrics.fresh.update(values)
+        self._telemetry.metrics.report({name: float(value) for name, value in metrics.items()})
 
     def note(self, message: str) -> None:
         """Writes a line to the event log, on the chief only."""
@@ -772,6 +772,9 @@ class TrainingRun:
         """
         if self._shutdown.is_done:
             return
+        with suppress(tf.errors.OpError):
+            # An error of the device is raised again by what uses the variables, such as a save.
+            self._telemetry.metrics.settle()
         if finished and not self.is_over and self._check is None:
             self._end(self._coordinator.requested_finish)
         ending = self._coordinator.ending

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, NotFiniteMetric, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
@@ -22,7 +22,10 @@ MAX_PENDING_STEPS = 10_000
 
 
 class StepFacts(NamedTuple):
-    """One step, for the summary writer."""
+    """One step, for the summary writer.
+
+    Until `StepMetrics.settle`, looking at a metric may wait for the device.
+    """
 
     at: float
     step: int
@@ -36,9 +39,8 @@ class StepMetrics:
     """The progress of a worker, as plain attributes because setting them is cheap.
 
     Attributes:
-        reported: The newest value of every metric ever reported.
-        fresh: What was reported in the present step.
-        newest: What was reported in the last whole step.
+        reported: The newest value of every metric ever reported, up to the last settled step.
+        fresh: What was reported in the present step. Looking at it may wait for the device.
         reduced: Names of metrics whose values come from an all-reduce.
         phase: The current part of the training loop.
         phase_since: Start of that part.
@@ -54,8 +56,7 @@ class StepMetrics:
     step: int = 0
     branch: int = 0
     reported: Mapping[str, float] = field(default_factory=dict)
-    fresh: dict[str, float] = field(default_factory=dict)
-    newest: Mapping[str, float] = field(default_factory=dict)
+    fresh: Mapping[str, float] = field(default_factory=dict)
     reduced: frozenset[str] = frozenset()
     background: str = ""
     phase: Phase | None = None
@@ -69,20 +70,53 @@ class StepMetrics:
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
+    _newest: Mapping[str, float] = field(default_factory=dict)
+    _unsettled: StepFacts | None = None
+
+    def report(self, values: Mapping[str, float]) -> None:
+        """Adds metrics of the present step; those of the same name are replaced."""
+        # Values are not looked at here.
+        self.fresh = ChainMap(*cast(Any, (values, self.fresh))) if self.fresh else values
+
+    def wait_for_step(self) -> float:
+        """Waits until the present step is computed; returns the seconds that this took."""
+        began = time.perf_counter()
+        self.fresh = dict(self.fresh)
+        return time.perf_counter() - began
+
+    @property
+    def newest(self) -> Mapping[str, float]:
+        """What was reported in the last whole step."""
+        self.settle()
+        return self._newest
+
+    def settle(self) -> None:
+        """Takes the metrics of the last whole step. It waits for the device if that computes it."""
+        unsettled, self._unsettled = self._unsettled, None
+        if unsettled is None:
+            return
+        self._newest = metrics = dict(unsettled.metrics)
+        self.reported = {**self.reported, **metrics}
+        self.not_finite.step_done(unsettled.step, metrics)
+        self.finished_steps.append(unsettled._replace(metrics=metrics))
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
-        """Records a step that took `seconds`, including `input_seconds` of waiting for input."""
+        """Records a step that took `seconds`, including `input_seconds` of waiting for input.
+
+        Its metrics are taken at once if they were read, otherwise after the next step.
+        """
+        self.settle()
         now = time.time()
         fresh, self.fresh = self.fresh, {}
-        self.newest = fresh
         self.step = step
-        self.reported = {**self.reported, **fresh}
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
         self.saves.step_done(seconds)
-        self.not_finite.step_done(step, fresh)
-        self.finished_steps.append(StepFacts(now, step, self.branch, seconds, fresh))
+        self._unsettled = StepFacts(now, step, self.branch, seconds, fresh)
+        if isinstance(fresh, dict):
+            # Nothing has to be waited for.
+            self.settle()
 
     def enter(self, phase: Phase) -> None:
         """Records the current part of the training loop."""
@@ -99,6 +133,7 @@ class StepMetrics:
             branch: The branch of later saves.
             not_finite: The metrics that were not finite when it was saved.
         """
+        self.settle()
         self.step = step
         self.branch = branch
         # NaN of the steps that were left behind must not mark the next checkpoints.
