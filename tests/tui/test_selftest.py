@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -389,10 +390,10 @@ def test_the_self_test_passes_here(
     measured = {"stall of a save", "cost per step"}
     assert {name for name, outcome in outcomes.items() if outcome == "failed"} <= measured
     assert outcomes["killed worker"] == outcomes["restore in a new process"] == "passed"
-    assert said.words.splitlines()[:4] == [
-        "starting the training",
-        "training on 1 worker: step 1",
-        "killed worker 0 after step 50",
-        "training on 1 worker: step 41",
-    ]
+    # The save takes as long as some steps.
+    assert re.match(
+        "starting the training\ntraining on 1 worker: step 1\nkilled worker 0 after step \\d+\n"
+        "training on 1 worker: step 41\n",
+        said.words,
+    ), said.words
     assert_nothing_left(scratch)
