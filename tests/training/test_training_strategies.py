@@ -95,8 +95,23 @@ def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
     assert worker.phase is Phase.JOIN
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
-def test_gradients_that_overflow_on_one_replica_are_applied_on_none(tmp_path, strategy, workers):
-    with Cluster(tmp_path / "run", "loss_scaling.py", [], workers, strategy) as cluster:
+@pytest.mark.parametrize(
+    ("strategy", "workers", "communication"),
+    [("mirrored", 1, ""), ("multi-worker", 2, ""), ("multi-worker", 2, "ring")],
+)
+def test_gradients_that_overflow_on_one_replica_are_applied_on_none(
+    tmp_path, strategy, workers, communication
+):
+    chosen = {"TFCKPT_COMMUNICATION": communication}
+    run = tmp_path / "run"
+    with Cluster(run, "loss_scaling.py", [], workers, strategy, environment=chosen) as cluster:
         assert cluster.wait() == [0] * workers, cluster.output()
         assert cluster.output().count("updates 2, scale 4.0, finite True") == workers
+        if strategy == "multi-worker":
+            used = f"CommunicationImplementation.{(communication or 'auto').upper()}"
+            assert cluster.output().count(used) == workers
+
+
+def test_an_unknown_communication_is_refused_with_those_there_are():
+    message = message_of("multi-worker", TFCKPT_COMMUNICATION="mpi")
+    assert "TFCKPT_COMMUNICATION is 'mpi'; expected auto, ring or nccl." in message

@@ -45,3 +45,5 @@ for batch in run:
 updates, scale = (one.value.numpy() for one in (optimizer.iterations, optimizer.dynamic_scale))
 finite = bool(np.isfinite(model.get_weights()[0]).all())
 print(f"updates {updates}, scale {scale}, finite {finite}")
+if options.strategy == "multi-worker":
+    print(strategy.extended._communication_options.implementation)

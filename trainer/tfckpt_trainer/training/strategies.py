@@ -44,6 +44,7 @@ def create_strategy(
     replicas: int = 2,
     threads: int | None = None,
     parameter_servers: int = 1,
+    communication: tf.distribute.experimental.CommunicationOptions | None = None,
 ) -> tf.distribute.Strategy:
     """Returns a strategy. Call this before any TensorFlow operation.
 
@@ -60,6 +61,8 @@ def create_strategy(
         parameter_servers: Number of Slurm's tasks that are parameter servers, with
             `parameter-server` and without `TF_CONFIG`. They are the last tasks; the first one is
             the chief.
+        communication: How the workers of `multi-worker` reduce values; by default with the
+            implementation that `TFCKPT_COMMUNICATION` names: `auto`, `ring` or `nccl`.
 
     Raises:
         UsageError: The name is unknown, there is no TPU, or neither `TF_CONFIG` nor Slurm
@@ -70,6 +73,11 @@ def create_strategy(
     except ValueError:
         known = ", ".join(member.value for member in StrategyName)
         raise UsageError(f"Unknown strategy {name!r}. Choose one of {known}.") from None
+    if communication is not None and chosen is not StrategyName.MULTI_WORKER:
+        raise UsageError(
+            f"communication has no effect on the strategy {chosen.value!r}. Leave it out, or "
+            "choose multi-worker."
+        )
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
     if export_request_path() is not None:
@@ -80,12 +88,16 @@ def create_strategy(
     if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
         os.environ.update(cluster_of_indexed_job(os.environ))
     report_start(Phase.JOIN if chosen.has_cluster else Phase.PREPARE)
-    strategy = _new_strategy(chosen, replicas)
+    strategy = _new_strategy(chosen, replicas, communication)
     report_start(Phase.BUILD)
     return strategy
 
 
-def _new_strategy(chosen: StrategyName, replicas: int) -> tf.distribute.Strategy:
+def _new_strategy(
+    chosen: StrategyName,
+    replicas: int,
+    communication: tf.distribute.experimental.CommunicationOptions | None,
+) -> tf.distribute.Strategy:
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
@@ -94,9 +106,21 @@ def _new_strategy(chosen: StrategyName, replicas: int) -> tf.distribute.Strategy
         return _tpu_strategy()
     if chosen is StrategyName.PARAMETER_SERVER:
         return _parameter_server_strategy()
+    options = communication or _communication()
     _configure_failure_detection()
     with defer_sigterm():
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _communication() -> tf.distribute.experimental.CommunicationOptions:
+    text = os.environ.get("TFCKPT_COMMUNICATION") or "auto"
+    try:
+        named = tf.distribute.experimental.CommunicationImplementation(text.upper())
+    except ValueError:
+        raise UsageError(
+            f"TFCKPT_COMMUNICATION is {text!r}; expected auto, ring or nccl."
+        ) from None
+    return tf.distribute.experimental.CommunicationOptions(implementation=named)
 
 
 def _use_slurm(parameter_servers: int) -> None:
