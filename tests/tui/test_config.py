@@ -10,7 +10,6 @@ from app_driving import until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
-from textual._keyboard_protocol import FUNCTIONAL_KEYS, MODIFIER_FUNCTIONAL_KEYS
 from textual._xterm_parser import XTermParser
 from textual.color import Color
 from textual.keys import _character_to_key
@@ -203,6 +202,9 @@ def test_all_keys_that_a_terminal_sends_can_be_used() -> None:
 
 
 def test_the_keys_without_characters_are_those_of_textual() -> None:
+    # Older releases of Textual lack the second one.
+    from textual._keyboard_protocol import FUNCTIONAL_KEYS, MODIFIER_FUNCTIONAL_KEYS
+
     characters = set(string.digits)
     functional = set(FUNCTIONAL_KEYS.values()) - MODIFIER_FUNCTIONAL_KEYS
     assert functional - characters | {"space"} == NAMED_KEYS

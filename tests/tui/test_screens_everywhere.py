@@ -37,7 +37,7 @@ GROUPS = [STOPS[n : n + 4] for n in range(0, len(STOPS), 4)]
 NOW = 1_790_000_000.0
 ALL = (
     *(theme.name for theme in THEMES),
-    *(name for name, theme in BUILTIN_THEMES.items() if not theme.ansi),
+    *(name for name, theme in BUILTIN_THEMES.items() if not theme.primary.startswith("ansi")),
 )
 TEXT = ("primary", "accent", "success", "warning", "error", "foreground")
 
