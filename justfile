@@ -14,13 +14,17 @@ setup:
 quick *arguments:
     .venv/bin/pytest -m "not tensorflow and not e2e and not faults and not cluster" {{ arguments }}
 
-# Run all tests.
+# Run the tests that each change must pass.
 test *arguments:
     .venv/bin/pytest {{ arguments }}
 
 # Install the wheel beside each release of TensorFlow and try it there; or `just matrix 2.16-3.11`.
 matrix *cells:
     .ci/matrix {{ cells }}
+
+# Run what repeats them on more strategies, scripts and cases.
+weekly *arguments:
+    .venv/bin/pytest -m weekly {{ arguments }}
 
 # Check style, types and import rules.
 lint:

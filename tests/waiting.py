@@ -15,6 +15,8 @@ SHORTEST_PAUSE = 0.02
 PAUSE_SHARE = 0.05
 """A pause, as a part of the time waited: who looks too often takes the time that others need."""
 LONGEST_PAUSE = 0.1
+LOOK_SHARE = 0.25
+"""The longest part of the time that looking takes: some conditions start a process for a look."""
 
 
 def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
@@ -22,13 +24,15 @@ def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Re
     timeout = max(timeout, LEAST_SECONDS)
     began = time.monotonic()
     while True:
+        looks = time.monotonic()
         result = condition()
         if result:
             return result
-        waited = time.monotonic() - began
+        now = time.monotonic()
+        waited = now - began
         if waited > timeout:
             raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
-        time.sleep(pause_after(waited))
+        time.sleep(max(pause_after(waited), (now - looks) * (1 / LOOK_SHARE - 1)))
 
 
 def pause_after(waited: float) -> float:

@@ -24,6 +24,7 @@ from cut_off import (
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
+from weekly import weekly
 
 pytestmark = pytest.mark.faults
 
@@ -174,7 +175,7 @@ def test_an_undo_killed_anywhere(tmp_path):
         assert list_trash(scene.run) == []
 
 
-@pytest.mark.parametrize("first", [13, 15, 17, 23, 27])
+@pytest.mark.parametrize("first", [13, 27, *weekly(15, 17, 23)])
 def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, first):
     def act(scene: Scene, call: int) -> int:
         assert killed_at(first, scene.prune) == CUT_OFF
@@ -190,7 +191,7 @@ def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, first):
         assert scene.is_original()
 
 
-@pytest.mark.parametrize("first", [7, 10, 15, 18])
+@pytest.mark.parametrize("first", [7, 18, *weekly(10, 15)])
 def test_the_recovery_of_an_undo_killed_anywhere(tmp_path, first):
     def act(scene: Scene, call: int) -> int:
         scene.prune()

@@ -24,6 +24,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
+from weekly import weekly
 
 SCRIPT = Path(__file__).parent / "scripts" / "saves.py"
 KINDS = ("plain", "rotating", "sharded", "asynchronous")
@@ -214,7 +215,7 @@ def test_a_manager_goes_on_after_it(tensorflow, tmp_path, kind):
         check_quiet(tensorflow, directory)
 
 
-@pytest.mark.parametrize("kind", ["rotating", "sharded", "asynchronous"])
+@pytest.mark.parametrize("kind", ["sharded", *weekly("rotating", "asynchronous")])
 def test_killed_at_random_moments(tensorflow, tmp_path, kind):
     """A process that is stopped leaves on disk what it would leave if it were killed there."""
     chance = random.Random(20_240_601)

@@ -381,6 +381,7 @@ def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_pat
 
 
 @pytest.mark.tensorflow
+@pytest.mark.weekly
 def test_all_tasks_of_a_plain_srun_with_a_parameter_server_end_with_the_chief(cluster, tmp_path):
     run = RunDirectory(tmp_path / "run")
     command = [sys.executable, str(TRAIN), "--run-dir", str(run.root)]

@@ -16,11 +16,12 @@ from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [*weekly(0), 1])
 def test_training_goes_on_from_the_newest_checkpoint(run: Run, killed: int) -> None:
     script = [sys.executable, str(SCRIPTS / "steered.py"), "--strategy", "multi-worker"]
     run.supervise(run.options(command=(*script, "--save-every", "20")))

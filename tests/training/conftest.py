@@ -21,6 +21,14 @@ def no_false_alarm(tmp_path):
         assert [message for message in messages if message.startswith("Not saved:")] == []
 
 
+@pytest.fixture(scope="module")
+def selected(request):
+    """The values of the parameter `name` of those tests of a module that are to run."""
+    of_module = [item for item in request.session.items if item.path == request.path]
+    params = [item.callspec.params for item in of_module if hasattr(item, "callspec")]
+    return list(dict.fromkeys(one["name"] for one in params if "name" in one))
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 36 MB; only root can make one."""

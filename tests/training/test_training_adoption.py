@@ -102,6 +102,7 @@ def on_two_workers(module: str, directory) -> str:
     return log.read_text()
 
 
+@pytest.mark.weekly
 def test_the_tutorial_of_several_workers_goes_on_with_the_library(tmp_path):
     directory = tmp_path / "run"
     assert "epoch 2: loss" in on_two_workers("tutorial", directory)

@@ -8,13 +8,14 @@ from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 TAKEN_OVER = [
     (("multi-worker", 2), ("multi-worker", 3)),
-    (("multi-worker", 3), ("one-device", 1)),
-    (("mirrored", 1), ("multi-worker", 2)),
+    *weekly((("multi-worker", 3), ("one-device", 1))),
+    *weekly((("mirrored", 1), ("multi-worker", 2))),
     (("one-device", 1), ("mirrored", 1)),
 ]
 

@@ -10,6 +10,7 @@ from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -30,12 +31,14 @@ def steps_of(log, worker, branch=0, first_only=True):
     ("strategy", "workers", "how"),
     [
         ("one-device", 1, []),
-        ("mirrored", 1, []),
         ("mirrored", 1, ["--in-parts"]),
-        ("multi-worker", 1, []),
         pytest.param("multi-worker", 2, [], marks=pytest.mark.matrix),
-        ("multi-worker", 3, ["--in-parts"]),
-        ("multi-worker", 4, []),
+        *weekly(
+            ("mirrored", 1, []),
+            ("multi-worker", 1, []),
+            ("multi-worker", 3, ["--in-parts"]),
+            ("multi-worker", 4, []),
+        ),
     ],
 )
 def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(

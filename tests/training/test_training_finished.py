@@ -13,6 +13,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.restore import choose_start
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -56,7 +57,7 @@ def in_an_epoch():
     return Stops()
 
 
-@pytest.mark.parametrize("save_every_epochs", [None, 1])
+@pytest.mark.parametrize("save_every_epochs", [None, *weekly(1)])
 @pytest.mark.parametrize(("make", "epochs"), [(early, 3), (not_a_number, 1), (in_an_epoch, 3)])
 def test_a_fit_that_a_callback_ended_is_finished(
     make_run, tmp_path, make, epochs, save_every_epochs

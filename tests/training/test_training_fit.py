@@ -11,13 +11,12 @@ from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Ending
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 STEPS = 10
 """In one epoch: 80 examples a replica in batches of 8."""
-
-EVERYWHERE = [("one-device", 1), ("mirrored", 1), ("multi-worker", 2)]
 
 
 def lines(log, worker):
@@ -39,8 +38,12 @@ def train(run_dir, log, strategy, workers, *arguments):
     return Cluster(run_dir, "fitted.py", ["--log", str(log), *arguments], workers, strategy)
 
 
-@pytest.mark.parametrize(("strategy", "workers"), EVERYWHERE)
-def test_a_fit_resumed_in_mid_epoch_is_the_fit_that_never_stopped(tmp_path, strategy, workers):
+@pytest.mark.parametrize("how", [[], *weekly(["--in-parts"])])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("multi-worker", 2), *weekly(("one-device", 1), ("mirrored", 1))],
+)
+def test_a_fit_resumed_in_mid_epoch_is_the_fit_that_never_stopped(tmp_path, strategy, workers, how):
     whole = tmp_path / "whole"
     with train(tmp_path / "run", whole, strategy, workers) as cluster:
         assert cluster.wait() == [0] * workers, cluster.output()
@@ -50,26 +53,27 @@ def test_a_fit_resumed_in_mid_epoch_is_the_fit_that_never_stopped(tmp_path, stra
     expected = [by_place(whole, worker, last=False) for worker in range(workers)]
     assert [len(places) for places in expected] == [6 * (STEPS + 1)] * workers
 
-    for how in ([], ["--in-parts"]):
-        cut = tmp_path / f"cut{''.join(how)}"
-        killed, resumed = cut.with_suffix(".killed"), cut.with_suffix(".resumed")
-        # Saved at step 14, in the middle of epoch 1, and at 21 and 28; killed in epoch 3.
-        with train(cut, killed, strategy, workers, "--die-after", "33", *how) as cluster:
-            assert -signal.SIGKILL in cluster.wait(), cluster.output()
-        with train(cut, resumed, strategy, workers, *how) as cluster:
-            assert cluster.wait() == [0] * workers, cluster.output()
-            assert cluster.log(0).read_text().split("history ")[1] == history
+    cut, killed, resumed = tmp_path / "cut", tmp_path / "killed", tmp_path / "resumed"
+    # Saved at step 14, in the middle of epoch 1, and at 21 and 28; killed in epoch 3.
+    with train(cut, killed, strategy, workers, "--die-after", "33", *how) as cluster:
+        assert -signal.SIGKILL in cluster.wait(), cluster.output()
+    with train(cut, resumed, strategy, workers, *how) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+        assert cluster.log(0).read_text().split("history ")[1] == history
 
-        for worker in range(workers):
-            found = by_place(resumed, worker, last=False)
-            first = min(found, key=lambda place: (place[0], place[1] == "end", str(place[1])))
-            # Which save was the last to be whole depends on the disk if they go on beside training.
-            assert first == (2, 8) if not how else first > (0, 0)
-            for place, line in found.items():
-                assert line == expected[worker][place], (how, place)
+    for worker in range(workers):
+        found = by_place(resumed, worker, last=False)
+        first = min(found, key=lambda place: (place[0], place[1] == "end", str(place[1])))
+        # Which save was the last to be whole depends on the disk if they go on beside training.
+        assert first == (2, 8) if not how else first > (0, 0)
+        for place, line in found.items():
+            assert line == expected[worker][place], place
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("mirrored", 1), *weekly(("multi-worker", 2))],
+)
 def test_going_back_into_an_earlier_epoch_repeats_it_exactly(tmp_path, strategy, workers):
     log = tmp_path / "log"
     with train(tmp_path / "run", log, strategy, workers, "--restore-after", "33") as cluster:
@@ -84,6 +88,7 @@ def test_going_back_into_an_earlier_epoch_repeats_it_exactly(tmp_path, strategy,
     assert "ckpt-b1-14" in run.names()
 
 
+@pytest.mark.weekly
 def test_early_stopping_ends_all_workers_after_the_same_epoch_as_a_finished_run(tmp_path):
     log = tmp_path / "log"
     with train(tmp_path / "run", log, "multi-worker", 2, "--patience", "2") as cluster:
@@ -102,7 +107,10 @@ def test_early_stopping_ends_all_workers_after_the_same_epoch_as_a_finished_run(
 
 @pytest.mark.parametrize(
     ("strategy", "workers"),
-    [pytest.param("one-device", 1, marks=pytest.mark.matrix), *EVERYWHERE[1:]],
+    [
+        pytest.param("one-device", 1, marks=pytest.mark.matrix),
+        *weekly(("mirrored", 1), ("multi-worker", 2)),
+    ],
 )
 def test_a_preempted_fit_goes_on_with_the_very_next_batch(tmp_path, strategy, workers):
     log = tmp_path / "log"
@@ -119,7 +127,10 @@ def test_a_preempted_fit_goes_on_with_the_very_next_batch(tmp_path, strategy, wo
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(("multi-worker", 2), ("one-device", 1)), (("one-device", 1), ("multi-worker", 2))],
+    [
+        (("multi-worker", 2), ("one-device", 1)),
+        *weekly((("one-device", 1), ("multi-worker", 2))),
+    ],
 )
 def test_a_fit_goes_on_with_another_number_of_workers(tmp_path, before, after):
     first, second = tmp_path / "first", tmp_path / "second"
@@ -161,7 +172,7 @@ def test_commands_are_served_between_batches(tmp_path):
     assert {saved.result["name"], stopped.result["name"]} <= run.names()
 
 
-@pytest.mark.parametrize("strategy", ["one-device", "mirrored"])
+@pytest.mark.parametrize("strategy", ["one-device", *weekly("mirrored")])
 def test_the_fit_of_keras_is_steered_by_a_callback(tmp_path, strategy):
     with Cluster(tmp_path / "run", "kept_fit.py", [], 1, strategy) as cluster:
         run = SteeredRun(cluster)

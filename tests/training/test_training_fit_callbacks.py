@@ -18,6 +18,7 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -50,7 +51,10 @@ def finish(cluster):
     return history_of(cluster)
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("one-device", 1), ("multi-worker", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("one-device", 1), *weekly(("multi-worker", 2))],
+)
 def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(tmp_path, strategy, workers):
     whole, back, cut = tmp_path / "whole", tmp_path / "back", tmp_path / "cut"
     history = finish(train(tmp_path / "run", whole, strategy, workers))

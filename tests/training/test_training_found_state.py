@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -42,7 +43,10 @@ class Passes:
 
 @pytest.fixture(
     scope="module",
-    params=[("mirrored", 1, ()), ("multi-worker", 2, ("--in-parts",)), ("multi-worker", 2, ())],
+    params=[
+        *weekly((("mirrored", 1, ()),), (("multi-worker", 2, ("--in-parts",)),)),
+        ("multi-worker", 2, ()),
+    ],
     ids=["mirrored", "workers-in-parts", "workers"],
 )
 def passes(request, tmp_path_factory):

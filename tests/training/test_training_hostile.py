@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.statuses import load_status
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -38,7 +39,10 @@ WRONG = [
 ]
 
 
-@pytest.fixture(scope="module", params=["one-device", "multi-worker"])
+@pytest.fixture(
+    scope="module",
+    params=["one-device", *weekly("multi-worker")],
+)
 def steered(request, tmp_path_factory):
     """A run of one worker, and one of two."""
     run_dir = tmp_path_factory.mktemp("hostile") / "run"

@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -46,7 +47,7 @@ def saved(run: RunDirectory) -> list[str]:
     return sorted(path.stem for path in run.root.glob("*.index"))
 
 
-@pytest.mark.parametrize("words", [(), ("--fit",), ("--strategy", "mirrored")])
+@pytest.mark.parametrize("words", [(), ("--fit",), *weekly((("--strategy", "mirrored"),))])
 def test_ctrl_c_saves_and_ends_as_ctrl_c_does(tmp_path, words):
     run = RunDirectory(tmp_path / "run")
     process = start(run, "--steps", "100000", *words)

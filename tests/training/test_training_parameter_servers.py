@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -52,7 +53,11 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("workers", "servers", "how"),
-    [(1, 1, ()), (2, 2, ("--plain",)), (2, 1, ("--plain", "--in-parts"))],
+    [
+        (1, 1, ()),
+        *weekly((2, 2, ("--plain",))),
+        *weekly((2, 1, ("--plain", "--in-parts"))),
+    ],
 )
 def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, workers, servers, how):
     root, log, resumed_log = tmp_path / "run", tmp_path / "log", tmp_path / "resumed"
@@ -140,6 +145,7 @@ def test_without_a_parameter_server_the_rest_leaves(tmp_path):
     assert statuses == [75, 0, 0, 0, -signal.SIGKILL], cluster.output()
 
 
+@pytest.mark.weekly
 def test_a_chief_is_steered_and_takes_over_from_other_strategies(tmp_path):
     root = tmp_path / "run"
     for strategy, workers in (("mirrored", 1), ("parameter-server", 2), ("multi-worker", 2)):
@@ -161,6 +167,7 @@ def test_a_chief_is_steered_and_takes_over_from_other_strategies(tmp_path):
             assert set(cluster.wait()) == {0}, cluster.output()
 
 
+@pytest.mark.weekly
 def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undisturbed, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     log = tmp_path / "log"

@@ -8,11 +8,15 @@ from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("mirrored", 1), *weekly(("multi-worker", 2))],
+)
 def test_a_changed_model_takes_what_fits_only_if_told_to(tmp_path, strategy, workers):
     def cluster(*arguments):
         return Cluster(tmp_path / "run", "steered.py", list(arguments), workers, strategy)

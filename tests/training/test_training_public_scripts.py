@@ -7,6 +7,7 @@ from test_training_draws import exactness_of_run, train
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -15,13 +16,15 @@ pytestmark = pytest.mark.tensorflow
     ("script", "strategy", "workers", "level"),
     [
         ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
-        ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
-        ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
         ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
         # It has a loop of its own, without run.function.
         ("reptile", "one-device", 1, ExactnessLevel.UNKNOWN),
-        ("segmentation", "multi-worker", 2, ExactnessLevel.EXPECTED),
-        ("transformer", "one-device", 1, ExactnessLevel.EXPECTED),
+        *weekly(
+            ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
+            ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
+            ("segmentation", "multi-worker", 2, ExactnessLevel.EXPECTED),
+            ("transformer", "one-device", 1, ExactnessLevel.EXPECTED),
+        ),
     ],
 )
 def test_a_public_script_resumes_exactly(tmp_path, script, strategy, workers, level):

@@ -21,11 +21,15 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [*weekly(("mirrored", 1)), ("multi-worker", 2)],
+)
 def test_a_run_that_trains_is_checked_on_all_workers_and_goes_on(tmp_path, strategy, workers):
     with Cluster(tmp_path / "run", "steered.py", ["--save-every", "7"], workers, strategy) as c:
         steered = SteeredRun(c)

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -120,7 +121,7 @@ def test_a_busy_run_can_leave_scheduled_saves_out(tmp_path):
     assert all(verify(run.run.root / name).ok for name in run.names())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *weekly(2)])
 def test_it_saves_when_a_metric_improves_and_remembers_the_best_across_restarts(tmp_path, workers):
     def train(steps, scores):
         arguments = ["--improve", "score:max", "--steps", str(steps), "--scores"]

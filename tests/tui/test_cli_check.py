@@ -16,6 +16,7 @@ from leftovers import processes_naming
 from command_running import BINARY, Said, Tool
 from tfckpt_trainer.errors import ExitCode
 from waiting import wait_until
+from weekly import weekly
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
 DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
@@ -43,8 +44,19 @@ def assert_nothing_left(scratch: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_demo_is_exact_on_two_workers(tool: Tool, scratch: Path) -> None:
-    said = tool("check", "--workers", "2", "--json", "--", *DEMO)
+@pytest.mark.parametrize(
+    "script",
+    [
+        [sys.executable, SCRIPTS / "exact.py", "--log", "log"],
+        *weekly(DEMO),
+    ],
+    ids=["script", "demo"],
+)
+def test_a_script_is_exact_on_two_workers(
+    tool: Tool, scratch: Path, script: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scratch.parent)
+    said = tool("check", "--workers", "2", "--json", "--", *script)
     assert said.code == ExitCode.DONE, said
     check_json("`check`", said.json)
     assert said.json["exact"] and said.json["workers"] == 2 and said.json["input_compared"]

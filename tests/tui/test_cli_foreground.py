@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -51,9 +52,9 @@ def workers_beyond(run, step, earlier=()):
 @pytest.mark.parametrize(
     ("whom", "chosen", "status"),
     [
-        ("launch", {}, 143),
+        *weekly(("launch", {}, 143)),
         ("one worker", {"TFCKPT_PREEMPTED_STATUS": "138"}, 138),
-        ("all workers", {}, 143),
+        *weekly(("all workers", {}, 143)),
     ],
 )
 def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was(
@@ -86,6 +87,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     assert (run.root / f"ckpt-{saved.step + 10}.index").exists()
 
 
+@pytest.mark.weekly
 def test_two_preemptions_in_a_row_the_second_during_the_save_of_the_first(tmp_path):
     run = RunDirectory(tmp_path / "run")
     job = start(run.root, "--width", "50000")
