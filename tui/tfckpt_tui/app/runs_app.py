@@ -102,7 +102,9 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
     def on_runs_read(self, message: RunsRead) -> None:
         """Shows the runs."""
-        self.query_one(RunList).show_runs(message.found, message.at)
+        # The list is gone while the app ends.
+        for shown in self.query(RunList):
+            shown.show_runs(message.found, message.at)
 
     async def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Performs the action of a clicked key."""
