@@ -91,7 +91,10 @@ def generator():
 
 def whole():
     """The batches of a dataset."""
-    return tf.data.Dataset.from_tensor_slices((x,)).shuffle(20, seed=3).batch(BATCH)
+    shuffled = tf.data.Dataset.from_tensor_slices((x,)).shuffle(
+        20, seed=3, reshuffle_each_iteration=False
+    )
+    return shuffled.batch(BATCH)
 
 
 def one():

@@ -277,7 +277,57 @@ def orders():
     return {name: probe(iter(dataset)).facts(name).causes for name, dataset in found.items()}
 
 
-results = {"own": own_iterators(), "orders": orders()}
+SHUFFLED = {
+    "repeat": lambda shuffled: shuffled.repeat().batch(4),
+    "smaller last batch": lambda shuffled: shuffled.batch(4).repeat(),
+    "equal batches": lambda shuffled: shuffled.take(20).batch(4).repeat(),
+    "drop_remainder": lambda shuffled: shuffled.batch(4, drop_remainder=True).repeat(),
+    "padded_batch": lambda shuffled: shuffled.padded_batch(4).repeat(),
+    "map": lambda shuffled: shuffled.map(double).repeat().batch(4),
+    "map in threads": lambda shuffled: shuffled.map(double, num_parallel_calls=2).repeat(),
+    "filter": lambda shuffled: shuffled.filter(lambda one: one % 3 > 0).repeat().batch(4),
+    "take": lambda shuffled: shuffled.take(20).repeat().batch(4),
+    "flat_map": lambda shuffled: shuffled.flat_map(tf.data.Dataset.from_tensors).repeat(),
+    "enumerate": lambda shuffled: shuffled.enumerate().map(lambda _, one: one).repeat().batch(4),
+    "prefetch": lambda shuffled: shuffled.prefetch(2).repeat().batch(4),
+    "equal batches, prefetch": lambda shuffled: shuffled.take(20).batch(4).prefetch(2).repeat(),
+    "one order": lambda _: (
+        tf.data.Dataset.range(23).shuffle(9, 3, reshuffle_each_iteration=False).batch(4).repeat()
+    ),
+}
+"""Ways to repeat 23 elements that are shuffled anew in each pass."""
+
+
+def orders_after_restores():
+    """Returns the causes that are named for each way, and where a restore changed the order."""
+    found = {}
+    for name, make in SHUFFLED.items():
+
+        def iterator(make=make):
+            options = tf.data.Options()
+            # What TensorFlow reads ahead depends on the load of the machine.
+            options.experimental_optimization.inject_prefetch = False
+            options.autotune.enabled = False
+            dataset = make(tf.data.Dataset.range(23).shuffle(9, seed=3))
+            return iter(dataset.with_options(options))
+
+        def following(one):
+            return [next(one).numpy().tolist() for _ in range(50)]
+
+        changed, prefix = [], str(options.directory / "order")
+        for position in range(1, 14):
+            one, other = iterator(), iterator()
+            for _ in range(position):
+                next(one)
+            tf.train.Checkpoint(iterator=one).write(prefix)
+            tf.train.Checkpoint(iterator=other).read(prefix)
+            if following(one) != following(other):
+                changed.append(position)
+        found[name] = [probe(iterator()).facts(name).causes, changed]
+    return found
+
+
+results = {"own": own_iterators(), "orders": orders(), "restored": orders_after_restores()}
 for name, make in PIPELINES.items():
     try:
         results[name] = attempt(name, make)

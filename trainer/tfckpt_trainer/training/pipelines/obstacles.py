@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,23 @@ class Obstacle:
     is_python: bool = False
 
 
+_REPEAT_FIRST = (
+    "Call `repeat()` directly after `shuffle(…)`, before `batch` and `prefetch`; `fit` then needs "
+    "steps_per_epoch. Or pass reshuffle_each_iteration=False."
+)
 _SEED = "Pass a seed to {}, or call `keras.utils.set_random_seed(…)` before it."
 _UNSEEDED = {
     "_ShuffleDataset": Obstacle("a repeated shuffle without a seed", _SEED.format("`shuffle`")),
     "_RandomDataset": Obstacle("a repeated Dataset.random without a seed", _SEED.format("it")),
 }
+_READ_AHEAD = frozenset({"_PrefetchDataset", "_ParallelMapDataset"})
+_END_WITH_THEIR_INPUT = frozenset(
+    {"_MapDataset", "_FilterDataset", "_FlatMapDataset", "_TakeDataset", "_SkipDataset"}
+    | {"_ShardDataset", "_UnbatchDataset", "_AssertCardinalityDataset"}
+)
+"""Parts that keep the iterator of their input until they are asked for one element too many."""
+
+_BATCHES = frozenset({"_BatchDataset", "_PaddedBatchDataset"})
 _ANY_ORDER = Obstacle("deterministic=False", "Leave `deterministic` at True.")
 _FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)
 _PREFETCH_TO_DEVICE = Obstacle(
@@ -147,6 +159,7 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     parts = _parts(dataset)
     repeated = [inner for part in parts if _repeats(part) for inner in _parts(part)]
     found = [_UNSEEDED[type(part).__name__] for part in repeated if _is_unseeded(part)]
+    found += [one for part in parts if _repeats(part) for one in _lost_orders(part)]
     any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
     if dataset.options().deterministic is False or any(any_order):
         found.append(_ANY_ORDER)
@@ -166,6 +179,49 @@ def _hides_functions(dataset: tf.data.Dataset) -> bool:
 
 def _repeats(part: Any) -> bool:
     return type(part).__name__ == "_RepeatDataset" and int(part._count) != 1
+
+
+def _lost_orders(repeat: Any) -> Iterator[Obstacle]:
+    """Yields the parts because of which a position may lack the order of the next pass.
+
+    TensorFlow saves the seeds of the next pass with the iterator of a `shuffle`. A part between
+    it and `repeat` may destroy that iterator before the next pass begins: `batch` does when it
+    returns a smaller last batch, and anything below a part that reads ahead. A position saved
+    then has no seeds, and later passes have an order of other passes.
+    """
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(inner, ()) for inner in repeat._inputs()]
+    while waiting:
+        part, above = waiting.pop()
+        # A cache returns the order of the first pass in all passes.
+        if _repeats(part) or type(part).__name__ == "CacheDataset":
+            continue
+        if type(part).__name__ == "_ShuffleDataset" and not _is_unseeded(part):
+            early = _ends_early(above) if part._reshuffle_each_iteration else None
+            if early is not None:
+                name = _name_of(early)
+                yield Obstacle(f"a shuffle that {name} separates from repeat", _REPEAT_FIRST)
+        elif type(part).__name__ == "_OptionsDataset":
+            waiting += [(inner, above) for inner in part._inputs()]
+            continue
+        waiting += [(inner, (*above, part)) for inner in part._inputs()]
+
+
+def _ends_early(above: Sequence[Any]) -> Any | None:
+    """Returns a part that may end its input before it is asked for an element after the last."""
+    for part in above:
+        kind = type(part).__name__
+        is_full = kind in _BATCHES and (bool(part._drop_remainder) or _divides(part))
+        if not is_full and kind not in _END_WITH_THEIR_INPUT | _READ_AHEAD:
+            return part
+    ahead = [part for part in above if type(part).__name__ in _READ_AHEAD]
+    return ahead[0] if ahead and len(above) > 1 else None
+
+
+def _divides(batch: Any) -> bool:
+    """Whether all batches are known to have the same size."""
+    (source,) = batch._inputs()
+    elements = int(source.cardinality())
+    return elements >= 0 and elements % int(batch._batch_size) == 0
 
 
 def _is_unseeded(part: Any) -> bool:
