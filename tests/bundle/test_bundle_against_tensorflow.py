@@ -93,7 +93,7 @@ def checkpoints(tf, tmp_path_factory):
         a=tf.Variable(random.randn(100, 7)), b=tf.Variable(random.randn(33).astype("float32"))
     )
     policy = tf.train.experimental.MaxShardSizePolicy(max_shard_size=500)
-    many = tf.train.Checkpoint(v=[tf.Variable(float(number)) for number in range(2_000)])
+    many = tf.train.Checkpoint(v=[tf.Variable(float(number)) for number in range(10_000)])
     return {
         "keras": written("keras", tf.train.Checkpoint(model=model, optimizer=optimizer)),
         "iterator": written("iterator", tf.train.Checkpoint(iterator=iterator)),

@@ -66,6 +66,7 @@ NOT_IN_THE_APP = {
     "launch/slurm": "commands of Slurm, and errors of its batch script",
     "services/copying": "copy",
     "services/exactness": "check",
+    "services/selftest": "selftest",
     "services/tensors": "extract, average, edit; track shares the folder",
     "services/processes/launch.py": "the command that launches a run again",
     "services/open_run.py": "what the app opens",
@@ -118,6 +119,7 @@ ALLOWED = (
     " was not launched by tfckpt-tui",
     "only `tfckpt-tui launch` keeps logs.",
     "`tfckpt-tui convert`",
+    " `tfckpt-tui inspect ",  # files of other programs have no page
     ". Upgrade with `pip install --upgrade ",
 )
 """Words of other programs, and commands for what the app cannot do."""
