@@ -53,7 +53,7 @@ def make_run(tmp_path, monkeypatch):
     from tfckpt_trainer.training import TrainingRun
 
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     handlers = {number: signal.getsignal(number) for number in numbers}
 
     def make(directory=tmp_path / "run", **options) -> TrainingRun:

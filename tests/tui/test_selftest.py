@@ -377,6 +377,7 @@ def test_a_second_signal_does_not_keep_the_first_from_cleaning_up(
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.weekly
 @pytest.mark.tensorflow
 def test_the_self_test_passes_here(
     tool: Tool, scratch: Path, monkeypatch: pytest.MonkeyPatch

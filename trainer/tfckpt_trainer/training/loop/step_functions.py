@@ -110,7 +110,7 @@ class StepFunction:
         on_result: Callable[[Mapping[str, float], StepFlags], None],
         tracing: Callable[[], None],
         *,
-        runs_ahead: bool,
+        runs_ahead: bool = False,
         variables: Callable[[], Iterable[Any]] | None = None,
         run_eagerly: bool = False,
     ) -> None:
