@@ -144,9 +144,12 @@ def find_neighbours(root: Path) -> Neighbours:
 def look_again(root: Path, known: Neighbours) -> Neighbours:
     """Returns the same files with the size and time that they have now.
 
-    Keras writes HDF5 files in their place, which does not change the directory.
+    Keras writes HDF5 files in their place, which does not change the directory. Directories are
+    measured again only if they changed: they can have thousands of files.
     """
-    return known._replace(others=_described(root, ((one.name, one.format) for one in known.others)))
+    kept = [one for one in known.others if _is_same_directory(root / one.name, one)]
+    again = _described(root, ((one.name, one.format) for one in known.others if one not in kept))
+    return known._replace(others=_newest_first((*kept, *again)))
 
 
 def has_checkpoint(names: frozenset[str]) -> bool:
@@ -204,7 +207,18 @@ def _described(root: Path, found: Iterable[tuple[str, Format]]) -> tuple[OtherFi
                     step = number if step is None else step
                     yield OtherFile(name, form, size, facts.st_mtime, step=step)
 
-    return tuple(sorted(described(), key=lambda one: (-one.saved_at, one.name)))
+    return _newest_first(described())
+
+
+def _newest_first(found: Iterable[OtherFile]) -> tuple[OtherFile, ...]:
+    return tuple(sorted(found, key=lambda one: (-one.saved_at, one.name)))
+
+
+def _is_same_directory(path: Path, known: OtherFile) -> bool:
+    with suppress(OSError):
+        facts = os.lstat(path)
+        return stat.S_ISDIR(facts.st_mode) and facts.st_mtime == known.saved_at
+    return False
 
 
 def _epoch_of_backup(directory: Path) -> int | None:
