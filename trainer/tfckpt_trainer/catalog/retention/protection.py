@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -126,6 +126,16 @@ def require_prunable_files(root: Path, names: Sequence[str], now: float) -> list
     for name in names:
         if name not in by_name:
             raise UsageError(f"There is no file {name} of another format in {root}.")
+    refuse_protected_files(names, reasons)
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def refuse_protected_files(names: Iterable[str], reasons: Mapping[str, str]) -> None:
+    """Refuses a prune of a file that `file_protections` names.
+
+    Raises:
+        RefusedError: A file is protected.
+    """
+    for name in names:
         if name in reasons:
             raise RefusedError(f"{name} cannot be pruned: {reasons[name]}. Nothing was changed.")
-    return [by_name[name] for name in dict.fromkeys(names)]

@@ -26,6 +26,7 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     STATISTICS,
     change_cells,
     change_data,
+    difference_counts,
     statistics_cells,
     statistics_data,
     tensor_words,
@@ -410,12 +411,7 @@ def _print_comparison(
     everything: bool,
     unread: Collection[str],
 ) -> None:
-    counts = ", ".join(
-        f"{found.count(kind):,} {DIFFERENCE_WORDS[kind]}"
-        for kind in Difference
-        if found.count(kind)
-    )
-    print_line(f"{found.before.name} → {found.after.name}: {counts or 'no tensors'}")
+    print_line(f"{found.before.name} → {found.after.name}: {difference_counts(found.count)}")
     for problem in found.problems:
         print_line(f"problem: {problem}")
     shown = [

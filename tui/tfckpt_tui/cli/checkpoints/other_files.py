@@ -20,6 +20,7 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     STATISTICS,
     change_cells,
     change_data,
+    difference_counts,
     statistics_cells,
     statistics_data,
     tensor_words,
@@ -156,10 +157,7 @@ def _print_comparison(
     before: str, after: str, found: Sequence[ArrayComparison], norms: bool, everything: bool
 ) -> None:
     kinds = [one.difference for one in found]
-    counts = ", ".join(
-        f"{kinds.count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if kind in kinds
-    )
-    print_line(f"{before} → {after}: {counts or 'no tensors'}")
+    print_line(f"{before} → {after}: {difference_counts(kinds.count)}")
     shown = [one for one in found if everything or one.difference is not Difference.EQUAL]
     rows = [
         [

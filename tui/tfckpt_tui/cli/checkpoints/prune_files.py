@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.retention.emptying import Emptied
-from tfckpt_trainer.catalog.retention.protection import file_protections
-from tfckpt_trainer.errors import ExitCode, RefusedError
+from tfckpt_trainer.catalog.retention.protection import file_protections, refuse_protected_files
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.checkpoints.trash import confirm, emptied_data
 from tfckpt_tui.cli.output import (
@@ -37,9 +37,7 @@ def prune_files(
         if as_json:
             print_json(_data(files, reasons))
         return int(ExitCode.DONE)
-    for name, reason in reasons.items():
-        if reason:
-            raise RefusedError(f"{name} cannot be pruned: {reason}. Nothing was changed.")
+    refuse_protected_files(reasons, protected)
     if not yes:
         confirm(f"Move {units.count(len(files), 'file')} to the trash?")
     done = service.prune_files(run, list(reasons), through=FrontEnd.COMMAND_LINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
@@ -24,6 +25,12 @@ DIFFERENCE_WORDS = {
     Difference.CHANGED: "changed",
     Difference.EQUAL: "equal",
 }
+
+
+def difference_counts(count: Callable[[Difference], int]) -> str:
+    """Returns how many tensors differ in which way, as words."""
+    found = (f"{count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if count(kind))
+    return ", ".join(found) or "no tensors"
 
 
 def statistics_cells(found: Statistics | None) -> tuple[str, ...]:
