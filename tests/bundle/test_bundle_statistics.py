@@ -48,7 +48,10 @@ def hold_against_numpy(found: Statistics, values: np.ndarray) -> None:
     assert (found.minimum, found.maximum) == (finite.min(), finite.max())
     with np.errstate(over="ignore", invalid="ignore"):
         scale = np.abs(finite).max()
-        mean, deviation, norm = finite.mean(), finite.std(), np.sqrt(np.square(finite).sum())
+        # The square of a small number is 0.
+        scaled = finite / scale if scale else finite
+        mean, deviation = scaled.mean() * scale, scaled.std() * scale
+        norm = np.sqrt(np.square(scaled).sum()) * scale
     if math.isfinite(norm):
         assert found.mean == pytest.approx(mean, rel=1e-9, abs=1e-12 * scale)
         # What is left of equal numbers is but rounding.

@@ -20,6 +20,9 @@ from waiting import wait_until
 PIECE_BYTES = 4096
 """How much is put on the screen at once; more may hold a message and its end."""
 
+_ENVIRONMENT = {name: os.environ[name] for name in os.environ if name not in {"COLUMNS", "LINES"}}
+"""Without the size of the terminal in which the tests run."""
+
 KEYS = {"enter": "\r", "escape": "\x1b", "down": "\x1b[B", "up": "\x1b[A", "tab": "\t"}
 
 
@@ -56,7 +59,7 @@ class Terminal:
             stderr=slave,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm-256color", **(environment or {})},
+            env={**_ENVIRONMENT, "TERM": "xterm-256color", **(environment or {})},
         )
         self._reading = True
         self._thread = threading.Thread(target=self._read, daemon=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -45,21 +46,27 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.fixture(autouse=True)
+def process_as_before(monkeypatch):
+    """Puts back what a run changes in its process: the handling of signals and errors."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
-def make_run(tmp_path, monkeypatch):
-    """Makes a run of a small model; afterwards signals and uncaught errors are as before."""
+def make_run(tmp_path):
+    """Makes a run of a small model."""
     import keras
 
     from tfckpt_trainer.training import TrainingRun
-
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    handlers = {number: signal.getsignal(number) for number in numbers}
 
     def make(directory=tmp_path / "run", **options) -> TrainingRun:
         options.setdefault("model", keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
         return TrainingRun(directory, **options)
 
-    yield make
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return make

@@ -289,8 +289,7 @@ def test_any_thread_can_ask_for_a_stop(make_run, tmp_path, preempted):
     assert "run.request_stop(preempted=True)" in told
 
 
-def test_an_error_in_a_thread_ends_the_run_as_failed(make_run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+def test_an_error_in_a_thread_ends_the_run_as_failed(make_run, tmp_path, capsys):
 
     def train():
         for step in make_run():
