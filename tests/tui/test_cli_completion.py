@@ -77,6 +77,37 @@ def test_names_are_completed_where_a_command_takes_one(run: Path, words: list[st
     assert asked(named) == [f"plain,{name}" for name in NAMES]
 
 
+@pytest.mark.parametrize(
+    ("words", "are_offered"),
+    [
+        (["inspect", "RUN", "w-"], True),
+        (["verify", "RUN", "ckpt-9", "w-"], True),
+        (["compare", "RUN", "w-01.keras", "w-"], True),
+        (["extract", "RUN", "w-"], True),
+        (["prune", "RUN", "w-"], True),
+        (["pin", "RUN", "w-"], False),
+        (["restore", "RUN", "--name", "w-"], False),
+    ],
+)
+def test_files_of_keras_are_completed_where_a_command_takes_them(
+    run: Path, words: list[str], are_offered: bool
+) -> None:
+    files = ["w-01.keras", "w-02.weights.h5", "w-03.safetensors"]
+    for name in (*files, "w-04.txt"):
+        (run / name).write_bytes(b"")
+    named = [str(run) if word == "RUN" else word for word in words]
+    assert asked(named) == [f"plain,{name}" for name in files if are_offered]
+
+
+def test_checkpoints_are_offered_before_files_and_once(run: Path) -> None:
+    for name in ("ckpt-9.h5", ".ckpt.h5"):
+        (run / name).write_bytes(b"")
+    write_bundle(run / "ckpt-8.h5", (1.0,))
+    (run / "ckpt-8.h5").write_bytes(b"")
+    said = asked(["inspect", str(run), "ckpt"])
+    assert said == [f"plain,{name}" for name in (*NAMES, "ckpt-8.h5", "ckpt-9.h5")]
+
+
 def test_directories_are_completed_where_a_command_takes_one(run: Path) -> None:
     here = run.parent
     (here / "backup").mkdir()

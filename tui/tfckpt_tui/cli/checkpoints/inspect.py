@@ -31,7 +31,7 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     statistics_data,
     tensor_words,
 )
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
 from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
@@ -78,7 +78,7 @@ _STATE_WIDTH = 500
 
 @click.command()
 @RunArgument
-@click.argument("name", type=CHECKPOINT, required=False, metavar="[CKPT]")
+@click.argument("name", type=CHECKPOINT_OR_FILE, required=False, metavar="[CKPT]")
 @click.option(
     "--filter",
     "wanted",
@@ -116,8 +116,8 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 
 @click.command()
 @RunArgument
-@click.argument("before", type=CHECKPOINT, metavar="A")
-@click.argument("after", type=CHECKPOINT, metavar="B")
+@click.argument("before", type=CHECKPOINT_OR_FILE, metavar="A")
+@click.argument("after", type=CHECKPOINT_OR_FILE, metavar="B")
 @click.option(
     "--norms", is_flag=True, help="Read the changed tensors, and print by how much they changed."
 )

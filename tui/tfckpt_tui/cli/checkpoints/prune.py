@@ -37,7 +37,7 @@ from tfckpt_tui.cli.checkpoints.trash import (
     trashed_words,
     warnings_of,
 )
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
 from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -99,7 +99,7 @@ def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @RunArgument
-@click.argument("names", type=CHECKPOINT, nargs=-1, metavar="[CKPT]...")
+@click.argument("names", type=CHECKPOINT_OR_FILE, nargs=-1, metavar="[CKPT]...")
 @rule_options
 @click.option(
     "--config",

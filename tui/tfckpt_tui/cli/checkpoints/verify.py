@@ -27,7 +27,7 @@ from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageErro
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
 from tfckpt_tui.cli.checkpoints.other_files import verify_files
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, CHECKPOINT_OR_FILE
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
@@ -58,7 +58,7 @@ _LAST_STATUS = 127
 
 @click.command()
 @RunArgument
-@click.argument("names", type=CHECKPOINT, nargs=-1, metavar="[CKPT]...")
+@click.argument("names", type=CHECKPOINT_OR_FILE, nargs=-1, metavar="[CKPT]...")
 @click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")

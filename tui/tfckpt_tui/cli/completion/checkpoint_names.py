@@ -1,4 +1,4 @@
-"""Completes the names of checkpoints, from the names of files alone."""
+"""Completes the names of checkpoints and of Keras's files, from the names of files alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from tfckpt_trainer.catalog.other_formats import format_of
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_tui.cli.completion.run_directories import complete_directory
 from tfckpt_tui.cli.completion.shells import words_of_shell
@@ -35,7 +36,17 @@ class CheckpointName(click.types.StringParamType):
         directory = ctx.params.get("directory") or next(iter(ctx.args), None)
         if directory is None:
             return []
-        return [CompletionItem(name) for name in offered(names_in(Path(directory)), incomplete)]
+        return [CompletionItem(name) for name in offered(self._names(Path(directory)), incomplete)]
+
+    def _names(self, directory: Path) -> list[str]:
+        return names_in(directory)
+
+
+class CheckpointOrFile(CheckpointName):
+    """A name or step of a checkpoint, or the name of a file of another format beside it."""
+
+    def _names(self, directory: Path) -> list[str]:
+        return [*super()._names(directory), *files_in(directory)]
 
 
 class CheckpointOrDirectory(CheckpointName):
@@ -52,6 +63,7 @@ class CheckpointOrDirectory(CheckpointName):
 
 
 CHECKPOINT = CheckpointName()
+CHECKPOINT_OR_FILE = CheckpointOrFile()
 
 
 def complete_other_run(
@@ -72,9 +84,18 @@ def complete_other_run(
 
 def names_in(directory: Path) -> list[str]:
     """Returns the names of the checkpoints in a directory; none if it cannot be read."""
+    found = _listed(directory)
+    return [name.removesuffix(_INDEX) for name in found if name.endswith(_INDEX)]
+
+
+def files_in(directory: Path) -> list[str]:
+    """Returns the names of files of other formats in a directory; none if it cannot be read."""
+    return [name for name in _listed(directory) if format_of(name) and not name.startswith(".")]
+
+
+def _listed(directory: Path) -> list[str]:
     with suppress(OSError):
-        found = os.listdir(directory.expanduser())
-        return [name.removesuffix(_INDEX) for name in found if name.endswith(_INDEX)]
+        return os.listdir(directory.expanduser())
     return []
 
 
@@ -88,10 +109,10 @@ def offered(names: Iterable[str], typed: str) -> Sequence[str]:
         typed: What was typed so far.
     """
     known = [name for name in names if clean(name) == name]
-    found = [name for name in known if name.startswith(typed)]
+    found = {name for name in known if name.startswith(typed)}
     if not found and typed.isdigit():
         steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, known) if parsed}
-        found = [step for step in steps if step.startswith(typed)]
+        found = {step for step in steps if step.startswith(typed)}
     if len(found) <= MOST_OFFERED:
         return sorted(found, key=newest_first)
     # Never one alone: the shell would take it for a whole name.

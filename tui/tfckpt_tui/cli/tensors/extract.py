@@ -14,7 +14,11 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.other_formats import OtherFile, end_of_name
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
+from tfckpt_tui.cli.completion.checkpoint_names import (
+    CHECKPOINT,
+    CHECKPOINT_OR_FILE,
+    complete_other_run,
+)
 from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
@@ -50,7 +54,7 @@ _Path = NamedPath()
 
 @click.command()
 @RunArgument
-@click.argument("name", type=CHECKPOINT, metavar="CKPT")
+@click.argument("name", type=CHECKPOINT_OR_FILE, metavar="CKPT")
 @click.argument("tensors", type=TensorName("name"), nargs=-1, metavar="[TENSOR]...")
 @click.option(
     "--to",
