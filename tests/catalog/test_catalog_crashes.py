@@ -6,11 +6,19 @@ What lies on the disk is judged here without the product's code: by names and by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
-from checkpoint_directory import NOW, CheckpointDirectory, contents, latest_name, listed_names
+from checkpoint_directory import (
+    LONG_AGO,
+    NOW,
+    CheckpointDirectory,
+    contents,
+    latest_name,
+    listed_names,
+)
 from cut_off import (
     CUT_OFF,
     DONE,
@@ -22,7 +30,12 @@ from cut_off import (
 )
 
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention.prune import (
+    finish_interrupted_prunes,
+    move_files_to_trash,
+    move_to_trash,
+    undo,
+)
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from weekly import weekly
 
@@ -45,17 +58,23 @@ def history(root: Path) -> CheckpointDirectory:
 class Scene:
     """A directory, what was in it at first, and what must always be true of it."""
 
+    names: Sequence[str] = NAMES
+    pruned: Sequence[str] = PRUNED
+
     def __init__(self, root: Path, *, state_file: bool = True) -> None:
         root.parent.mkdir(parents=True, exist_ok=True)
-        self.made = history(root)
+        self.made = self.history(root)
         self.root = root
         self.run = self.made.run
         self.state_file = state_file
         self.code = DONE
         self.original = contents(root)
 
+    def history(self, root: Path) -> CheckpointDirectory:
+        return history(root)
+
     def prune(self) -> None:
-        move_to_trash(self.run, PRUNED, by="me", now=NOW, update_state_file=self.state_file)
+        move_to_trash(self.run, self.pruned, by="me", now=NOW, update_state_file=self.state_file)
 
     def undo(self) -> None:
         undo(self.run, None, update_state_file=self.state_file)
@@ -67,11 +86,11 @@ class Scene:
         empty_trash(self.run)
 
     def whole(self) -> set[str]:
-        """The checkpoints that TensorFlow sees; each must have every byte of all its files."""
+        """What TensorFlow or Keras sees; each must have every byte of all its files."""
         return self._whole_among(contents(self.root))
 
     def _whole_among(self, now: Mapping[str, bytes]) -> set[str]:
-        seen = {name for name in NAMES if f"{name}.index" in now}
+        seen = {name for name in self.names if {name, f"{name}.index"} & now.keys()}
         for name in seen:
             for file, data in self.files_of(name).items():
                 assert now.get(file) == data, f"{name} is there without {file}"
@@ -82,21 +101,21 @@ class Scene:
         return {
             file: data
             for file, data in self.original.items()
-            if f"{name}." in file or f"/{name}/" in file
+            if file == name or f"{name}." in file or f"/{name}/" in file
         }
 
     def check(self) -> None:
         """Nothing is half there, nothing is lost, and TensorFlow's list names what is there."""
         now = contents(self.root)
         seen = self._whole_among(now)
-        assert seen >= set(NAMES) - set(PRUNED)
+        assert seen >= set(self.names) - set(self.pruned)
         trashed = {
             path.relative_to(place).as_posix(): path.read_bytes()
-            for place in self.run.trash.iterdir()
+            for place in self.run.trash.glob("*")
             for path in place.rglob("*")
             if path.is_file()
         }
-        for name in NAMES:
+        for name in self.names:
             for file, data in self.files_of(name).items():
                 assert data in (now.get(file), trashed.get(file)), f"{file} is lost"
         assert latest_name(self.root) == "ckpt-300"
@@ -108,8 +127,8 @@ class Scene:
     def is_pruned(self) -> bool:
         """Whether a prune is done, with every file of it in the trash."""
         now = contents(self.root)
-        return self._whole_among(now) == set(NAMES) - set(PRUNED) and not any(
-            self.files_of(name).keys() & now.keys() for name in PRUNED
+        return self._whole_among(now) == set(self.names) - set(self.pruned) and not any(
+            self.files_of(name).keys() & now.keys() for name in self.pruned
         )
 
     def is_original(self) -> bool:
@@ -120,13 +139,33 @@ class Scene:
         return now == self.original
 
 
-def each_call(tmp_path: Path, act: Callable[[Scene, int], int], **options: bool) -> list[Scene]:
+class KerasScene(Scene):
+    """Files of Keras's callbacks beside a checkpoint, of which prune moves two."""
+
+    names = ("w-01.keras", "w-01.weights.h5", "w-02.keras", "w-02.weights.h5", "ckpt-300")
+    pruned = names[:2]
+
+    def history(self, root: Path) -> CheckpointDirectory:
+        made = CheckpointDirectory(root)
+        made.tensorflow("ckpt-300")
+        for name in self.names[:-1]:
+            (root / name).write_bytes(name.encode() * 99)
+            made.touch(root / name, LONG_AGO - int(name[2:4]))
+        return made
+
+    def prune(self) -> None:
+        move_files_to_trash(self.run, self.pruned, by="me", now=NOW)
+
+
+def each_call(
+    tmp_path: Path, act: Callable[[Scene, int], int], make: Callable[[Path], Scene] = Scene
+) -> list[Scene]:
     """Plays a scene again and again, one call later each time, until it comes to its end."""
     played = []
     for call in itertools.count(1):
         root = tmp_path / str(call) / "run"
         root.parent.mkdir()
-        scene = Scene(root, **options)
+        scene = make(root)
         scene.code = act(scene, call)
         if scene.code == DONE:
             break
@@ -135,15 +174,15 @@ def each_call(tmp_path: Path, act: Callable[[Scene, int], int], **options: bool)
     return played
 
 
-@pytest.mark.parametrize("state_file", [True, False])
-def test_a_prune_killed_anywhere(tmp_path, state_file):
+@pytest.mark.parametrize("make", [Scene, partial(Scene, state_file=False), KerasScene])
+def test_a_prune_killed_anywhere(tmp_path, make):
     def act(scene: Scene, call: int) -> int:
         code = killed_at(call, scene.prune)
         scene.check()
         return code
 
-    scenes = each_call(tmp_path, act, state_file=state_file)
-    assert len(scenes) > 20
+    scenes = each_call(tmp_path, act, make)
+    assert len(scenes) > 12
     outcomes = set()
     for scene in scenes:
         scene.finish()
@@ -158,14 +197,15 @@ def test_a_prune_killed_anywhere(tmp_path, state_file):
     assert outcomes == {True, False}
 
 
-def test_an_undo_killed_anywhere(tmp_path):
+@pytest.mark.parametrize("make", [Scene, KerasScene])
+def test_an_undo_killed_anywhere(tmp_path, make):
     def act(scene: Scene, call: int) -> int:
         scene.prune()
         code = killed_at(call, scene.undo)
         scene.check()
         return code
 
-    for scene in each_call(tmp_path, act):
+    for scene in each_call(tmp_path, act, make):
         scene.finish()
         scene.check()
         assert scene.is_pruned() or scene.is_original()
@@ -206,19 +246,20 @@ def test_the_recovery_of_an_undo_killed_anywhere(tmp_path, first):
         assert scene.is_original()
 
 
-def test_an_emptying_killed_anywhere(tmp_path):
+@pytest.mark.parametrize("make", [Scene, *weekly(KerasScene)])
+def test_an_emptying_killed_anywhere(tmp_path, make):
     def act(scene: Scene, call: int) -> int:
         scene.prune()
         return killed_at(call, scene.empty)
 
-    for scene in each_call(tmp_path, act):
-        assert scene.whole() == set(NAMES) - set(PRUNED)
+    for scene in each_call(tmp_path, act, make):
+        assert scene.whole() == set(scene.names) - set(scene.pruned)
         if list_trash(scene.run):
             scene.undo()
             assert scene.is_original()
         else:
             scene.empty()
-            assert list(scene.run.trash.iterdir()) == []
+            assert list(scene.run.trash.glob("*")) == []
 
 
 @pytest.mark.parametrize("for_good", [False, True])
