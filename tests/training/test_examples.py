@@ -58,6 +58,7 @@ def test_a_preempted_script_asks_to_be_started_again_and_ends_well_then(tmp_path
     assert second.returncode == 0, second.stderr
     assert "done" in second.stdout
     assert "ckpt-60" in names(tmp_path)
+    assert "retracing" not in first.stderr + second.stderr
 
 
 def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path):

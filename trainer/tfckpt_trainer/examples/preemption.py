@@ -13,6 +13,8 @@ import argparse
 import os
 import signal
 
+import tensorflow as tf
+
 from tfckpt_trainer.examples.plain_checkpoint import Line
 from tfckpt_trainer.training import TrainingRun, create_strategy
 
@@ -29,7 +31,7 @@ def main() -> None:
     run = TrainingRun(options.run_dir, model=line, strategy=strategy, total_steps=options.steps)
     train_step = run.function(lambda step: line.step(step % 7))
     for number in run:
-        train_step(float(number))
+        train_step(tf.constant(number, tf.float32))
         if number + 1 == options.preempt_at and not run.state.get("preempted"):
             run.state["preempted"] = True
             os.kill(os.getpid(), signal.SIGTERM)
