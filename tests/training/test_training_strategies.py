@@ -15,12 +15,13 @@ from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 
-def message_of(name, **environment):
-    done = run_with_tensorflow(SCRIPTS / "new_strategy.py", name, **environment)
+def message_of(name, *communication, **environment):
+    done = run_with_tensorflow(SCRIPTS / "new_strategy.py", name, *communication, **environment)
     assert done.returncode == 1
     return done.stderr.splitlines()[-1]
 
@@ -115,3 +116,10 @@ def test_gradients_that_overflow_on_one_replica_are_applied_on_none(
 def test_an_unknown_communication_is_refused_with_those_there_are():
     message = message_of("multi-worker", TFCKPT_COMMUNICATION="mpi")
     assert "TFCKPT_COMMUNICATION is 'mpi'; expected auto, ring or nccl." in message
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", *weekly("one-device", "tpu", "parameter-server")])
+def test_a_communication_is_refused_for_a_strategy_that_has_none(strategy):
+    message = message_of(strategy, "RING")
+    assert f"communication has no effect on the strategy {strategy!r}" in message
+    assert "choose multi-worker" in message
