@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -94,6 +95,14 @@ def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
             process.wait()
     assert (worker.index, worker.pid, worker.activity) == (1, process.pid, Activity.STARTING)
     assert worker.phase is Phase.JOIN
+
+
+def test_a_replica_uses_only_variables_on_its_own_device(tmp_path):
+    done = run_with_tensorflow(SCRIPTS / "replica_devices.py", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    used = json.loads(done.stdout.splitlines()[-1])
+    assert used["own"]
+    assert used["elsewhere"] == []
 
 
 @pytest.mark.parametrize(

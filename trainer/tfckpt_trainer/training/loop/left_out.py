@@ -24,6 +24,18 @@ _OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 """The classes that define `apply`, which every method of a Keras optimizer calls."""
 
 
+def mask(value: Any, has_data: tf.Tensor) -> Any:
+    """Returns the value on a worker with data, and zeros on another; also for NaN.
+
+    Args:
+        value: A tensor, or sparse gradients.
+        has_data: A scalar of the graph; 0 leaves this worker out.
+    """
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(mask(value.values, has_data), value.indices, value.dense_shape)
+    return tf.where(has_data > 0, value, tf.zeros_like(value))
+
+
 class LeftOut:
     """Traces a step so that `has_data` decides whether this worker contributes to it.
 
@@ -32,28 +44,21 @@ class LeftOut:
             statistics and metrics; known once the step is traced.
     """
 
-    def __init__(
-        self, has_data: Callable[[], tf.Tensor], variables: Callable[[], Iterable[Any]]
-    ) -> None:
+    def __init__(self, variables: Callable[[], Iterable[Any]]) -> None:
         """Creates it.
 
         Args:
-            has_data: Returns a scalar of the graph; 0 leaves this worker out.
             variables: Returns all variables of the run, of TensorFlow or Keras.
         """
-        self._has_data = has_data
         self._variables = variables
         self.statistics: tuple[tf.Variable, ...] = ()
 
-    def mask(self, value: Any) -> Any:
-        """Returns the value on a worker with data, and zeros on another; also for NaN."""
-        if isinstance(value, tf.IndexedSlices):
-            return tf.IndexedSlices(self.mask(value.values), value.indices, value.dense_shape)
-        return tf.where(self._has_data() > 0, value, tf.zeros_like(value))
-
     @contextmanager
-    def tracing(self) -> Iterator[None]:
+    def tracing(self, has_data: tf.Tensor) -> Iterator[None]:
         """Masks the gradients that Keras optimizers apply within the block.
+
+        Args:
+            has_data: As for `mask`.
 
         Raises:
             UsageError: None applied any.
@@ -61,7 +66,7 @@ class LeftOut:
         optimizers: list[Any] = []
         with ExitStack() as stack:
             for kind in _OPTIMIZERS:
-                stack.enter_context(_replaced(kind, self._masking(kind.apply, optimizers)))
+                stack.enter_context(_replaced(kind, _masking(kind.apply, has_data, optimizers)))
             yield
         if not optimizers:
             raise UsageError(
@@ -79,16 +84,6 @@ class LeftOut:
             if id(component.handle) in used
         )
 
-    def _masking(self, apply: Callable[..., None], optimizers: list[Any]) -> Callable[..., None]:
-        def masked(
-            optimizer: Any, grads: Iterable[Any], trainable_variables: Any = None, **options: Any
-        ) -> None:
-            optimizers.append(optimizer)
-            masks = [None if gradient is None else self.mask(gradient) for gradient in grads]
-            apply(optimizer, masks, trainable_variables, **options)
-
-        return masked
-
     @contextmanager
     def unchanged_statistics(self) -> Iterator[None]:
         """Puts the statistics of this worker back to what they were before the block."""
@@ -96,6 +91,19 @@ class LeftOut:
         yield
         for variable, value in before:
             variable.assign(value)
+
+
+def _masking(
+    apply: Callable[..., None], has_data: tf.Tensor, optimizers: list[Any]
+) -> Callable[..., None]:
+    def masked(
+        optimizer: Any, grads: Iterable[Any], trainable_variables: Any = None, **options: Any
+    ) -> None:
+        optimizers.append(optimizer)
+        masks = [None if gradient is None else mask(gradient, has_data) for gradient in grads]
+        apply(optimizer, masks, trainable_variables, **options)
+
+    return masked
 
 
 @contextmanager
