@@ -77,6 +77,40 @@ def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writ
             assert found.tobytes() == expected.tobytes() or (found == expected).all(), key
 
 
+def bytes_read(act):
+    """How many bytes of variables a call reads, and its result."""
+    from tensorflow.python.framework import op_callbacks
+
+    sizes = []
+
+    def note(kind, inputs, attributes, outputs, name=None, graph=None) -> None:
+        if "ReadVariableOp" in str(kind):
+            sizes.append(len(outputs[0].numpy().tobytes()))
+
+    op_callbacks.add_op_callback(note)
+    try:
+        result = act()
+    finally:
+        op_callbacks.remove_op_callback(note)
+    return sum(sizes), result
+
+
+def test_each_worker_reads_and_keeps_only_what_it_writes(shared):
+    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+
+    each = [
+        ShardedWriter(shared.checkpoint, writers=3, writer=writer, largest=500)
+        for writer in range(3)
+    ]
+    alone = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=500)
+    whole, of_all = bytes_read(alone.snapshot)
+    reads, snapshots = zip(*(bytes_read(parts.snapshot) for parts in each), strict=True)
+    assert sum(reads) == whole
+    assert min(reads) > 0
+    kept = [key for snapshot in snapshots for key in snapshot.tensors]
+    assert sorted(kept) == sorted(of_all.tensors)
+
+
 def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared):
     import tensorflow as tf
 

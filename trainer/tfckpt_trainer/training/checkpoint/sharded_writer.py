@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tfckpt_trainer.training.state.variables import (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The values of all variables at one step; later steps do not change them.
+    """The values that one worker writes, at one step; later steps do not change them.
 
     Attributes:
         graph: The object graph, as TensorFlow stores it.
@@ -82,16 +82,23 @@ class CheckpointLayout:
                     seen.add(child)
                     waiting.append((children[name], child))
 
-    def snapshot(self) -> Snapshot:
-        """Returns the present values.
+    def snapshot(self, keys: Collection[str]) -> Snapshot:
+        """Returns the present values of the variables with these keys.
 
         On a CPU nothing is copied: TensorFlow copies a variable when the next step changes it
         while its value is still in use. Values on a GPU are copied to main memory.
+
+        If a variable is synchronised on read, all workers call this together.
         """
+        tensors = {}
         with tf.device(HOST):
-            return Snapshot(
-                self._graph, {key: tf.identity(_value_of(v)) for key, v in self.variables.items()}
-            )
+            for key, variable in self.variables.items():
+                if key in keys:
+                    tensors[key] = tf.identity(_value_of(variable))
+                elif is_read_by_all(variable):
+                    # A collective: the worker that writes the value waits for this one.
+                    _value_of(variable)
+        return Snapshot(self._graph, tensors)
 
 
 class ShardedWriter:
@@ -121,6 +128,7 @@ class ShardedWriter:
         self.shard_count = sum(len(shards) for shards in assigned)
         first = sum(len(shards) for shards in assigned[:writer])
         self._shards = dict(enumerate(assigned[writer] if writer < writers else (), first))
+        self._keys = {part.key for shard in self._shards.values() for part in shard}
 
     @property
     def writes_any(self) -> bool:
@@ -128,8 +136,11 @@ class ShardedWriter:
         return bool(self._shards)
 
     def snapshot(self) -> Snapshot:
-        """Returns the present values."""
-        return self._layout.snapshot()
+        """Returns the present values of what this worker writes.
+
+        If a variable is synchronised on read, all workers call this together.
+        """
+        return self._layout.snapshot(self._keys)
 
     def write(self, snapshot: Snapshot, prefix: Path) -> list[Path]:
         """Writes this worker's shards of the checkpoint that will be at `prefix`.
