@@ -96,3 +96,36 @@ def test_the_heartbeat_has_the_gpus_that_cuda_shows(monkeypatch, visible, cards)
     assert [status.name for status in statuses] == cards
     assert {status.use_percent for status in statuses} <= {90.0, None}
     assert all((status.use_percent is None) == ("MIG" in status.name) for status in statuses)
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory):
+    ended = run_with_tensorflow(SCRIPTS / "replicas.py", tmp_path_factory.mktemp("replicas"))
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_replicas_are_compared_where_they_are(replicas):
+    """Only what a restore compares with its file is copied, and that once."""
+    sizes, copied = replicas["sizes"], replicas["copied"]
+    in_main_memory = sum(sizes[name] for name in ("int32", "bool", "small"))
+    # The step and the number of saves have one replica each.
+    counters = 2 * 8
+    assert copied["save"] == 3 * in_main_memory + counters
+    assert copied["restore"] == 2 * in_main_memory + sum(sizes.values()) + counters
+
+
+def test_every_change_of_a_replica_is_seen_where_it_is(replicas):
+    found = dict(replicas["found"])
+    assert found.pop("nothing") == [[], []]
+    # Replicas that are equal, and not those of the checkpoint.
+    assert found.pop("all replicas") == [[], ["float32"]]
+    assert len(found) > 5
+    assert found == {name: [["float32"], ["float32"]] for name in found}
+
+
+def test_a_restore_adds_at_most_one_value_at_a_time_to_a_device(replicas):
+    most = dict(replicas["most"])
+    # The values are seen: they are counted if all are read at the same time.
+    assert most.pop("read all") == len(replicas["sizes"]) - 1
+    assert max(most.values()) <= 1

@@ -114,7 +114,8 @@ class Restorer:
 
         First, every worker verifies the files that it would read and compares them with its live
         objects. If a worker finds a problem, nothing is changed. Then all workers read. Each
-        compares the checksum of every variable in memory, on every replica, with the index.
+        compares the checksum of every variable in memory, on every replica, with the index. On
+        GPUs, checksums compare the other replicas with the first.
 
         Args:
             name: Name of the checkpoint.

@@ -18,6 +18,7 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
+from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.optimizer_changes import (
     OptimizerChange,
     find_optimizer_changes,
@@ -181,11 +182,12 @@ def wrong_values(
     Returns:
         Keys of the variables whose value in memory differs from the checkpoint.
     """
-    index = read_index(prefix)
+    index, devices = read_index(prefix), DeviceChecksums()
     return [
         match.key
         for match in matches
-        if id(raw_variable(match.variable)) not in ignored and not _is_equal(match, prefix, index)
+        if id(raw_variable(match.variable)) not in ignored
+        and not _is_equal(match, prefix, index, devices)
     ]
 
 
@@ -202,9 +204,12 @@ def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
         return value if replicas == 1 else tf.cast(value / replicas, raw.dtype)
 
 
-def _is_equal(match: Match, prefix: Path, index: Index) -> bool:
+def _is_equal(match: Match, prefix: Path, index: Index, devices: DeviceChecksums) -> bool:
     """Whether all replicas of this worker have what the restore of a tensor gives them."""
-    memories = (memory_of(component) for component in components(match.variable))
+    replicas = components(match.variable)
+    # Those that are equal to the first need not be copied to main memory.
+    copied = replicas[:1] if devices.are_equal(match.variable) else replicas
+    memories = (memory_of(replica) for replica in copied)
     if rule_of(match.variable) is not Rule.ON_READ_SUM:
         entry = index.entries[match.key]
         return all(_has_checksum(memory, index, entry) for memory in memories)

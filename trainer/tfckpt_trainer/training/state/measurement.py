@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
+from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
 from tfckpt_trainer.training.state.variables import Rule, components
 from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.worker_group import WorkerGroup
@@ -36,7 +37,10 @@ def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
     alone = group.size == 1
     if alone and not any(one.rule.is_variable and len(components(one.thing)) > 1 for one in found):
         return [one.path for one in found if not (one.tracked or one.rule.is_variable)]
-    mine = [_measure(one, alone=alone) for one in found]
+    devices = DeviceChecksums()
+    # All are started before the first result is waited for, so that all devices compute together.
+    started = [_start(one, devices, alone=alone) for one in found]
+    mine = [finish() for finish in started]
     paths = [one.path for one in found]
     summary = [crc32c("\n".join(paths).encode()), crc32c(np.array(mine, np.int64).tobytes())]
     summaries = group.all_gather(summary)
@@ -66,13 +70,26 @@ def _compare(group: WorkerGroup, mine: dict[str, int]) -> list[str]:
     ]
 
 
+def _start(one: Found, devices: DeviceChecksums, *, alone: bool) -> Callable[[], int]:
+    """Starts to measure a value; returns what waits for its checksum, or for `DIFFERS`."""
+    sums = devices.start(one.thing) if one.rule is Rule.MIRRORED else None
+    if sums is None:
+        return lambda: _measure(one, alone=alone)
+    return lambda: _common(map(result_of, sums))
+
+
+def _common(checksums: Iterable[int]) -> int:
+    """Returns the checksum that all replicas of this worker have, or `DIFFERS`."""
+    different = set(checksums)
+    return different.pop() if len(different) == 1 else DIFFERS
+
+
 def _measure(one: Found, *, alone: bool) -> int:
-    """Returns the checksum of a value on this worker, or `DIFFERS`."""
+    """Returns the checksum of a value in main memory, or `DIFFERS`."""
     if alone and one.tracked and not one.rule.is_variable:
         return 0
-    if one.rule.is_variable and not one.rule.is_on_read:
-        checksums = {checksum(memory_of(component)) for component in components(one.thing)}
-        return checksums.pop() if len(checksums) == 1 else DIFFERS
+    if one.rule is Rule.MIRRORED:
+        return _common(checksum(memory_of(component)) for component in components(one.thing))
     if one.rule is Rule.OTHER and one.tracked:
         return _checksum_of_object(one.thing)
     return DIFFERS
