@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
 from tfckpt_trainer.rundir import documents
 
 NOBODY = 65534
+
+GPUS = visible_gpus(os.environ).names
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
@@ -66,6 +69,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with this signal ignored, and so would be what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def hidden_gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the GPUs of this machine: tests start more workers than it may have."""
+    if GPUS and request.path.parent.name != "gpu":
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", NO_GPUS)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -18,7 +18,7 @@ LIST = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU'
 def gpus() -> int:
     """The number of GPUs that TensorFlow can use."""
     # In WSL2 there are no device files, but the tool.
-    if not visible_gpus(os.environ) and not shutil.which("nvidia-smi"):
+    if not visible_gpus(os.environ).names and not shutil.which("nvidia-smi"):
         pytest.skip("this machine has no GPU")
     listed = subprocess.run(
         [sys.executable, "-c", LIST], capture_output=True, text=True, timeout=300, check=True

@@ -170,6 +170,8 @@ def test_consecutive_jobs_and_steps_on_a_node_have_other_ports(job, number, task
         # With cgroups, the names of GPUs begin with 0 in each task.
         ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "4", "SLURM_LOCALID": "1"}, None),
         ({"CUDA_VISIBLE_DEVICES": "0,1,2", "SLURM_GPUS_ON_NODE": "3", "SLURM_LOCALID": "1"}, "1"),
+        # A process can use only one MIG instance.
+        ({"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b,MIG-c,MIG-d", "SLURM_LOCALID": "1"}, "MIG-b"),
         # One GPU for two tasks: nothing to share out.
         ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, None),
         ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, None),

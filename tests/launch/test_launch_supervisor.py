@@ -65,6 +65,15 @@ def test_every_worker_knows_its_place(run: Run) -> None:
         assert variables["CUDA_VISIBLE_DEVICES"] == "31"[index]
 
 
+def test_idle_gpus_are_in_the_event_log_and_the_status(run: Run) -> None:
+    given = (("CUDA_VISIBLE_DEVICES", "0,1,2"),)
+    status = run.to_the_end(run.options(environment=given))
+
+    assert status.gpus == "GPU 2 is idle: 2 workers use 1 GPU each."
+    (start,) = run.journal(JournalKind.START)
+    assert start.message == f"Started 2 workers: worker.py. {status.gpus}"
+
+
 def test_all_are_restarted_when_one_is_killed(run: Run) -> None:
     options = run.options("step", "ready", "say=words", "w1a0:kill", "w0a0:sleep=60", "step")
     status = run.to_the_end(options)

@@ -285,6 +285,23 @@ async def test_a_stop_of_a_run_that_has_ended_is_not_under_way(tmp_path: Path) -
     assert read_snapshot(made.run, RecordedSlurm("")).words == "stopped"
 
 
+async def test_all_front_ends_name_idle_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = two_branches(tmp_path / "run")
+    remark = "GPU 2 is idle: 2 workers use 1 GPU each."
+    supervised(made, gpus=remark)
+    training(made)
+    tool = Tool(capsys)
+    assert f"gpus      {remark}" in tool("status", made.run.root).data
+    assert tool("status", "--json", made.run.root).json["run"]["gpus"] == remark
+    app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "2 of 2 live")
+        await pilot.press("w")
+        await until_shown(pilot, remark)
+
+
 async def test_a_run_that_saves_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = two_branches(tmp_path / "run")
     for index in range(2):

@@ -281,6 +281,10 @@ def test_the_machine_names_its_gpus_and_the_driver(
         ("0,1,2", "multi-worker", None, (StrategyName.MULTI_WORKER, 3)),
         ("", None, 3, (StrategyName.MULTI_WORKER, 3)),
         ("", "multi-worker", None, (StrategyName.MULTI_WORKER, 2)),
+        # Two workers would have to share the GPU, and a process uses one MIG instance.
+        ("0", "multi-worker", None, (StrategyName.MULTI_WORKER, 1)),
+        ("MIG-a,MIG-b", None, None, (StrategyName.ONE_DEVICE, 1)),
+        ("MIG-a,MIG-b", "multi-worker", None, (StrategyName.MULTI_WORKER, 2)),
     ],
 )
 def test_the_default_is_what_the_machine_has(

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.cluster.gpu_shares import VisibleGpus
 from tfckpt_trainer.cluster.host_list import expand_counts, expand_hosts
 from tfckpt_trainer.cluster.tasks import cluster_of, least_tasks_in_words, tasks, tf_config
 from tfckpt_trainer.errors import UsageError
@@ -200,8 +201,7 @@ def own_gpus(environment: Environment) -> str | None:
     tasks_here = counts[node] if node < len(counts) else 1
     if tasks_here < 2 or len(visible) < tasks_here:
         return None
-    share = len(visible) // tasks_here
-    return ",".join(visible[local * share : (local + 1) * share])
+    return ",".join(VisibleGpus(tuple(visible)).divide(tasks_here)[local])
 
 
 def refuse_several_tasks(environment: Environment, processes: int) -> None:

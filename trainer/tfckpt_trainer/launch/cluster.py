@@ -1,15 +1,21 @@
-"""The ports and addresses of a run on this machine."""
+"""The ports, addresses and GPUs of a run on this machine."""
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 
-from tfckpt_trainer.cluster.tasks import Task
+from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.cluster.gpu_shares import GpuShares, VisibleGpus, share_gpus, visible_gpus
+from tfckpt_trainer.cluster.tasks import Task, tasks
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 
 LOOPBACK = "127.0.0.1"
 
@@ -71,3 +77,58 @@ def processes_in_words(members: Sequence[Task]) -> str:
         if job in jobs
     ]
     return " and ".join(words)
+
+
+def plan_gpus(options: LaunchOptions, root: Path = Path("/")) -> GpuShares:
+    """Returns how the processes of a launch divide the GPUs.
+
+    With Slurm, these are the processes of one node, and the GPUs that `--gpus-per-node` asks for.
+
+    Args:
+        options: The options of the launch.
+        root: The root directory, with the files of the drivers.
+    """
+    asked = options.slurm
+    if asked is None:
+        environment = {**os.environ, **dict(options.environment)}
+        return share_gpus(visible_gpus(environment, root), options.tasks, environment)
+    members = tasks(asked.tasks_per_node)
+    # Slurm may bind GPUs otherwise, and where parameter servers run is not known before.
+    is_ours = not any(one.startswith(("--gp", "--gres", "-G")) for one in asked.arguments)
+    if options.parameter_servers or len(members) < 2 or not is_ours:
+        return GpuShares(({},) * len(members))
+    names = tuple(map(str, range(asked.gpus_per_node)))
+    shares = share_gpus(VisibleGpus(names), members, {})
+    return replace(shares, remark=shares.remark and f"On each node, {shares.remark}")
+
+
+def check_gpus(options: LaunchOptions) -> None:
+    """Checks that each worker gets a GPU of its own, or none has one.
+
+    Raises:
+        UsageError: There are fewer GPUs than workers.
+    """
+    gpus = plan_gpus(options).too_few
+    if not gpus:
+        return
+    asked = options.slurm
+    workers = options.workers if asked is None else asked.tasks_per_node
+    found = f"{count(workers, 'worker')} and {count(gpus, 'GPU')}"
+    needs = "each worker needs a GPU of its own"
+    if asked is not None:
+        fewer = f"`--tasks-per-node {gpus}`"
+        raise UsageError(
+            f"Each node has {found}, but {needs}.",
+            Advice((f"Launch with {fewer}, or with `--gpus-per-node {workers}`.",), ()),
+        )
+    settings = (
+        "To train on CPUs, set `CUDA_VISIBLE_DEVICES=-1`. To share GPUs, set "
+        "`TF_FORCE_GPU_ALLOW_GROWTH=true`."
+    )
+    raise UsageError(
+        f"There are {found}, but {needs}.",
+        Advice(
+            (f"Launch with `--workers {gpus}`. {settings}",),
+            (f"Launch {count(gpus, 'worker')}. {settings}",),
+        ),
+    )

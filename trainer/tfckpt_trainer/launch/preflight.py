@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.catalog.scan.history import refuse_newer_release
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
-from tfckpt_trainer.launch.cluster import check_ports
+from tfckpt_trainer.launch.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes, read_supervisor
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
@@ -39,7 +39,7 @@ def check_options(options: LaunchOptions) -> None:
     """Checks that the options are valid and the command exists.
 
     Raises:
-        UsageError: An option is invalid, or the command does not exist.
+        UsageError: An option is invalid, the command does not exist, or there are too few GPUs.
         LaunchError: A port is in use.
     """
     if options.workers < 1:
@@ -71,6 +71,7 @@ def check_options(options: LaunchOptions) -> None:
         )
     if options.slurm is not None:
         _check_slurm(options, options.slurm)
+    check_gpus(options)
     members = options.tasks
     if options.ports and len(options.ports) != len(members):
         jobs = ", ".join(f"{task.job} {task.index}" for task in members)

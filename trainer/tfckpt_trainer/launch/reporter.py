@@ -36,12 +36,14 @@ class Reporter:
         workers: The processes in the heartbeat.
         attempt: Number of the current start of all workers, from 0.
         restarts: Number of restarts used.
+        gpus: Which GPUs are idle, shared or not counted, as a sentence.
     """
 
     def __init__(self, run: RunDirectory, max_restarts: int) -> None:
         self.workers: Sequence[Worker] = ()
         self.attempt = 0
         self.restarts = 0
+        self.gpus = ""
         self._run = run
         self._file = HeartbeatFile(run.supervisor_status, SupervisorStatus)
         self._max_restarts = max_restarts
@@ -113,6 +115,7 @@ class Reporter:
             next_start_at=self._next_start_at,
             workers=[worker.facts() for worker in self.workers if worker.pid],
             longest_start_seconds=self._longest_start,
+            gpus=self.gpus,
         )
         self._try(lambda: self._file.write(status, if_full=status), "heartbeat")
 

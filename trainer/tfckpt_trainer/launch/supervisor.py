@@ -20,7 +20,7 @@ import msgspec
 
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.local.local_starter import LocalStarter
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
@@ -198,6 +198,7 @@ class Supervisor:
         }
         self._starter.start(placement, environment, self._report.attempt)
         self._report.workers = self._starter.workers
+        self._report.gpus = plan_gpus(self._options).remark
         return placement
 
     @property
@@ -298,7 +299,7 @@ class Supervisor:
         report, options = self._report, self._options
         count = processes_in_words(placement.tasks)
         if report.attempt == 0:
-            words = f"Started {count}: {program_name(options.command)}."
+            words = f"Started {count}: {program_name(options.command)}. {report.gpus}".rstrip()
             report.note(JournalKind.START, words)
         else:
             used = f"restart {report.restarts} of {options.max_restarts}"

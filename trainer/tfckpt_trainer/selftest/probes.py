@@ -31,7 +31,7 @@ def device_facts(
     variables = [*model.variables, *optimizer.variables]
     return WorkerDevices(
         gpus=gpu_names(),
-        driver_gpus=visible_gpus(os.environ),
+        driver_gpus=list(visible_gpus(os.environ).of_one_process),
         strategy=strategy_name(strategy),
         replicas=strategy.num_replicas_in_sync,
         local_replicas=len(strategy.extended.worker_devices),

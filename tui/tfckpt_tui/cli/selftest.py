@@ -37,7 +37,8 @@ from tfckpt_tui.services.selftest.self_test import (
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
-    help="Number of worker processes. Default: 1; with multi-worker one for each GPU, at least 2.",
+    help="Number of worker processes. Default: 1; with multi-worker one for each GPU, or 2 "
+    "without one.",
 )
 @JsonOption
 def selftest(strategy: str | None, workers: int | None, as_json: bool) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.cluster.gpu_shares import share_gpus, visible_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.cluster import addresses, free_ports
+from tfckpt_trainer.launch.cluster import addresses, free_ports, plan_gpus
 from tfckpt_trainer.launch.local.standby import Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.restart_policy import Next
@@ -49,12 +47,13 @@ class LocalStarter:
         """
         self._workers = []
         cluster = placement.cluster
-        gpus = share_gpus(visible_gpus({**os.environ, **environment}), placement.tasks)
+        gpus = plan_gpus(self._options).variables
         for index, task in enumerate(placement.tasks):
-            own = {"TF_CONFIG": tf_config(cluster, task), "TFCKPT_WORKER_INDEX": str(index)}
-            visible = gpus[index]
-            if visible is not None:
-                own["CUDA_VISIBLE_DEVICES"] = visible
+            own = {
+                "TF_CONFIG": tf_config(cluster, task),
+                "TFCKPT_WORKER_INDEX": str(index),
+                **gpus[index],
+            }
             try:
                 self._workers.append(self._start(index, {**environment, **own}, attempt))
             except LaunchError:

@@ -153,6 +153,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         namespace: Boot and PID namespace of `pid`; empty if unknown.
         longest_start_seconds: The longest time from the start of all workers until the run existed
             in each of them, in this and earlier launches; None before the first.
+        gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
     """
 
     pid: int
@@ -169,6 +170,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     workers: list[WorkerProcess] = []
     namespace: str = ""
     longest_start_seconds: float | None = None
+    gpus: str = ""
 
     @property
     def has_ended(self) -> bool:

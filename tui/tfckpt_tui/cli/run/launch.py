@@ -396,6 +396,7 @@ def _identity(started: SupervisorStatus | BatchJob) -> dict[str, Any]:
 
 
 def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
+    from tfckpt_trainer.launch.cluster import plan_gpus
     from tfckpt_trainer.launch.launcher import launch as start_run
     from tfckpt_trainer.rundir.command_queue import requester
     from tfckpt_tui.services.request import FrontEnd
@@ -405,6 +406,8 @@ def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJo
     verb = "Submitting" if options.slurm is not None else "Starting"
     print_message(f"{verb} {processes} {place} …")
     started = start_run(options, requester(FrontEnd.COMMAND_LINE), force=force)
+    if remark := plan_gpus(options).remark:
+        print_message(remark)
     # Also if the app is never opened on it.
     remember_run(Path(options.run_directory))
     return started

@@ -149,6 +149,8 @@ def _print_status(report: dict[str, Any]) -> None:
     if run["strategy"]:
         processes = units.processes(run["cluster"], run["worker_count"])
         print_line(f"strategy  {strategy_words(run['strategy'])}, {processes}")
+    if run["gpus"]:
+        print_line(f"gpus      {run['gpus']}")
     lost = f"; {units.count(run['lost_steps'], 'step')} after it lost" if run["lost_steps"] else ""
     print_line(f"step      {step} on branch {run['branch']}{lost}")
     if report["job"] is not None:

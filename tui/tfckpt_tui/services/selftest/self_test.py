@@ -89,9 +89,9 @@ def choose_options(strategy: str | None, workers: int | None) -> SelfTestOptions
     Raises:
         UsageError: The strategy has one worker, and more were asked for.
     """
-    gpus = len(visible_gpus(os.environ))
+    gpus = visible_gpus(os.environ)
     if strategy is None:
-        several = StrategyName.MIRRORED if gpus > 1 else StrategyName.ONE_DEVICE
+        several = StrategyName.MIRRORED if len(gpus.of_one_process) > 1 else StrategyName.ONE_DEVICE
         chosen = StrategyName.MULTI_WORKER if (workers or 1) > 1 else several
     else:
         chosen = StrategyName(strategy)
@@ -102,7 +102,7 @@ def choose_options(strategy: str | None, workers: int | None) -> SelfTestOptions
                 f"`tfckpt-tui selftest --strategy multi-worker --workers {workers}`."
             )
         return SelfTestOptions(chosen, 1)
-    return SelfTestOptions(chosen, workers or max(gpus, 2))
+    return SelfTestOptions(chosen, workers or len(gpus.names) or 2)
 
 
 def run_self_test(options: SelfTestOptions, on_progress: OnProgress) -> SelfTestResult:
