@@ -12,6 +12,7 @@ import pytest
 from supervised import WORKER
 
 from standby_processes import standby_process
+from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.local.standby import Program, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -57,6 +58,13 @@ def alive(run, *before):
     return wait_until(beat, 90, "workers that train")
 
 
+def test_a_process_with_an_open_gpu_is_known_by_its_descriptors(tmp_path):
+    gpus = ["/dev/accel0", "/dev/dri/renderD128", "/dev/dxg", "/dev/kfd", "/dev/nvidia0"]
+    for number, name in enumerate(("/dev/null", *gpus, "/home/dev/nvidia0")):
+        (tmp_path / str(number)).symlink_to(name)
+    assert open_accelerators(tmp_path) == gpus
+
+
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely here")
 def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monkeypatch):
@@ -66,9 +74,10 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
     launch(
         LaunchOptions(
             run_directory=str(run.root),
-            command=(sys.executable, str(WORKER), "serve-a-stop"),
+            command=(sys.executable, str(WORKER), "note-devices", "serve-a-stop"),
             working_directory=str(tmp_path),
             workers=2,
+            environment=(("CUDA_VISIBLE_DEVICES", "3,1"),),
         )
     )
     try:
@@ -79,6 +88,11 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
         assert {psutil.Process(w.pid).ppid() for w in second} == {waiting.pid}
         assert len({os.getsid(w.pid) for w in second}) == 2
         assert all(Path(f"/proc/{w.pid}/cwd").resolve() == tmp_path.resolve() for w in second)
+
+        # Each sees its own GPU only, and nothing of TensorFlow looked for devices before.
+        noted = [(run.root / f"devices-1-{index}").read_text() for index in range(2)]
+        assert noted == ["('3', [None, None])", "('1', [None, None])"]
+        assert open_accelerators(Path(f"/proc/{waiting.pid}/fd")) == []
 
         # Without it the workers are started from nothing, as the first time.
         waiting.kill()

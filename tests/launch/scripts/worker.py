@@ -107,7 +107,16 @@ def die(value: str) -> None:
     sys.exit(1)
 
 
+def note_devices(_value: str) -> None:
+    """Writes the GPUs that this process may see, and what TensorFlow knows of devices so far."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    context = module.context() if module is not None else None
+    touched = context and [context._context_handle, context._physical_devices]
+    write_own(f"devices-{ATTEMPT}", (os.environ["CUDA_VISIBLE_DEVICES"], touched))
+
+
 VERBS = {
+    "note-devices": note_devices,
     "say": lambda value: print(value, flush=True),
     "environment": lambda _: write_own("environment", dict(os.environ)),
     "beat": lambda _: beat(Activity.STARTING),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -23,6 +25,9 @@ _COMMUNICATION = "TFCKPT_COMMUNICATION"
 
 _NAME = re.compile(r"\d+|(?:GPU|MIG)-[\w./-]+", re.ASCII)
 _MIG = "MIG-"
+
+_ACCELERATOR = re.compile(r"/dev/(nvidia|kfd|dri/|dxg|accel|vfio)")
+"""Beginnings of device files: NVIDIA, ROCm, WSL2 and TPU."""
 
 
 @dataclass(frozen=True)
@@ -170,3 +175,17 @@ def _idle_in_words(gpus: VisibleGpus, used: Sequence[str], workers: int) -> str:
 
 def _in_words(names: Sequence[str]) -> str:
     return f"{noun(len(names), 'GPU')} {', '.join(names)}"
+
+
+def open_accelerators(descriptors: Path = Path("/proc/self/fd")) -> list[str]:
+    """Returns the device files of accelerators that a process has open.
+
+    Args:
+        descriptors: A directory with a link to each of its open files; that of this process.
+    """
+    found = set()
+    for descriptor in descriptors.iterdir():
+        # The descriptor of this listing may be closed by now.
+        with suppress(OSError):
+            found.add(os.readlink(descriptor))
+    return sorted(filter(_ACCELERATOR.match, found))

@@ -1,8 +1,9 @@
 """The standby process: imports TensorFlow in advance and forks workers from it.
 
 Importing TensorFlow takes seconds, a fork milliseconds. `launch.local.standby` starts this module
-as `python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here: a fork
-after the first operation would hang.
+as `python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here, and do
+not list devices: a fork after the first operation would hang, and a fork of a process that has
+opened a GPU cannot use it. Which GPUs a worker sees is known only from its order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
+from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.training.start_heartbeat import report_import
 
 Order = dict[str, Any]
@@ -26,6 +28,12 @@ Order = dict[str, Any]
 
 def main() -> None:
     """Forks a worker for each order. Runs the script in the worker."""
+    opened = open_accelerators()
+    if opened:
+        sys.exit(
+            f"Importing TensorFlow opened {', '.join(opened)}, which a forked worker could not "
+            "use. Restarts go without the standby process, and take longer."
+        )
     line = socket.socket(fileno=int(sys.argv[1]))
     order = wait_for_order(line)
     if order is None:

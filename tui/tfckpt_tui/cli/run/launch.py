@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.slurm_options import MAX_REQUEUES, SlurmOptions
@@ -396,7 +396,6 @@ def _identity(started: SupervisorStatus | BatchJob) -> dict[str, Any]:
 
 
 def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
-    from tfckpt_trainer.launch.cluster import plan_gpus
     from tfckpt_trainer.launch.launcher import launch as start_run
     from tfckpt_trainer.rundir.command_queue import requester
     from tfckpt_tui.services.request import FrontEnd
