@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
@@ -97,12 +96,11 @@ def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
     assert worker.phase is Phase.JOIN
 
 
-def test_a_replica_uses_only_variables_on_its_own_device(tmp_path):
-    done = run_with_tensorflow(SCRIPTS / "replica_devices.py", tmp_path / "run")
+@pytest.mark.parametrize("loop", ["custom", *weekly("fit")])
+def test_a_replica_is_compiled_for_a_device_that_reaches_no_variable_elsewhere(tmp_path, loop):
+    done = run_with_tensorflow(SCRIPTS / "compiled_replicas.py", tmp_path / "run", loop)
     assert done.returncode == 0, done.stderr
-    used = json.loads(done.stdout.splitlines()[-1])
-    assert used["own"]
-    assert used["elsewhere"] == []
+    assert (tmp_path / "run" / "ckpt-6.index").exists()
 
 
 @pytest.mark.parametrize(
