@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 from app_driving import StillMonitor, top, type_ahead, until
 from rundir_factory import RunFactory
 from screen_flaws import colour_problems, layout_problems
@@ -22,6 +23,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from recorded_slurm import RecordedSlurm, job_line
+from tfckpt_trainer.catalog.other_formats import find_other_file
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
@@ -34,6 +36,7 @@ from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -112,10 +115,22 @@ def track_screen(run: RunSnapshot) -> TrackScreen:
     return TrackScreen(directory, run, newest, inspect(directory, newest).variables[0])
 
 
+def file_screen(run: RunSnapshot) -> FileScreen:
+    """The page of a file of Keras."""
+    directory = RunDirectory(Path(run.path))
+    with h5py.File(directory.root / "w-05.weights.h5", "w") as file:
+        for name in ("layers/dense/vars/0", "layers/dense/vars/1", "optimizer/vars/0"):
+            file[name] = [1.0]
+    found = find_other_file(directory.root, "w-05.weights.h5")
+    assert found is not None
+    return FileScreen(directory, found, run.at)
+
+
 STOPS = (
     Stop("dashboard", (), "history", "DashboardScreen"),
     Stop("filter", ("slash", *"step>100"), "step>100", "DashboardScreen"),
     Stop("checkpoint", ("enter",), "variables", "CheckpointScreen"),
+    Stop("file", file_screen, "optimizer", "FileScreen"),
     Stop("track", track_screen, "lowest", "TrackScreen"),
     Stop("compare", ("d",), "reads what changed", "CompareScreen"),
     Stop("measured", ("d", "n"), "all tensors together", "CompareScreen"),

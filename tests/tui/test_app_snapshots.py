@@ -6,11 +6,15 @@ words are first cut off. A few are shown in the other themes.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 from app_driving import StillMonitor, until, until_jobs_are_shown
 from rundir_factory import RunFactory, two_branches
@@ -136,6 +140,21 @@ def test_help(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) ->
 def test_checkpoint(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     keys = pressing("down", "enter")
     assert snap_compare(still(made), terminal_size=size, run_before=keys)
+
+
+@pytest.mark.parametrize("keys", [("end",), ("end", "enter")], ids=["list", "page"])
+def test_files_of_keras(snap_compare: Compare, made: RunFactory, keys: tuple[str, ...]) -> None:
+    for epoch in (4, 5):
+        path = made.run.root / f"w-{epoch:02d}.weights.h5"
+        with h5py.File(path, "w") as file:
+            for number, value in enumerate(range(-4, 12, 4)):
+                shape = (64, 32) if number % 2 == 0 else (32,)
+                file[f"layers/dense_{number // 2}/vars/{number % 2}"] = np.linspace(
+                    value, epoch, math.prod(shape), dtype=np.float32
+                ).reshape(shape)
+            file["layers/dense_1/vars"].attrs["name"] = "classifier"
+        os.utime(path, (NOW - 900 * (6 - epoch),) * 2)
+    assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing(*keys))
 
 
 @AT_SMALLEST

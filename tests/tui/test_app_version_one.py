@@ -87,21 +87,3 @@ async def test_a_filter_shows_checkpoints_only(old):
         await until(pilot, lambda: LINE not in top(pilot.app), "those that match")
         await pilot.press("escape")
         await until_shown(pilot, LINE)
-
-
-async def test_files_of_keras_are_listed_with_what_loads_them(tmp_path):
-    made = RunFactory(tmp_path / "keras")
-    made.run.root.mkdir()
-    file = made.run.root / "w-05.weights.h5"
-    file.write_bytes(b"x" * 2000)
-    async with opened(made.run) as pilot:
-        await until_shown(pilot, "w-05.weights.h5  Keras weights, epoch 5  2.00 KB")
-        await pilot.press("enter")
-        await until(pilot, lambda: pilot.app._notifications, "a message")
-        said = str(next(iter(pilot.app._notifications)).message)
-        assert "`model.load_weights` loads it" in said
-        assert f"`tfckpt-tui inspect {made.run.root} w-05.weights.h5` shows its tensors" in said
-        # Keras overwrites a file of the same name in its place.
-        file.write_bytes(b"x" * 3000)
-        (made.run.root / "w-06.weights.h5").write_bytes(b"x")
-        await until_shown(pilot, "3.00 KB")

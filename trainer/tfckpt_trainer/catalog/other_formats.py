@@ -88,6 +88,11 @@ class OtherFile:
     step: int | None = None
 
     @property
+    def is_readable(self) -> bool:
+        """Whether its tensors can be read; directories can only be listed."""
+        return format_of(self.name) == self.format
+
+    @property
     def position(self) -> str:
         """The epoch and the step as words; empty if neither is known."""
         epoch = "" if self.epoch is None else f"epoch {self.epoch:,}"

@@ -1,11 +1,72 @@
-"""The variables of a checkpoint as a tree of groups, variables and slot variables."""
+"""The tensors of a checkpoint or a file as a tree of groups, variables and slot variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
+if TYPE_CHECKING:
+    from tfckpt_trainer.bundle.analysis.contents import Variable
+    from tfckpt_trainer.bundle.exchange.array_file import Array
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What the tree shows of a variable of a checkpoint, or of a tensor of a file.
+
+    Attributes:
+        name: Its unique name where it is stored.
+        path: Where it is in the tree.
+        size: In bytes, including all parts.
+        what: Its role, or in a file the layer that it belongs to.
+        shard: The number of the data file that holds it, or `parts`; empty in a file.
+        slot_of: For a slot variable, the path of the variable that it belongs to.
+        slot_name: For a slot variable, the name of the slot.
+    """
+
+    name: str
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    what: str
+    shard: str = ""
+    slot_of: str = ""
+    slot_name: str = ""
+
+    def matches(self, text: str) -> bool:
+        """Whether a text is in its path, its name, that of its owner, or its layer."""
+        layer = "" if self.shard else self.what
+        return has_text(text, self.path, self.name, self.slot_of, layer)
+
+
+def has_text(text: str, *names: str) -> bool:
+    """Whether a text is in one of the names of a tensor, in whatever case."""
+    return any(text.casefold() in name.casefold() for name in names)
+
+
+def tensors_of_checkpoint(variables: Iterable[Variable]) -> list[Tensor]:
+    """Returns the variables of a checkpoint as the tree shows them."""
+    return [
+        Tensor(
+            one.entry.name,
+            one.path,
+            one.entry.dtype,
+            one.entry.shape,
+            one.size,
+            one.role.value,
+            "parts" if one.entry.slices else str(one.entry.shard),
+            one.slot_of,
+            one.slot_name,
+        )
+        for one in variables
+    ]
+
+
+def tensors_of_file(arrays: Iterable[Array]) -> list[Tensor]:
+    """Returns the tensors of a file as the tree shows them."""
+    return [Tensor(one.name, one.name, one.dtype, one.shape, one.size, one.owner) for one in arrays]
 
 
 @dataclass(frozen=True)
@@ -25,7 +86,7 @@ class VariableRow:
     key: str
     depth: int
     label: str
-    variable: Variable | None
+    variable: Tensor | None
     count: int
     size: int
     folded: bool | None
@@ -35,18 +96,18 @@ class VariableRow:
 class _Node:
     label: str
     groups: dict[str, _Node] = field(default_factory=dict)
-    variables: list[Variable] = field(default_factory=list)
+    variables: list[Tensor] = field(default_factory=list)
 
-    def all(self) -> list[Variable]:
+    def all(self) -> list[Tensor]:
         return [*self.variables, *(v for node in self.groups.values() for v in node.all())]
 
 
 class VariableTree:
     """Variables by path, with the slot variables of each below it."""
 
-    def __init__(self, variables: Sequence[Variable]) -> None:
+    def __init__(self, variables: Sequence[Tensor]) -> None:
         paths = {variable.path for variable in variables}
-        self._slots: dict[str, list[Variable]] = {}
+        self._slots: dict[str, list[Tensor]] = {}
         self._root = _Node("")
         for variable in variables:
             if variable.slot_of in paths:
@@ -64,7 +125,7 @@ class VariableTree:
         self._add(self._root, "", 0, is_folded, rows)
         return rows
 
-    def _place(self, variable: Variable) -> None:
+    def _place(self, variable: Tensor) -> None:
         node = self._root
         parts = variable.path.split("/")
         for part in parts[:-1]:
@@ -93,20 +154,20 @@ class VariableTree:
 
     def _add_variable(
         self,
-        variable: Variable,
+        variable: Tensor,
         depth: int,
         is_folded: Callable[[str, bool], bool],
         rows: list[VariableRow],
     ) -> None:
         slots = self._slots.get(variable.path, [])
-        key = variable.entry.name
+        key = variable.name
         folded = is_folded(key, True) if slots else None
         size = variable.size + (sum(slot.size for slot in slots) if folded else 0)
         label = variable.path.rpartition("/")[2]
         rows.append(VariableRow(key, depth, label, variable, len(slots), size, folded))
         if folded is False:
             for slot in slots:
-                name = slot.entry.name
+                name = slot.name
                 rows.append(VariableRow(name, depth + 1, slot.slot_name, slot, 0, slot.size, None))
 
 

@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.formats.variable_tree import has_text
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.verify import cached_result
 
@@ -206,12 +207,4 @@ def in_families(variables: Sequence[Variable]) -> list[Variable]:
 
 def matching(variables: Sequence[Variable], text: str) -> list[Variable]:
     """Returns the variables with `text` in their path, their name or that of their owner."""
-    wanted = text.casefold()
-    return [
-        variable
-        for variable in variables
-        if any(
-            wanted in name.casefold()
-            for name in (variable.path, variable.entry.name, variable.slot_of)
-        )
-    ]
+    return [one for one in variables if has_text(text, one.path, one.entry.name, one.slot_of)]

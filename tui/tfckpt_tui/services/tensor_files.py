@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,14 +12,18 @@ from functools import partial
 from tfckpt_trainer.bundle.analysis.compare import ArrayComparison, compare_arrays
 from tfckpt_trainer.bundle.analysis.contents import Contents, read_contents
 from tfckpt_trainer.bundle.analysis.keras_counterparts import find_keras_counterparts
+from tfckpt_trainer.bundle.analysis.statistics import Statistics, chunk_statistics
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
+from tfckpt_trainer.bundle.exchange.verify_file import FileResult
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.other_formats import OtherFile, find_other_file, format_of
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.variable_tree import Tensor, tensors_of_file
 from tfckpt_tui.services.report import look_up
 
 
@@ -41,11 +45,6 @@ def find_file(run: RunDirectory, name: str | None) -> OtherFile | None:
     if name is None or format_of(name) is None or os.path.lexists(index_path(run.root / name)):
         return None
     return find_other_file(run.root, name)
-
-
-def readable_files(files: Iterable[OtherFile]) -> list[OtherFile]:
-    """Returns the files whose tensors can be read; directories can only be listed."""
-    return [one for one in files if format_of(one.name) == one.format]
 
 
 @contextmanager
@@ -98,6 +97,25 @@ def _counterparts(file: TensorSource, checkpoint: TensorSource) -> Mapping[str, 
 
 def _by_name(source: TensorSource, names: Mapping[str, str]) -> dict[str, Array]:
     return {names.get(array.name, array.name): array for array in source.arrays}
+
+
+def tensors_in(run: RunDirectory, file: OtherFile) -> list[Tensor]:
+    """Reads names, types and shapes of the tensors of a file; see `opened_file`."""
+    with opened_file(run, file) as source:
+        return tensors_of_file(source.arrays)
+
+
+def file_statistics(run: RunDirectory, file: OtherFile, name: str) -> Statistics:
+    """Reads a tensor of a file and returns its statistics; see `opened_file`."""
+    with opened_file(run, file) as source:
+        (array,) = choose_arrays(source, [name])
+        return chunk_statistics(array.dtype, array.chunks)
+
+
+def not_finite_words(found: FileResult) -> str:
+    """Returns how many tensors have values that are not finite."""
+    count = units.count(len(found.not_finite), "tensor")
+    return f"{count} with NaN or infinite values, the first is {found.not_finite[0]}"
 
 
 def choose_arrays(source: TensorSource, wanted: Sequence[str]) -> list[Array]:

@@ -28,6 +28,16 @@ class FileResult(NamedTuple):
     problem: str = ""
     not_finite: tuple[str, ...] = ()
 
+    @property
+    def state(self) -> str:
+        """`corrupt`; `sound`, by its checksums; or `readable`, without any."""
+        return "corrupt" if self.problem else "sound" if self.checked else "readable"
+
+    @property
+    def reason(self) -> str:
+        """What that is known from, as words."""
+        return self.problem or self.checked or "all values were read; it has no checksums"
+
 
 def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: None) -> FileResult:
     """Reads a file that `open_array_file` opens, in bounded memory.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours, format_of
+from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.scan.checkpoints import (
     Checkpoint,
     CheckpointState,
@@ -104,7 +104,7 @@ def file_protections(files: Sequence[OtherFile], root: Path, now: float) -> dict
     for file in files:
         is_newest = file.format.name not in newest
         newest.add(file.format.name)
-        if format_of(file.name) != file.format or (root / file.name).is_symlink():
+        if not file.is_readable or (root / file.name).is_symlink():
             reasons[file.name] = "it is a directory or a symbolic link"
         elif is_newest:
             reasons[file.name] = f"the newest {file.format.name}"

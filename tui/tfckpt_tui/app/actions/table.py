@@ -123,16 +123,15 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
         return ""
     if selection.unsupported is not None:
         # Imported here: `tfckpt-tui config` reads the keys, and starts quickly without this.
-        from tfckpt_trainer.catalog.other_formats import OtherFile, format_of
+        from tfckpt_trainer.catalog.other_formats import OtherFile
 
         name = clean(selection.unsupported.name)
         if isinstance(selection.unsupported, OtherFile):
             form, reader = selection.unsupported.format
             what = f"{name} is no checkpoint of TensorFlow, but {form}: {reader} loads it."
-            if format_of(selection.unsupported.name) is None:
+            if not selection.unsupported.is_readable:
                 return what
-            place = shlex.join([str(run.root), selection.unsupported.name])
-            return f"{what} `tfckpt-tui inspect {clean(place)}` shows its tensors."
+            return Advice((f"{what} Press ", press("inspect"), " to see its tensors."))
         unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. Press "
         return Advice((unsupported, press("diagnostics"), " to read how to convert it."))
     if run.checkpoints:
@@ -142,6 +141,13 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
 
 def _selected(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=selection.selected is not None)
+
+
+def _inspectable(run: RunSnapshot, selection: Selection) -> Reason:
+    from tfckpt_trainer.catalog.other_formats import OtherFile
+
+    other = selection.unsupported
+    return "" if isinstance(other, OtherFile) and other.is_readable else _selected(run, selection)
 
 
 def _selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
@@ -251,10 +257,10 @@ ACTIONS = (
         label="inspect",
         title="Inspect the selected checkpoint",
         help="Shows its variables with statistics, its record, whether it is damaged, and what "
-        "resuming from it restores.",
+        "resuming from it restores. Of a Keras or safetensors file, shows the variables.",
         perform=views.open_checkpoint,
         command="inspect",
-        requires=(_selected,),
+        requires=(_inspectable,),
         in_footer=True,
     ),
     Action(

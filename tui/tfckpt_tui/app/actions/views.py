@@ -12,10 +12,16 @@ if TYPE_CHECKING:
 
 
 def open_checkpoint(dashboard: DashboardScreen) -> None:
-    """Opens the screen of the selected checkpoint."""
+    """Opens the screen of the selected checkpoint, or file of another format."""
+    from tfckpt_trainer.catalog.other_formats import OtherFile
     from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+    from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
-    selected = dashboard.selection.selected
+    selection, at = dashboard.selection, dashboard.loaded_snapshot.at
+    if isinstance(selection.unsupported, OtherFile):
+        dashboard.app.push_screen(FileScreen(dashboard.run_directory, selection.unsupported, at))
+        return
+    selected = selection.selected
     assert selected is not None
     screen = CheckpointScreen(
         dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard

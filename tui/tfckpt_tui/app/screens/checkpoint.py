@@ -5,13 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
@@ -19,31 +15,24 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.protocols import ActsOnCheckpoints
-from tfckpt_tui.app.screens.page import Page, is_open, search_binding
-from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.screens.tensor_pages import LOOK, SEARCH, StatisticsWork, TensorPage
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
     change_lines,
     check_lines,
     fact_lines,
     record_lines,
     resumed_lines,
-    statistics_lines,
 )
-from tfckpt_tui.app.widgets.checkpoints.variables import Variables
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.variable_tree import Tensor, tensors_of_checkpoint
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome, VerificationProgress
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.inspect import Inspection, inspect, statistics_of
 from tfckpt_tui.services.verify import cached_result, can_be_verified
 
 _POLL_SECONDS = 0.2
-_WIDE = 200
-"""From here on, the list of variables is not narrower beside the details than above them."""
-
 
 _ACTIONS_HERE = {
     "restore": "Restores this checkpoint on all workers.",
@@ -57,16 +46,11 @@ _CHARTS = next(action for action in ACTIONS if action.name == "charts")
 """Its key shows a chart on this page too."""
 
 
-class CheckpointScreen(Page):
+class CheckpointScreen(TensorPage):
     """Everything about one checkpoint."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter",
-            "look",
-            "statistics",
-            tooltip="Opens a group, or shows statistics and a histogram of a variable.",
-        ),
+        LOOK,
         Binding(
             _CHARTS.key,
             "track",
@@ -74,7 +58,7 @@ class CheckpointScreen(Page):
             id=_CHARTS.name,
             tooltip="Charts norm, update ratio and mean of the variable over all checkpoints.",
         ),
-        search_binding("search", "Shows only variables whose path contains the text."),
+        SEARCH,
         Binding(
             "v",
             "verify",
@@ -96,7 +80,6 @@ class CheckpointScreen(Page):
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
     caption = "a checkpoint"
-    AUTO_FOCUS = "#variables"
 
     def __init__(
         self,
@@ -113,27 +96,14 @@ class CheckpointScreen(Page):
             snapshot: Of the run.
             actions: Performs the actions of the dashboard.
         """
-        super().__init__()
+        super().__init__(checkpoint.name)
         self._actions = actions
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
         self._run = run
         self._checkpoint = checkpoint
         self._snapshot = snapshot
         self._found: Inspection | None = None
         self._known: VerificationRecord | None = None
-        self._problem = ""
-        self._statistics: tuple[Variable, Statistics | None] | None = None
-        self._asked: Variable | None = None
         self._was_reading = False
-
-    def compose(self) -> ComposeResult:
-        """Makes facts, the tree, details, the search line and the keys."""
-        yield TextPane(boxed=False, id="facts")
-        with Container(id="checkpoint-body"):
-            yield Variables(id="variables")
-            yield TextPane(id="details")
-        yield SearchInput("part of a variable's path", focus_after="#variables")
-        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Starts to read in a thread."""
@@ -142,8 +112,6 @@ class CheckpointScreen(Page):
         self.run_app.start_job(f"inspect {clean(name)}", work, self._show_inspection, self._fail)
         self._read_cached_verification()
         self.set_interval(_POLL_SECONDS, self._poll)
-        # `is_open` is true only after this handler.
-        self.call_later(self._update)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the newer state of the checkpoint, or that it no longer exists."""
@@ -181,34 +149,12 @@ class CheckpointScreen(Page):
         """Performs an action of the dashboard on this checkpoint."""
         self._actions.perform_on(name, self._checkpoint)
 
-    def end_current(self) -> bool:
-        """Ends the search, or hides the statistics; returns whether it did."""
-        if super().end_current():
-            return True
-        if self._statistics is None:
-            return False
-        self._statistics = None
-        self._update()
-        return True
-
-    def action_look(self) -> None:
-        """Opens the selected group, or reads the selected variable and shows its statistics."""
-        tree = self.query_one(Variables)
-        variable, found = tree.selected, self._found
-        if tree.toggle() or variable is None or found is None:
-            return
-        self._asked = variable
-        what = f"statistics of {clean(variable.path)} in {clean(self._checkpoint.name)}"
-        work = partial(statistics_of, self._run, found, variable)
-        then = partial(self._show_statistics, variable)
-        self.run_app.start_job(what, work, then, self._fail)
-        self._update()
-
     def action_track(self) -> None:
         """Opens the chart of the selected variable over all checkpoints."""
         from tfckpt_tui.app.screens.track import TrackScreen
 
-        variable = self.query_one(Variables).selected
+        selected = self.variables.selected
+        variable = self._variable(selected) if selected is not None else None
         if self._found is None:
             problem = "The checkpoint is still being read."
         elif variable is None:
@@ -232,36 +178,19 @@ class CheckpointScreen(Page):
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
         self._poll()
 
-    @on(SearchInput.Searched)
-    def _search(self, event: SearchInput.Searched) -> None:
-        self.query_one(Variables).search(event.text)
-
-    @on(ListPane.Moved, "#variables")
-    def _hide_statistics(self) -> None:
-        if self._statistics is not None or self._asked is not None:
-            self._statistics = self._asked = None
-            self._update()
-
     # -- results of jobs ---------------------------------------------------------------------
 
     def _show_inspection(self, found: Inspection) -> None:
         if is_open(self):
             self._found = found
-            tree = self.query_one(Variables)
-            tree.show_variables(found.variables, found.damage)
+            self.variables.show_variables(tensors_of_checkpoint(found.variables), found.damage)
             if found.index is None:
-                tree.show_failure()
+                self.variables.show_failure("the index")
             self._update()
 
-    def _show_statistics(self, variable: Variable, found: Statistics | None) -> None:
-        if is_open(self) and self._asked is variable:
-            self._asked = None
-            self._statistics = variable, found
-            self._update()
-
-    def _fail(self, problem: str) -> None:
-        self._problem, self._asked = problem, None
-        self._update()
+    def _variable(self, tensor: Tensor) -> Variable | None:
+        found = self._found.variables if self._found is not None else ()
+        return next((one for one in found if one.entry.name == tensor.name), None)
 
     def _read_cached_verification(self) -> None:
         def take(found: Verified | None) -> None:
@@ -285,27 +214,22 @@ class CheckpointScreen(Page):
             self._update()
         self._was_reading = is_reading
 
-    def _update(self) -> None:
-        if not is_open(self):
-            return
-        facts = fact_lines(self._checkpoint, self._found, self._snapshot.at)
-        facts += check_lines(self._checkpoint, self._known, self._reading, self._snapshot.at)
-        if self._problem:
-            facts.append(line(("✗ ", "bad"), (self._problem, "bad")))
-        head = self.query_one("#facts", TextPane)
-        head.styles.height = min(len(facts), 3 + self.size.height // 6)
-        head.show_lines(facts)
-        title, lines = self._details()
-        self.query_one("#details", TextPane).show_lines(lines, title)
+    # -- what it shows -----------------------------------------------------------------------
 
-    def _details(self) -> tuple[tuple[Span, ...], list[Line]]:
-        if self._asked is not None:
-            path = clean(self._asked.path)
-            return ((path, "title"),), [line(("reading…", "muted"))]
-        if self._statistics is not None:
-            variable, found = self._statistics
-            width = self.query_one("#details", TextPane).inner_size[0]
-            return ((clean(variable.path), "title"),), statistics_lines(variable, found, width)
+    def fact_lines(self) -> list[Line]:
+        """Returns the facts about the checkpoint, and its verification."""
+        facts = fact_lines(self._checkpoint, self._found, self._snapshot.at)
+        return facts + check_lines(self._checkpoint, self._known, self._reading, self._snapshot.at)
+
+    def statistics_of(self, tensor: Tensor) -> StatisticsWork | None:
+        """Returns what reads a variable; None before the checkpoint is read."""
+        variable, found = self._variable(tensor), self._found
+        if variable is None or found is None:
+            return None
+        return partial(statistics_of, self._run, found, variable)
+
+    def details(self) -> tuple[Span, list[Line]]:
+        """Returns what a restore brings back, and what the record has besides."""
         lines = resumed_lines(self._found.resumed) if self._found is not None else []
         record = self._checkpoint.record
         changes = change_lines(record) if record is not None else []
@@ -313,4 +237,4 @@ class CheckpointScreen(Page):
             lines += [Line(), line(("changes", "title")), *changes]
         if record is not None and record.workers:
             lines += [Line(), *record_lines(record)]
-        return (("resuming from it brings back", "title"),), lines
+        return ("resuming from it brings back", "title"), lines

@@ -27,8 +27,14 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
 )
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.variable_tree import has_text
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.services.tensor_files import compare_sources, opened, opened_file
+from tfckpt_tui.services.tensor_files import (
+    compare_sources,
+    not_finite_words,
+    opened,
+    opened_file,
+)
 
 Figures = dict[str, Statistics | str]
 """The statistics of each tensor, or why it cannot be read."""
@@ -39,8 +45,7 @@ def inspect_file(
 ) -> int:
     """Prints the tensors of a file; returns the exit status."""
     with opened_file(run, file) as source:
-        text = wanted.casefold()
-        arrays = [a for a in source.arrays if text in f"{a.name} {a.owner}".casefold()]
+        arrays = [one for one in source.arrays if has_text(wanted, one.name, one.owner)]
         figures = _measured(arrays) if stats else {}
     if as_json:
         print_json(_file_data(file, arrays, figures, stats=stats))
@@ -254,12 +259,7 @@ def _verified(run: RunDirectory, file: OtherFile) -> FileResult:
 
 
 def _verified_words(file: OtherFile, found: FileResult, *, finite: bool) -> str:
-    if found.problem:
-        return f"{file.name}  corrupt  ({units.size(file.size)}): {found.problem}"
-    state = "sound" if found.checked else "readable"
-    words = f"{file.name}  {state}  ({units.size(file.size)})"
-    words += f": {found.checked or 'all values were read; it has no checksums'}"
+    words = f"{file.name}  {found.state}  ({units.size(file.size)}): {found.reason}"
     if finite and found.not_finite:
-        count = units.count(len(found.not_finite), "tensor")
-        words += f"; {count} with NaN or infinite values, the first is {found.not_finite[0]}"
+        words += f"; {not_finite_words(found)}"
     return words

@@ -38,7 +38,7 @@ from tfckpt_tui.services.report import (
     list_with_diagnostics,
     look_up_all,
 )
-from tfckpt_tui.services.tensor_files import find_file, readable_files
+from tfckpt_tui.services.tensor_files import find_file
 from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
 _UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
@@ -81,7 +81,7 @@ def verify(
     """
     contents = None if names else list_with_diagnostics(run)
     named = [file for file in map(partial(find_file, run), names) if file is not None]
-    others = named if contents is None else readable_files(contents.other_files)
+    others = named if contents is None else [one for one in contents.other_files if one.is_readable]
     checkpoints = [name for name in names if name not in {file.name for file in named}]
     chosen = list(contents.checkpoints) if contents else look_up_all(run, checkpoints)
     unsupported = contents.version_one if contents is not None else ()

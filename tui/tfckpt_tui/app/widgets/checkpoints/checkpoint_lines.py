@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
 from tfckpt_trainer.catalog.resumption import ResumedState
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -39,11 +38,11 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
             (clean(checkpoint.name), "title"),
             _GAP,
             *sign.with_word(checkpoint.state.value),
-            *_fact("step", step),
-            *_fact("branch", str(checkpoint.branch)),
-            *_fact("size", units.size(checkpoint.size)),
-            *_fact("shards", str(checkpoint.shards)),
-            *_fact("saved", f"{age} ago, {units.local_time(checkpoint.saved_at)}"),
+            *fact_spans("step", step),
+            *fact_spans("branch", str(checkpoint.branch)),
+            *fact_spans("size", units.size(checkpoint.size)),
+            *fact_spans("shards", str(checkpoint.shards)),
+            *fact_spans("saved", f"{age} ago, {units.local_time(checkpoint.saved_at)}"),
         )
     ]
     if found is not None and (found.index is not None or not checkpoint.problem):
@@ -92,9 +91,9 @@ def record_lines(record: CheckpointRecord) -> list[Line]:
             line(
                 (padded(f"worker {worker.index}", 11), "value"),
                 (clean(worker.host), "muted"),
-                *_fact("step time", units.step_time(worker.step_seconds)),
-                *_fact("input wait", units.step_time(worker.input_wait_seconds)),
-                *_fact("stall", units.step_time(worker.stall_seconds)),
+                *fact_spans("step time", units.step_time(worker.step_seconds)),
+                *fact_spans("input wait", units.step_time(worker.input_wait_seconds)),
+                *fact_spans("stall", units.step_time(worker.stall_seconds)),
                 _GAP,
                 (metrics, "muted"),
             )
@@ -114,15 +113,15 @@ def _cost_line(cost: SaveCost) -> Line:
     spans: list[Span] = [
         (padded("save", 11), "value"),
         ("in the background" if cost.background else "in the foreground", "muted"),
-        *_fact("stall", units.step_time(cost.stall_seconds)),
-        *_fact("write", units.step_time(cost.write_seconds)),
-        *_fact("flush", units.step_time(cost.flush_seconds)),
-        *_fact("verify", units.step_time(cost.verify_seconds)),
-        *_fact("rate", "–" if rate is None else f"{units.size(round(rate))}/s"),
+        *fact_spans("stall", units.step_time(cost.stall_seconds)),
+        *fact_spans("write", units.step_time(cost.write_seconds)),
+        *fact_spans("flush", units.step_time(cost.flush_seconds)),
+        *fact_spans("verify", units.step_time(cost.verify_seconds)),
+        *fact_spans("rate", "–" if rate is None else f"{units.size(round(rate))}/s"),
     ]
     if cost.slowing_seconds is not None:
         steps = units.count(cost.slowing_steps, "step")
-        spans += _fact("slowed", f"{units.step_time(cost.slowing_seconds)} over {steps}")
+        spans += fact_spans("slowed", f"{units.step_time(cost.slowing_seconds)} over {steps}")
     return Line(tuple(spans))
 
 
@@ -137,23 +136,22 @@ def _state_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
     ]
 
 
-def statistics_lines(variable: Variable, found: Statistics | None, width: int) -> list[Line]:
-    """Returns the statistics of a variable and a small histogram."""
+def statistics_lines(dtype: str, found: Statistics | None, width: int) -> list[Line]:
+    """Returns the statistics of a tensor and a small histogram."""
     if found is None:
-        words = f"{variable.entry.dtype}: not numeric"
-        return [line((words, "muted"))]
+        return [line((f"{dtype}: not numeric", "muted"))]
     strange = found.nan + found.infinite
     lines = [
         line(
-            *_fact("min", _number(found.minimum)),
-            *_fact("max", _number(found.maximum)),
-            *_fact("mean", _number(found.mean)),
-            *_fact("deviation", _number(found.deviation)),
-            *_fact("norm", _number(found.norm)),
+            *fact_spans("min", _number(found.minimum)),
+            *fact_spans("max", _number(found.maximum)),
+            *fact_spans("mean", _number(found.mean)),
+            *fact_spans("deviation", _number(found.deviation)),
+            *fact_spans("norm", _number(found.norm)),
         ),
         line(
-            *_fact("elements", f"{found.elements:,}"),
-            *_fact("zeros", f"{found.zeros:,}"),
+            *fact_spans("elements", f"{found.elements:,}"),
+            *fact_spans("zeros", f"{found.zeros:,}"),
             _GAP,
             (f"NaN {found.nan:,}, infinite {found.infinite:,}", "bad" if strange else "muted"),
         ),
@@ -163,7 +161,8 @@ def statistics_lines(variable: Variable, found: Statistics | None, width: int) -
     return lines
 
 
-def _fact(name: str, value: str) -> tuple[Span, ...]:
+def fact_spans(name: str, value: str) -> tuple[Span, ...]:
+    """Returns a value with its name before it, and a gap before both."""
     return _GAP, (f"{name} ", "label"), (value, "value")
 
 

@@ -192,7 +192,7 @@ class History(ListPane):
         return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
 
     def note(self) -> Sequence[Span]:
-        """Returns the numbers of checkpoints: all, pinned, marked and in the trash."""
+        """Returns the numbers of checkpoints: all, pinned, marked, in the trash; and of files."""
         snapshot = self.snapshot
         if snapshot is None:
             return ()
@@ -202,6 +202,9 @@ class History(ListPane):
         marked = len(self.marked)
         if marked:
             spans += [(" · ", "faint"), (f"{MARK} ", "accent"), (f"{marked:,} marked", "label")]
+        if snapshot.other_files:
+            files = units.count(len(snapshot.other_files), "other file")
+            spans += [(" · ", "faint"), (files, "label")]
         if snapshot.diagnostics:
             warns = any(diagnostic.severity == "warning" for diagnostic in snapshot.diagnostics)
             text = units.count(len(snapshot.diagnostics), "diagnostic")
@@ -272,15 +275,21 @@ class History(ListPane):
         """Returns one checkpoint."""
         first = len(self._checkpoints)
         if row >= first:
-            widest = max(cell_len(clean(one.name)) for one in self._unsupported)
-            margin = self._tree.width + 1
-            return _unsupported_line(
-                self._unsupported[row - first], margin, min(widest, width // 2), self._at
-            )
+            return self._unsupported_line(self._unsupported[row - first], width)
         checkpoint = self._checkpoints[row]
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
+
+    def _unsupported_line(self, one: VersionOne | OtherFile, width: int) -> Line:
+        names = max(cell_len(clean(other.name)) for other in self._unsupported)
+        labels = max(cell_len(_label_of(other)) for other in self._unsupported)
+        return line(
+            (" " * (self._tree.width + 1), ""),
+            (padded(clean(one.name), min(names, width // 2)), "muted"),
+            (f"  {padded(_label_of(one), labels)}", "label"),
+            (f"  {_size_of(one, self._at)}", "muted"),
+        )
 
     def _layout(self, width: int) -> Layout:
         """Returns the columns that fit into `width`."""
@@ -353,20 +362,16 @@ def _key_of(unsupported: VersionOne | OtherFile) -> str:
     return f"\0{unsupported.name}"
 
 
-def _unsupported_line(one: VersionOne | OtherFile, margin: int, width: int, now: float) -> Line:
-    """Returns the row of a checkpoint or file whose name takes `width` cells."""
-    if isinstance(one, OtherFile):
-        label = ", ".join(part for part in (one.format.name, one.position) if part)
-        size = f"{units.size(one.size)}, {units.ago(now - one.saved_at)}"
-    else:
-        label = "not supported: TensorFlow's V1 format"
-        size = f"{units.size(one.size)} in {units.count(len(one.files), 'file')}"
-    return line(
-        (" " * margin, ""),
-        (padded(clean(one.name), width), "muted"),
-        (f"  {label}", "label"),
-        (f"  {size}", "muted"),
-    )
+def _label_of(one: VersionOne | OtherFile) -> str:
+    if isinstance(one, VersionOne):
+        return "not supported: TensorFlow's V1 format"
+    return ", ".join(part for part in (one.format.name, one.position) if part)
+
+
+def _size_of(one: VersionOne | OtherFile, now: float) -> str:
+    if isinstance(one, VersionOne):
+        return f"{units.size(one.size)} in {units.count(len(one.files), 'file')}"
+    return f"{units.size(one.size):>7}, {units.ago(now - one.saved_at)}"
 
 
 def _is_damaged(checkpoint: Checkpoint) -> bool:

@@ -1,23 +1,23 @@
-"""The variables of a checkpoint, as a tree with a cursor."""
+"""The variables of a checkpoint or a file, as a tree with a cursor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.contents import Role
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.formats.variable_tree import VariableRow, VariableTree
-from tfckpt_tui.services.inspect import matching
+from tfckpt_tui.formats.variable_tree import Tensor, VariableRow, VariableTree
 
-_COLUMNS = (
+COLUMNS = (
     Column("name", "variable", 24, align="<", stretch=3),
     Column("dtype", "type", 9, rank=1, align="<"),
     Column("shape", "shape", 14, rank=2),
@@ -25,6 +25,12 @@ _COLUMNS = (
     Column("shard", "shard", 5, rank=4),
     Column("role", "what", 14, rank=3, align="<", stretch=1),
 )
+
+FILE_COLUMNS = (
+    *(column for column in COLUMNS if column.key not in {"shard", "role"}),
+    Column("role", "layer", 14, rank=3, align="<", stretch=2),
+)
+"""The columns of a file, which has no shards and no roles."""
 
 _OPEN_AT_FIRST = 400
 """With more variables, groups are folded at first."""
@@ -38,9 +44,15 @@ class Variables(ListPane):
         Binding("left,h", "fold(True)", "Close", show=False),
     ]
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        columns: Sequence[Column] = COLUMNS,
+        *,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
         super().__init__(id=id)
-        self._all: tuple[Variable, ...] = ()
+        self._columns = columns
+        self._all: tuple[Tensor, ...] = ()
         self._damage: Mapping[str, str] = {}
         self._slot_damage: Set[str] = frozenset()
         self._why_none = "reading…"
@@ -51,7 +63,7 @@ class Variables(ListPane):
         self._shown = 0
 
     @property
-    def selected(self) -> Variable | None:
+    def selected(self) -> Tensor | None:
         """The variable under the cursor; None on a group."""
         return self._rows[self.cursor].variable if self._rows else None
 
@@ -60,27 +72,29 @@ class Variables(ListPane):
         """The search text, which the paths of all visible variables contain."""
         return self._needle
 
-    def show_variables(self, variables: Sequence[Variable], damage: Mapping[str, str]) -> None:
-        """Shows the variables of a checkpoint.
+    def show_variables(
+        self, variables: Sequence[Tensor], damage: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Shows the variables of a checkpoint or a file.
 
         Args:
             variables: All variables.
             damage: Problems of tensors, by name.
         """
         self._all, self._damage = tuple(variables), damage
-        self._slot_damage = {v.slot_of for v in variables if v.slot_of and v.entry.name in damage}
-        self._why_none = "the checkpoint has no variables"
+        self._slot_damage = {v.slot_of for v in variables if v.slot_of and v.name in damage}
+        self._why_none = "it has no variables"
         self.search(self._needle)
 
-    def show_failure(self) -> None:
-        """Shows that the checkpoint cannot be read."""
-        self._why_none = "contents unknown: the index cannot be read"
+    def show_failure(self, what: str) -> None:
+        """Shows that the checkpoint or the file cannot be read, because `what` cannot."""
+        self._why_none = f"contents unknown: {what} cannot be read"
         self.repaint()
 
     def search(self, text: str) -> None:
         """Shows only variables with `text` in their path."""
         self._needle = text
-        found = matching(self._all, text) if text else self._all
+        found = [one for one in self._all if one.matches(text)]
         self._shown = len(found)
         self._tree = VariableTree(found)
         self._update_rows()
@@ -106,7 +120,7 @@ class Variables(ListPane):
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the headings of the columns."""
-        return (choose(_COLUMNS, width).head(),) if self._rows else ()
+        return (choose(self._columns, width).head(),) if self._rows else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns a message if there are no rows."""
@@ -115,7 +129,7 @@ class Variables(ListPane):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns a group or a variable."""
-        layout = choose(_COLUMNS, width)
+        layout = choose(self._columns, width)
         shown = self._rows[row]
         room = next(size for column, size in layout.columns if column.key == "name")
         cells = _cells(shown, room)
@@ -129,7 +143,7 @@ class Variables(ListPane):
         variable = row.variable
         if variable is None:
             return ""
-        if variable.entry.name in self._damage:
+        if variable.name in self._damage:
             return "damaged"
         return "slot damaged" if row.folded and variable.path in self._slot_damage else ""
 
@@ -179,22 +193,27 @@ def _cells(row: VariableRow, room: int) -> dict[str, Sequence[Span]]:
             "size": (size,),
             "role": ((count, "muted"),),
         }
-    entry = row.variable.entry
+    tensor = row.variable
     return {
         "name": (*name, (label, "value")),
-        "dtype": ((entry.dtype, "label"),),
-        "shape": ((shorten(format_shape(entry.shape), 14), "value"),),
+        "dtype": ((tensor.dtype, "label"),),
+        "shape": ((shorten(format_shape(tensor.shape), 14), "value"),),
         "size": (size,),
-        "shard": (("parts" if entry.slices else str(entry.shard), "muted"),),
-        "role": ((_role(row), _STYLES.get(row.variable.role, "muted")),),
+        "shard": ((tensor.shard, "muted"),),
+        "role": ((_role(row), _STYLES.get(tensor.what, "muted")),),
     }
 
 
-_STYLES = {Role.WEIGHT: "calm", Role.STEP: "good", Role.INPUT: "accent", Role.RANDOM: "accent"}
+_STYLES: Mapping[str, str] = {
+    Role.WEIGHT: "calm",
+    Role.STEP: "good",
+    Role.INPUT: "accent",
+    Role.RANDOM: "accent",
+}
 
 
 def _role(row: VariableRow) -> str:
     assert row.variable is not None
     if row.folded:
-        return f"{row.variable.role.value}, {units.count(row.count, 'slot')}"
-    return row.variable.role.value
+        return f"{row.variable.what}, {units.count(row.count, 'slot')}"
+    return clean(row.variable.what)
