@@ -129,3 +129,10 @@ def test_a_restore_adds_at_most_one_value_at_a_time_to_a_device(replicas):
     # The values are seen: they are counted if all are read at the same time.
     assert most.pop("read all") == len(replicas["sizes"]) - 1
     assert max(most.values()) <= 1
+
+
+def test_checksums_are_computed_where_the_values_are():
+    ended = run_with_tensorflow(SCRIPTS / "checksums.py")
+    assert ended.returncode == 0, ended.stderr
+    seen = json.loads(ended.stdout.splitlines()[-1])
+    assert seen == {"elsewhere": [], "different": []}

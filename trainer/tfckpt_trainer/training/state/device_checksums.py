@@ -48,10 +48,10 @@ class DeviceChecksums:
             the value is small, not on GPUs alone, of a type that is not supported, or if a GPU
             has too little memory left.
         """
-        raw, parts = raw_variable(variable), components(variable)
-        if raw.dtype not in _WORDS or byte_size(raw) < SMALLEST_BYTES:
-            return None
+        parts = components(variable)
         if not all(f":{DEVICE_TYPE}:" in part.device for part in parts):
+            return None
+        if byte_size(variable) < SMALLEST_BYTES or raw_variable(variable).dtype not in _WORDS:
             return None
         try:
             return [self._sums(part) for part in parts]
