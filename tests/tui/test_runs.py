@@ -71,6 +71,21 @@ def test_a_directory_without_a_state_file_is_found_by_its_checkpoints(runs: Path
     assert found == {"foreign", "digits", "notes"}
 
 
+def test_a_directory_of_only_keras_files_is_found_with_the_time_of_the_newest(
+    tool: Tool, runs: Path
+) -> None:
+    for name in ("w-01.weights.h5", "w-02.weights.h5"):
+        (runs / "notes" / name).touch()
+    os.utime(runs / "notes" / "w-01.weights.h5", (1e9, 1e9))
+    os.utime(runs / "notes" / "w-02.weights.h5", (2e9, 2e9))
+    (runs / "data").mkdir()
+    (runs / "data" / "train.h5").touch()
+    found = tool("runs", runs, "--json").json["runs"]
+    assert {Path(one["directory"]).name for one in found} == {"foreign", "digits", "notes"}
+    (active,) = (one["active_at"] for one in found if one["directory"].endswith("notes"))
+    assert active == 2e9
+
+
 async def test_the_list_below_a_directory_is_that_of_the_command(
     runs: Path, tmp_path: Path
 ) -> None:

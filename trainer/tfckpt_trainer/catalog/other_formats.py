@@ -163,6 +163,11 @@ def has_checkpoint(names: frozenset[str]) -> bool:
     return any(name.rpartition(".data-")[0] in indexed for name in names if ".data-" in name)
 
 
+def has_keras_file(names: Iterable[str]) -> bool:
+    """Whether a file is surely one of Keras; `.h5` files can hold other data."""
+    return any(name.endswith((".keras", ".weights.h5")) for name in names)
+
+
 def format_of(name: str) -> Format | None:
     """Returns the format of a file by its name; None if that tells none."""
     end = end_of_name(name)

@@ -24,7 +24,8 @@ from tfckpt_tui.settings.recent_runs import remembered_runs
 def runs(directory: Path | None, as_json: bool) -> None:
     """List the runs below DIRECTORY, or else the recent runs, with their states.
 
-    A run is a directory with files of this library, TensorFlow's state file, or a checkpoint.
+    A run is a directory with files of this library, TensorFlow's state file, a checkpoint, or a
+    .keras or .weights.h5 file.
     `browse` lists the same ones.
     """
     if directory is not None and not directory.is_dir():

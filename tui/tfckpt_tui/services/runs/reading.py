@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from tfckpt_trainer.catalog.other_formats import find_neighbours
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -68,7 +69,7 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
     info = None
     with suppress(OSError, TfckptError):
         info = load_if_exists(run.run_file, RunInfo)
-    reading = replace(_read_processes(run, info, now), saved_at=_modified_at(run.state_file))
+    reading = replace(_read_processes(run, info, now), saved_at=_last_saved(run))
     heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
     if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
@@ -118,8 +119,10 @@ def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStar
     return found, find_next_start(found, catalog.resumed, tips)
 
 
-def _modified_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _last_saved(run: RunDirectory) -> float:
+    """Returns when TensorFlow's state file was written, or else the newest file of Keras."""
+    with suppress(OSError):
+        return run.state_file.stat().st_mtime
+    with suppress(OSError):
+        return max((one.saved_at for one in find_neighbours(run.root).others), default=0.0)
+    return 0.0

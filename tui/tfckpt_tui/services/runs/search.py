@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfckpt_trainer.catalog.other_formats import has_checkpoint
+from tfckpt_trainer.catalog.other_formats import has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -71,8 +71,9 @@ class RunSearch:
 def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[Path]:
     """Returns the run directories at and below `directory`, by name.
 
-    These have files of this library, TensorFlow's state file, or a checkpoint. Directories inside
-    a run of this library, hidden ones and the variables of a SavedModel are skipped.
+    These have files of this library, TensorFlow's state file, a checkpoint, or a `.keras` or
+    `.weights.h5` file. Directories inside a run of this library, hidden ones and the variables of
+    a SavedModel are skipped.
 
     Args:
         directory: Where to search.
@@ -89,7 +90,7 @@ def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[
         with suppress(OSError), os.scandir(place) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
             files = frozenset(name for name, is_directory in listed if not is_directory)
-            has_some = run.state_file.is_file() or has_checkpoint(files)
+            has_some = run.state_file.is_file() or has_checkpoint(files) or has_keras_file(files)
             if has_some and not is_in_saved_model(place):
                 progress.found.append(place)
             if depth < _DEPTH:
