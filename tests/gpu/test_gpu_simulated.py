@@ -34,6 +34,18 @@ def test_a_self_test_reads_the_peak_since_the_last_one_of_each_gpu():
     assert second["host"] >= first["host"] > 0
 
 
+def test_gpus_that_a_strategy_leaves_idle_are_named():
+    ended = run_with_tensorflow(SCRIPTS / "idle.py")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1]) == [
+        "CPUs 0, 2 are idle: the strategy uses 1 of 3 CPUs.",
+        "CPU 2 is idle: the strategy uses 2 of 3 CPUs.",
+        "",
+        "CPUs 1, 2 are idle: the strategy uses 1 of 3 CPUs.",
+        "",
+    ]
+
+
 class Nvml:
     """NVIDIA's management library on a machine with three GPUs, the last of them in parts."""
 

@@ -16,17 +16,23 @@ import psutil
 import pytest
 from app_driving import StillMonitor, shown, until_shown
 from batch_runs import SUBMITTED_AT, waits, with_job
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from front_ends import Said, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_trainer.rundir.records.run import (
+    RunInfo,
+    SupervisorState,
+    SupervisorStatus,
+    WorkerProcess,
+)
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.batch.job_reader import JobReader
@@ -289,8 +295,12 @@ async def test_all_front_ends_name_idle_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = two_branches(tmp_path / "run")
-    remark = "GPU 2 is idle: 2 workers use 1 GPU each."
-    supervised(made, gpus=remark)
+    of_launch = "GPU 2 is idle: 2 workers use 1 GPU each."
+    of_strategy = "GPU 1 is idle: the strategy uses 1 of 2 GPUs."
+    remark = f"{of_launch} {of_strategy}"
+    supervised(made, gpus=of_launch)
+    info = load(made.run.run_file, RunInfo)
+    store(made.run.run_file, replace(info, gpus=of_strategy))
     training(made)
     tool = Tool(capsys)
     assert f"gpus      {remark}" in tool("status", made.run.root).data
@@ -299,7 +309,10 @@ async def test_all_front_ends_name_idle_gpus(
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "2 of 2 live")
         await pilot.press("w")
-        await until_shown(pilot, remark)
+        await until_shown(pilot, of_launch)
+    stopped(made)
+    supervised(made, gpus=of_launch, state=SupervisorState.STOPPED, workers=[])
+    assert tool("status", "--json", made.run.root).json["run"]["gpus"] == ""
 
 
 async def test_a_run_that_saves_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

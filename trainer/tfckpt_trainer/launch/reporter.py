@@ -36,7 +36,7 @@ class Reporter:
         workers: The processes in the heartbeat.
         attempt: Number of the current start of all workers, from 0.
         restarts: Number of restarts used.
-        gpus: Which GPUs are idle, shared or not counted, as a sentence.
+        gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
     """
 
     def __init__(self, run: RunDirectory, max_restarts: int) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.documents import prepare
 
 ValueT = TypeVar("ValueT")
@@ -71,6 +72,32 @@ class WorkerGroup:
         cluster = _cluster_spec(self._strategy)
         first = cluster.num_tasks("chief") if job == "worker" and "chief" in cluster.jobs else 0
         return first + task if job in cluster.jobs else None
+
+    def idle_devices(self, kind: str = "GPU") -> str:
+        """Returns which devices the strategy leaves idle, as a sentence; empty if it uses all.
+
+        Strategies of several processes use all devices that a process sees.
+
+        Args:
+            kind: The kind of device, as TensorFlow names it.
+        """
+        if self.processes > 1:
+            return ""
+        numbers = range(len(tf.config.list_logical_devices(kind)))
+        if not numbers:
+            return ""
+        try:
+            names = self._strategy.extended.worker_devices
+        except RuntimeError:
+            # Without a strategy, TensorFlow computes on the first device.
+            names = (f"/device:{kind}:0",)
+        specs = map(tf.DeviceSpec.from_string, names)
+        used = {spec.device_index for spec in specs if spec.device_type == kind}
+        idle = [str(number) for number in numbers if number not in used]
+        if not idle:
+            return ""
+        who = f"{noun(len(idle), kind)} {', '.join(idle)} {noun(len(idle), 'is', 'are')} idle"
+        return f"{who}: the strategy uses {len(used)} of {count(len(numbers), kind)}."
 
     @property
     def topology(self) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def status_report(
             "checkpoints": len(reading.checkpoints),
             "other_files": len(_other_files(run)),
             "restarts": supervisor.attempt if supervisor else 0,
-            "gpus": supervisor.gpus if supervisor else "",
+            "gpus": account.gpus,
         },
         "job": account.job.as_data() if account.job is not None else None,
         "alerts": [

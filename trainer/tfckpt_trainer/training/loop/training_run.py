@@ -649,6 +649,7 @@ class TrainingRun:
             "strategy": strategy_name(self._strategy),
             "worker_count": self._group.processes,
             "replica_count": self._group.replicas,
+            "gpus": self._group.idle_devices(),
             "total_steps": self._total_steps,
             "retention": self._retention.recorded,
             # A quick check is about the process that it ran in.

@@ -245,6 +245,14 @@ class RunAccount:
         return self.info.total_steps if self.info is not None else None
 
     @property
+    def gpus(self) -> str:
+        """Which GPUs are idle, shared or not counted, as sentences; empty if none are."""
+        if self.state in HAS_ENDED:
+            return ""
+        sources = (self.supervisor, self.info)
+        return " ".join(one.gpus for one in sources if one is not None and one.gpus)
+
+    @property
     def loss(self) -> float | None:
         """The newest loss; None if it is unknown."""
         return self.chief.status.loss if self.chief is not None else None

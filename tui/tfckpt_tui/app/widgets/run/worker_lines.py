@@ -53,9 +53,8 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
         )
         for gpu in status.gpus
     ]
-    shares = snapshot.supervisor.gpus if snapshot.supervisor is not None else ""
-    if shares:
-        lines.append(line(("gpus of the run ", "label"), (clean(shares), "value")))
+    if snapshot.gpus:
+        lines.append(line(("gpus of the run ", "label"), (clean(snapshot.gpus), "value")))
     if status.metrics:
         spans: list[Span] = []
         for name, value in status.metrics.items():
