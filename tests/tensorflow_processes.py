@@ -117,7 +117,7 @@ class TensorFlowProcess:
 
 
 def run_with_tensorflow(
-    *words: object, is_module: bool = False, timeout: float = 300, **environment: str
+    *words: object, is_module: bool = False, timeout: float = 540, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, as `subprocess.run` does."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

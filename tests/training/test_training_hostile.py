@@ -168,11 +168,9 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 
 def targets_of(run: RunDirectory) -> list[Path]:
     """Every file of the run directory but logs and data of checkpoints, and some that may come."""
-    found = [
-        path
-        for path in run.control.rglob("*")
-        if not path.is_dir() and path.suffix not in {".log", ".lock", ".tmp"}
-    ]
+    # Training deletes directories meanwhile, which `walk` passes over.
+    files = [Path(folder, name) for folder, _, names in os.walk(run.control) for name in names]
+    found = [path for path in files if path.suffix not in {".log", ".lock", ".tmp"}]
     more = [
         run.state_file,
         run.head_file,
