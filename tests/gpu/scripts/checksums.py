@@ -1,14 +1,13 @@
-"""Computes checksums on the accelerator; prints what ran elsewhere and what differs there."""
+"""Computes checksums on the accelerator; prints what ran there, and what has other results."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from placement import DEVICE
-from tensorflow.python.framework import op_callbacks
+from tensorflow.python.eager import context
 
 from tfckpt_trainer.training.state import device_checksums
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
@@ -16,34 +15,31 @@ from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, resu
 ELEMENTS = device_checksums._PIECE_WORDS + 1000
 
 
-def checksum(variable: tf.Variable, kind: str) -> int:
-    """Returns the checksum of a variable on devices of a kind."""
-    device_checksums.DEVICE_TYPE = kind
-    (sums,) = DeviceChecksums().start(variable) or ()
-    return result_of(sums)
+def checksums(device: str) -> dict[str, int]:
+    """Returns the checksum of a value of each type, computed on a device."""
+    device_checksums.DEVICE_TYPE = device.partition(":")[0]
+    values, found = np.random.default_rng(1).normal(size=ELEMENTS), {}
+    for kind in device_checksums._WORDS:
+        with tf.device(device):
+            variable = tf.Variable(tf.cast(values, kind))
+        (started,) = DeviceChecksums().start(variable) or ()
+        found[kind.name] = result_of(started)
+    return found
 
 
 def main() -> None:
     """Prints what was seen, as JSON."""
-    elsewhere: list[str] = []
-
-    def note(kind: Any, inputs, attributes, outputs, name=None, graph=None) -> None:
-        large = [one for one in outputs if one.dtype.size and one.shape.num_elements() > 100]
-        if any(not one.backing_device.endswith(DEVICE) for one in large):
-            elsewhere.append(str(kind))
-
-    values, different = np.random.default_rng(1).normal(size=ELEMENTS), []
-    for kind in device_checksums._WORDS:
-        value = tf.cast(values, kind)
-        with tf.device(DEVICE):
-            there = tf.Variable(value)
-        with tf.device("CPU:0"):
-            here = tf.Variable(value)
-        op_callbacks.add_op_callback(note)
-        found = checksum(there, DEVICE.partition(":")[0])
-        op_callbacks.remove_op_callback(note)
-        different += [kind.name] if found != checksum(here, "CPU") else []
-    print(json.dumps({"elsewhere": elsewhere, "different": different}))
+    here = checksums("CPU:0")
+    context.enable_run_metadata()
+    there = checksums(DEVICE)
+    graphs = [
+        g for one in context.export_run_metadata().function_graphs for g in one.partition_graphs
+    ]
+    loops = {
+        (node.op, node.device) for graph in graphs for node in graph.node if "while/" in node.name
+    }
+    different = [name for name in here if here[name] != there[name]]
+    print(json.dumps({"accelerator": DEVICE, "ran": sorted(loops), "different": different}))
 
 
 if __name__ == "__main__":

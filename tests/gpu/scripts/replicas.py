@@ -106,7 +106,7 @@ def changed(replicas: Replicas) -> dict[str, Any]:
         variable.values[-1].assign(words.view(np.float32).reshape(values.shape))
         seen[name] = [replicas.differing(), replicas.wrong()]
     full = tf.errors.ResourceExhaustedError(None, None, "no memory")
-    with patch.object(device_checksums.DeviceChecksums, "_sums", side_effect=full):
+    with patch.object(device_checksums.DeviceChecksums, "_start", side_effect=full):
         seen["the last, without memory"] = [replicas.differing(), replicas.wrong()]
     variable.assign(-values)
     seen["all replicas"] = [replicas.differing(), replicas.wrong()]

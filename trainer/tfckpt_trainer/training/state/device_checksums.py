@@ -7,12 +7,12 @@ GPU adds makes no difference: equal bits have equal checksums on all devices of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.training.state.variables import byte_size, components, raw_variable
 
 DEVICE_TYPE = "GPU"
@@ -21,8 +21,14 @@ DEVICE_TYPE = "GPU"
 SMALLEST_BYTES = 1 << 20
 """A smaller value is copied to main memory in less time than the operations take to start."""
 
+_MOST_ELEMENTS = 1 << 30
+"""The loop over the pieces counts in 32 bits: GPUs leave counters of 32 bits in main memory."""
+
 _PIECE_WORDS = 1 << 21
 """Words of a piece. A device needs up to 28 bytes of memory for each of them, about 60 MB."""
+
+_MULTIPLIER = 6364136223846793005
+"""Makes the order of the pieces count; odd, so that no bit is lost."""
 
 _WORDS = {
     tf.bfloat16: tf.uint16,
@@ -51,31 +57,25 @@ class DeviceChecksums:
         parts = components(variable)
         if not all(f":{DEVICE_TYPE}:" in part.device for part in parts):
             return None
-        if byte_size(variable) < SMALLEST_BYTES or raw_variable(variable).dtype not in _WORDS:
+        raw = raw_variable(variable)
+        if byte_size(raw) < SMALLEST_BYTES or raw.dtype not in _WORDS:
+            return None
+        if raw.shape.num_elements() > _MOST_ELEMENTS:
             return None
         try:
-            return [self._sums(part) for part in parts]
+            return [self._start(part) for part in parts]
         except tf.errors.ResourceExhaustedError:
             return None
 
     def are_equal(self, variable: Any) -> bool:
         """Whether the replicas of this worker have equal checksums; False if they have none."""
-        sums = self.start(variable) if len(components(variable)) > 1 else None
-        return sums is not None and len({result_of(one) for one in sums}) == 1
+        started = self.start(variable) if len(components(variable)) > 1 else None
+        return started is not None and len(set(map(result_of, started))) == 1
 
-    def _sums(self, variable: Any) -> tf.Tensor:
-        """Returns the sum of each piece of a value, on the device of the variable."""
-        word = _WORDS[variable.dtype]
-        length = _PIECE_WORDS * word.size // variable.dtype.size
+    def _start(self, variable: Any) -> tf.Tensor:
         with tf.device(variable.device):
             values = tf.reshape(variable.read_value(), [-1])
-            sums = []
-            for begin in range(0, int(values.shape[0]), length):
-                piece = tf.slice(values, [begin], [min(length, int(values.shape[0]) - begin)])
-                words = tf.reshape(tf.cast(tf.bitcast(piece, word), tf.int64), [-1])
-                factors = tf.slice(self._factors_on(variable.device), [0], [int(words.shape[0])])
-                sums.append(tf.reduce_sum(words * factors))
-            return tf.stack(sums)
+            return _COMPUTE[variable.dtype](values, self._factors_on(variable.device))
 
     def _factors_on(self, device: str) -> tf.Tensor:
         if device not in self._factors:
@@ -85,6 +85,42 @@ class DeviceChecksums:
         return self._factors[device]
 
 
-def result_of(sums: tf.Tensor) -> int:
+def result_of(started: tf.Tensor) -> int:
     """Waits for the device, and returns the checksum."""
-    return crc32c(sums.numpy().tobytes())
+    return int(started.numpy()) & ((1 << 63) - 1)
+
+
+def _computation(kind: tf.DType) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns a function that computes the checksum of a vector of a type."""
+    word = _WORDS[kind]
+
+    def compute(values: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+        count = tf.size(values)
+        length = _PIECE_WORDS * word.size // kind.size
+
+        def add_piece(begin: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            piece = tf.slice(values, [begin], [tf.minimum(length, count - begin)])
+            words = tf.reshape(tf.cast(tf.bitcast(piece, word), tf.int64), [-1])
+            added = tf.reduce_sum(words * tf.slice(factors, [0], tf.shape(words)))
+            return begin + length, total * _MULTIPLIER + added
+
+        _, total = tf.while_loop(
+            lambda begin, _: begin < count,
+            add_piece,
+            (0, tf.constant(0, tf.int64)),
+            # Two pieces at a time would need twice the memory.
+            parallel_iterations=1,
+        )
+        return total
+
+    return compute
+
+
+_COMPUTE = {
+    kind: tf.function(
+        _computation(kind),
+        input_signature=[tf.TensorSpec([None], kind), tf.TensorSpec([None], tf.int64)],
+        autograph=False,
+    )
+    for kind in _WORDS
+}
