@@ -23,7 +23,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from recorded_slurm import RecordedSlurm, job_line
-from tfckpt_trainer.catalog.other_formats import find_other_file
+from tfckpt_trainer.catalog.other_formats import OtherFile, find_other_file
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
@@ -36,6 +36,7 @@ from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.dialogs.prune_file import PruneFileDialog
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -115,15 +116,25 @@ def track_screen(run: RunSnapshot) -> TrackScreen:
     return TrackScreen(directory, run, newest, inspect(directory, newest).variables[0])
 
 
-def file_screen(run: RunSnapshot) -> FileScreen:
-    """The page of a file of Keras."""
-    directory = RunDirectory(Path(run.path))
+def keras_file(directory: RunDirectory) -> OtherFile:
+    """A file of Keras in the directory of the run."""
     with h5py.File(directory.root / "w-05.weights.h5", "w") as file:
         for name in ("layers/dense/vars/0", "layers/dense/vars/1", "optimizer/vars/0"):
             file[name] = [1.0]
     found = find_other_file(directory.root, "w-05.weights.h5")
     assert found is not None
-    return FileScreen(directory, found, run.at)
+    return found
+
+
+def file_screen(run: RunSnapshot) -> FileScreen:
+    """The page of that file."""
+    directory = RunDirectory(Path(run.path))
+    return FileScreen(directory, keras_file(directory), run.at, lambda file: None)
+
+
+def prune_file_dialog(run: RunSnapshot) -> PruneFileDialog:
+    """The question before that file goes to the trash."""
+    return PruneFileDialog(run, keras_file(RunDirectory(Path(run.path))), "")
 
 
 STOPS = (
@@ -131,6 +142,7 @@ STOPS = (
     Stop("filter", ("slash", *"step>100"), "step>100", "DashboardScreen"),
     Stop("checkpoint", ("enter",), "variables", "CheckpointScreen"),
     Stop("file", file_screen, "optimizer", "FileScreen"),
+    Stop("prune a file", prune_file_dialog, "move to the trash", "PruneFileDialog"),
     Stop("track", track_screen, "lowest", "TrackScreen"),
     Stop("compare", ("d",), "reads what changed", "CompareScreen"),
     Stop("measured", ("d", "n"), "all tensors together", "CompareScreen"),

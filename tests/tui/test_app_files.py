@@ -13,6 +13,7 @@ import pytest
 from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
@@ -80,12 +81,14 @@ async def test_a_file_that_keras_saves_again_is_read_again(made: RunFactory) -> 
         await until_shown(pilot, WEIGHTS)
         await pilot.press("enter")
         await until_shown(pilot, "contents unknown: the file cannot be read")
-        await until_shown(pilot, "is neither an npz")
+        await until_shown(pilot, "neither")
         write_weights(file)
         await until_shown(pilot, "tensors 3")
-        assert "is neither" not in shown(pilot.app)
+        assert "neither" not in shown(pilot.app)
         file.unlink()
         await until_shown(pilot, "This file no longer exists")
+        write_weights(file)
+        await until(pilot, lambda: "no longer" not in shown(pilot.app), "it is there again")
 
 
 async def test_v_says_what_the_checksums_of_a_file_show(made: RunFactory) -> None:
@@ -140,3 +143,47 @@ async def test_a_directory_of_another_format_is_only_listed(made: RunFactory) ->
             "9 is no checkpoint of TensorFlow, but Orbax: `orbax.checkpoint` loads it."
         )
         assert isinstance(pilot.app.screen, DashboardScreen)
+
+
+async def test_a_file_is_pruned_on_its_page_and_comes_back(made: RunFactory) -> None:
+    for epoch in (1, 2):
+        path = write_weights(made.run.root / f"w-{epoch:02d}.weights.h5")
+        os.utime(path, (1e9 + epoch,) * 2)
+    first = made.run.root / "w-01.weights.h5"
+    before = first.read_bytes()
+    async with opened(made.run) as pilot:
+        await until_shown(pilot, first.name)
+        await pilot.press("enter")
+        await until_shown(pilot, "tensors 3")
+        await pilot.press("p")
+        await until_shown(pilot, "It cannot be pruned: the newest Keras weights.")
+        await pilot.press("escape", "escape", "end", "enter")
+        await until_shown(pilot, "tensors 3")
+        await pilot.press("p")
+        await until_shown(pilot, "brings it back until the trash is emptied")
+        await pilot.press("n")
+        assert first.exists()
+        await pilot.press("p")
+        await until_shown(pilot, "prune a file")
+        await pilot.press("y")
+        await until_shown(pilot, "This file no longer exists")
+        assert not first.exists()
+        await pilot.press("escape")
+        await until_shown(pilot, "1 in the trash")
+        await pilot.press("u")
+        await until_shown(pilot, "1 file (")
+        await pilot.press("y")
+        await until_shown(pilot, "2 other files")
+        assert first.read_bytes() == before
+
+
+async def test_an_app_that_only_reads_prunes_no_file(made: RunFactory) -> None:
+    write_weights(made.run.root / WEIGHTS)
+    async with TfckptApp(made.run, read_only=True).run_test(notifications=True) as pilot:
+        await until_shown(pilot, WEIGHTS)
+        await pilot.press("enter")
+        await until_shown(pilot, "v verify")
+        assert "prune" not in top(pilot.app)
+        await pilot.press("p")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, FileScreen)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
+from tfckpt_trainer.catalog.other_formats import find_neighbours, format_of
 from tfckpt_trainer.catalog.retention import pins
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
+from tfckpt_trainer.catalog.retention.protection import file_protections
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     finish_interrupted_prunes,
@@ -140,6 +142,16 @@ def prune(
             on_warning=on_warning,
         ),
     )
+
+
+def protected_files(run: RunDirectory) -> dict[str, str]:
+    """Returns the files of other formats that no prune moves, each with the reason."""
+    return file_protections(find_neighbours(run.root).others, run.root, time.time())
+
+
+def pruned_words(names: Sequence[str]) -> str:
+    """Returns how many checkpoints or files a prune moved."""
+    return units.count(len(names), "file" if all(map(format_of, names)) else "checkpoint")
 
 
 def prune_files(run: RunDirectory, names: Sequence[str], *, through: FrontEnd) -> PruneOutcome:

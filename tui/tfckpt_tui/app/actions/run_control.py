@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tfckpt_trainer.advice import KeyOf
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import TfckptError
@@ -120,6 +121,28 @@ class RunControl:
         else:
             rules = default_policy(dashboard.loaded_snapshot.info, dashboard.run_app.config)
             dashboard.app.push_screen(PruneDialog(dashboard.loaded_snapshot, rules), answered)
+
+    def prune_file(self, file: OtherFile) -> None:
+        """Moves a file of another format to the trash, after confirmation."""
+        from tfckpt_tui.app.dialogs.prune_file import PruneFileDialog
+
+        dashboard = self._dashboard
+
+        def work() -> _Result:
+            done = prune.prune_files(self._run, [file.name], through=FrontEnd.APP)
+            return _Result(f"{file.name} moved to the trash.", done.warnings)
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.run_app.start_job("prune", work, self._report)
+
+        def ask_first(protected: dict[str, str]) -> None:
+            reason = protected.get(file.name, "")
+            dialog = PruneFileDialog(dashboard.loaded_snapshot, file, reason)
+            dashboard.app.push_screen(dialog, answered)
+
+        look = partial(prune.protected_files, self._run)
+        dashboard.run_app.start_job("prune", look, ask_first)
 
     def undo(self) -> None:
         """Undoes the last prune, after confirmation."""
@@ -298,7 +321,7 @@ class RunControl:
 
         def work() -> _Result:
             done = prune.undo(self._run, trash, through=FrontEnd.APP)
-            what = units.count(len(done.names), "checkpoint")
+            what = prune.pruned_words(done.names)
             return _Result(f"{what} came back from the trash.", done.warnings)
 
         self._dashboard.run_app.start_job("undo", work, self._report)

@@ -18,8 +18,10 @@ def open_checkpoint(dashboard: DashboardScreen) -> None:
     from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
     selection, at = dashboard.selection, dashboard.loaded_snapshot.at
-    if isinstance(selection.unsupported, OtherFile):
-        dashboard.app.push_screen(FileScreen(dashboard.run_directory, selection.unsupported, at))
+    file = selection.unsupported
+    if isinstance(file, OtherFile):
+        prune = None if dashboard.read_only else dashboard.run_control.prune_file
+        dashboard.app.push_screen(FileScreen(dashboard.run_directory, file, at, prune))
         return
     selected = selection.selected
     assert selected is not None

@@ -11,6 +11,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.prune import pruned_words
 
 _MOST_NAMES = 8
 
@@ -39,7 +40,7 @@ class UndoDialog(Dialog[str]):
         size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
         ago = units.ago(max(0.0, self.snapshot.at - manifest.at))
         yield (
-            (units.count(count, "checkpoint"), "strong"),
+            (pruned_words([one.name for one in manifest.checkpoints]), "strong"),
             (
                 f" ({units.size(size)}) {units.noun(count, 'comes', 'come')} back from the trash.",
                 "",

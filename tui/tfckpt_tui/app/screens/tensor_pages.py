@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
 from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.columns import Column
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -42,6 +43,9 @@ LOOK = Binding(
     tooltip="Opens a group, or shows statistics and a histogram of a variable.",
 )
 SEARCH = search_binding("search", "Shows only variables whose path contains the text.")
+
+_PRUNE = next(action for action in ACTIONS if action.name == "prune")
+"""Its key prunes the file of a page too."""
 
 _WIDE = 200
 """From here on, the list of variables is not narrower beside the details than above them."""
@@ -177,26 +181,38 @@ class FileScreen(TensorPage):
             id="verify",
             tooltip="Reads every byte, and compares the checksums that the file has.",
         ),
+        Binding(
+            _PRUNE.key, "prune", "prune", id="prune", tooltip="Moves this file to the trash; asks."
+        ),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
     caption = "a file of another format"
     columns = FILE_COLUMNS
 
-    def __init__(self, run: RunDirectory, file: OtherFile, at: float) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        file: OtherFile,
+        at: float,
+        prune: Callable[[OtherFile], None] | None = None,
+    ) -> None:
         """Makes the screen.
 
         Args:
             run: The run directory.
             file: What it shows.
             at: The time of the snapshot, in seconds since the epoch.
+            prune: Prunes a file, after confirmation; None in an app that only reads.
         """
         super().__init__(file.name)
         self._run = run
         self._file = file
         self._at = at
+        self._prune = prune
         self._count: int | None = None
         self._verdict: FileResult | None = None
         self._verifies = False
+        self._is_gone = False
 
     def on_mount(self) -> None:
         """Starts to read in a thread."""
@@ -206,12 +222,23 @@ class FileScreen(TensorPage):
         """Reads the file again if it changed; shows that it no longer exists."""
         self._at = snapshot.at
         found = next((one for one in snapshot.other_files if one.name == self._file.name), None)
+        was_gone, self._is_gone = self._is_gone, found is None
         if found is None:
             self._problem = "This file no longer exists: it was pruned, or deleted by its program."
-        elif found != self._file:
+        elif was_gone or found != self._file:
             self._file, self._verdict, self._statistics = found, None, None
             self._read()
         self._update()
+
+    def shown_bindings(self) -> list[Binding]:
+        """Returns the bindings that do something here; an app that only reads prunes nothing."""
+        is_read_only = self._prune is None
+        return [one for one in super().shown_bindings() if not (is_read_only and one.id == "prune")]
+
+    def action_prune(self) -> None:
+        """Asks whether to move the file to the trash."""
+        if self._prune is not None:
+            self._prune(self._file)
 
     def action_verify(self) -> None:
         """Reads all of the file, and shows what was found."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
+from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
-from tfckpt_trainer.catalog.retention.protection import file_protections, refuse_protected_files
+from tfckpt_trainer.catalog.retention.protection import refuse_protected_files
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.checkpoints.trash import confirm, emptied_data
@@ -29,7 +28,7 @@ def prune_files(
     run: RunDirectory, files: Sequence[OtherFile], *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Moves named files to the trash; returns the exit status."""
-    protected = file_protections(find_neighbours(run.root).others, run.root, time.time())
+    protected = service.protected_files(run)
     reasons = {file.name: protected.get(file.name, "") for file in files}
     if not as_json:
         print_before_acting(lambda: _print_plan(files, reasons))

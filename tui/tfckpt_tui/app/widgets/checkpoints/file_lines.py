@@ -16,7 +16,6 @@ _TAKEN_BY = {
     "compare": "compare RUN CKPT {}",
     "extract": "extract RUN {} --to npz",
     "convert": "convert RUN NEW RUN/{} --like RUN CKPT",
-    "prune": "prune RUN {}",
 }
 """Commands that the app has no keys for."""
 
