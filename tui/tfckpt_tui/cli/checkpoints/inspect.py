@@ -26,6 +26,8 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     STATISTICS,
     change_cells,
     change_data,
+    compared_data,
+    comparison_data,
     difference_counts,
     statistics_cells,
     statistics_data,
@@ -457,8 +459,7 @@ def _comparison_data(
 ) -> Json:
     tensors = []
     for one in found.tensors:
-        named = {"name": one.name, "path": found.path(one.name)}
-        data = {**named, **_compared_data(one), "problem": found.damage.get(one.name, "")}
+        data = compared_data(one, found.path(one.name), found.damage.get(one.name, ""))
         if measured is not None:
             change = measured.get(one.name)
             data["change"] = None if change is None else change_data(change)
@@ -466,19 +467,4 @@ def _comparison_data(
             read = figures.get(one.name)
             data["difference_statistics"] = None if read is None else statistics_data(read)
         tensors.append(data)
-    return {
-        "before": found.before.name,
-        "after": found.after.name,
-        "problems": list(found.problems),
-        "counts": {kind.value: found.count(kind) for kind in Difference},
-        "tensors": tensors,
-    }
-
-
-def _compared_data(one: TensorComparison) -> Json:
-    return {
-        "difference": one.difference.value,
-        "unknown": one.unknown,
-        "dtype": [entry.dtype if entry else None for entry in (one.before, one.after)],
-        "shape": [list(entry.shape) if entry else None for entry in (one.before, one.after)],
-    }
+    return comparison_data(found.before.name, found.after.name, found.problems, tensors)

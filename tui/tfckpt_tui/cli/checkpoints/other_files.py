@@ -20,6 +20,8 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     STATISTICS,
     change_cells,
     change_data,
+    compared_data,
+    comparison_data,
     difference_counts,
     statistics_cells,
     statistics_data,
@@ -140,7 +142,8 @@ def compare_files(
         sizes = {array.name: array.size for side in sides for array in side.arrays}
         found = list(_metered(sum(sizes.values()), compare_sources(*sides)))
     if json:
-        print_json(_comparison_data(sides[0].name, sides[1].name, found, norms=norms))
+        tensors = [_compared_data(one, norms=norms) for one in found]
+        print_json(comparison_data(sides[0].name, sides[1].name, (), tensors))
     else:
         _print_comparison(sides[0].name, sides[1].name, found, norms, everything)
     is_damaged = any(one.problem for one in found)
@@ -181,32 +184,11 @@ def _print_comparison(
         print_line(f"problem: {problem}")
 
 
-def _comparison_data(
-    before: str, after: str, found: Sequence[ArrayComparison], *, norms: bool
-) -> Json:
-    tensors = []
-    for one in found:
-        sides = (one.before, one.after)
-        data: Json = {
-            "name": one.name,
-            "path": one.name,
-            "difference": one.difference.value,
-            "unknown": False,
-            "dtype": [side.dtype if side else None for side in sides],
-            "shape": [list(side.shape) if side else None for side in sides],
-            "problem": one.problem,
-        }
-        if norms:
-            data["change"] = None if one.change is None else change_data(one.change)
-        tensors.append(data)
-    kinds = [one.difference for one in found]
-    return {
-        "before": before,
-        "after": after,
-        "problems": [],
-        "counts": {kind.value: kinds.count(kind) for kind in Difference},
-        "tensors": tensors,
-    }
+def _compared_data(one: ArrayComparison, *, norms: bool) -> Json:
+    data = compared_data(one, one.name, one.problem)
+    if norms:
+        data["change"] = None if one.change is None else change_data(one.change)
+    return data
 
 
 class FileVerdicts(NamedTuple):

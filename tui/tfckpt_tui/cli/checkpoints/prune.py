@@ -27,10 +27,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.cli.checkpoints.prune_files import prune_files
+from tfckpt_tui.cli.checkpoints.prune_files import PlanRow, print_plan, prune_data, prune_files
 from tfckpt_tui.cli.checkpoints.trash import (
     confirm,
-    emptied_data,
     empty,
     print_emptied,
     report_problems,
@@ -46,14 +45,13 @@ from tfckpt_tui.cli.output import (
     print_json,
     print_line,
     print_message,
-    print_table,
     print_warnings,
 )
 from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
-from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
+from tfckpt_tui.services.report import list_checkpoints, look_up_all
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
 from tfckpt_tui.services.tensor_files import find_file
 from tfckpt_tui.settings.config import default_policy, read_config
@@ -76,6 +74,14 @@ class _Intent:
     before: float | None = None
     overdue: tuple[TrashManifest, ...] = ()
     doubt: str = ""
+
+    @property
+    def rows(self) -> list[PlanRow]:
+        """The plan, as it is printed."""
+        return [
+            PlanRow(one.checkpoint.name, one.keep, one.reason, one.checkpoint.size)
+            for one in self.plan.decisions
+        ]
 
     @property
     def is_nothing(self) -> bool:
@@ -162,7 +168,7 @@ def prune(
         print_message(intent.doubt)
     if dry_run or intent.is_nothing:
         if as_json:
-            print_json(_outcome_data(intent))
+            print_json(prune_data(intent.rows, None))
         return ExitCode.DONE
     if intent.refusal:
         raise RefusedError(f"{intent.refusal} Nothing was changed.")
@@ -186,7 +192,7 @@ def prune(
     overdue = empty(run, intent.before, intent.overdue) if intent.overdue else None
     emptied = _joined(deleted, overdue)
     if as_json:
-        print_json(_outcome_data(intent, outcome, emptied))
+        print_json(prune_data(intent.rows, outcome, emptied))
     else:
         _print_outcome(run, outcome, emptied)
     print_warnings([*(outcome.warnings if outcome else ()), *warnings_of(emptied)])
@@ -304,16 +310,7 @@ def _joined(first: Emptied | None, second: Emptied | None) -> Emptied | None:
 
 
 def _print_plan(intent: _Intent) -> None:
-    rows = [
-        (
-            "keep" if decision.keep else "delete",
-            decision.checkpoint.name,
-            units.size(decision.checkpoint.size),
-            decision.reason,
-        )
-        for decision in intent.plan.decisions
-    ]
-    print_table(("PLAN", "CHECKPOINT", "SIZE", "REASON"), rows, right={2})
+    print_plan("CHECKPOINT", intent.rows)
     count = units.count(len(intent.plan.deleted), "checkpoint")
     print_line(f"{count} to delete, {units.size(intent.plan.freed_bytes)}.")
     if intent.overdue:
@@ -334,27 +331,3 @@ def _print_outcome(
         )
     if emptied is not None:
         print_emptied(emptied)
-
-
-def _outcome_data(
-    intent: _Intent, outcome: PruneOutcome | None = None, emptied: Emptied | None = None
-) -> Json:
-    return {
-        "plan": {
-            "freed_bytes": intent.plan.freed_bytes,
-            "decisions": [
-                {
-                    "name": decision.checkpoint.name,
-                    "keep": decision.keep,
-                    "reason": decision.reason,
-                    "bytes": decision.checkpoint.size,
-                }
-                for decision in intent.plan.decisions
-            ],
-        },
-        "trash": outcome.trash if outcome else None,
-        "command": outcome.command if outcome else None,
-        "emptied": emptied_data(emptied or Emptied(0, ())),
-        "warnings": [*(outcome.warnings if outcome else ()), *warnings_of(emptied)],
-        "problems": list(emptied.problems) if emptied else [],
-    }

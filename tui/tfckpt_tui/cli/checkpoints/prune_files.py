@@ -1,15 +1,16 @@
-"""What `prune` does with files of other formats."""
+"""What `prune` does with files of other formats, and how it prints the plan of a prune."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.retention.protection import refuse_protected_files
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.checkpoints.trash import confirm, emptied_data
+from tfckpt_tui.cli.checkpoints.trash import confirm, emptied_data, warnings_of
 from tfckpt_tui.cli.output import (
     print_before_acting,
     print_json,
@@ -24,65 +25,71 @@ from tfckpt_tui.services.report import Json
 from tfckpt_tui.services.request import FrontEnd
 
 
+class PlanRow(NamedTuple):
+    """What a prune does with one checkpoint or file, and why."""
+
+    name: str
+    keep: bool
+    reason: str
+    size: int
+
+
+def print_plan(title: str, rows: Sequence[PlanRow]) -> None:
+    """Prints what a prune does with each; `title` heads the names."""
+    cells = [
+        ("keep" if row.keep else "delete", row.name, units.size(row.size), row.reason)
+        for row in rows
+    ]
+    print_table(("PLAN", title, "SIZE", "REASON"), cells, right={2})
+
+
+def prune_data(
+    rows: Sequence[PlanRow], outcome: PruneOutcome | None, emptied: Emptied | None = None
+) -> Json:
+    """Returns a prune as JSON: the plan, and what was done if anything was."""
+    return {
+        "plan": {
+            "freed_bytes": sum(row.size for row in rows if not row.keep),
+            "decisions": [
+                {"name": row.name, "keep": row.keep, "reason": row.reason, "bytes": row.size}
+                for row in rows
+            ],
+        },
+        "trash": outcome.trash if outcome else None,
+        "command": outcome.command if outcome else None,
+        "emptied": emptied_data(emptied or Emptied(0, ())),
+        "warnings": [*(outcome.warnings if outcome else ()), *warnings_of(emptied)],
+        "problems": list(emptied.problems) if emptied else [],
+    }
+
+
 def prune_files(
     run: RunDirectory, files: Sequence[OtherFile], *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Moves named files to the trash; returns the exit status."""
     protected = service.protected_files(run)
-    reasons = {file.name: protected.get(file.name, "") for file in files}
+    names = list(dict.fromkeys(file.name for file in files))
+    rows = [
+        PlanRow(file.name, file.name in protected, protected.get(file.name, "named"), file.size)
+        for file in dict.fromkeys(files)
+    ]
     if not as_json:
-        print_before_acting(lambda: _print_plan(files, reasons))
+        print_before_acting(lambda: print_plan("FILE", rows))
     if dry_run:
         if as_json:
-            print_json(_data(files, reasons))
+            print_json(prune_data(rows, None))
         return int(ExitCode.DONE)
-    refuse_protected_files(reasons, protected)
+    refuse_protected_files(names, protected)
     if not yes:
-        confirm(f"Move {units.count(len(files), 'file')} to the trash?")
-    done = service.prune_files(run, list(reasons), through=FrontEnd.COMMAND_LINE)
+        confirm(f"Move {units.count(len(names), 'file')} to the trash?")
+    done = service.prune_files(run, names, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json(_data(files, reasons, done))
+        print_json(prune_data(rows, done))
     else:
         print_line(
             f"Moved {units.count(len(done.names), 'file')} to the trash "
-            f"({units.size(done.size)}); `tfckpt-tui undo {run.shell_word}` brings them back."
+            f"({units.size(done.size)}); `tfckpt-tui undo {run.shell_word}` brings "
+            f"{units.noun(len(done.names), 'it', 'them')} back."
         )
     print_warnings(done.warnings)
     return int(ExitCode.DONE)
-
-
-def _print_plan(files: Sequence[OtherFile], reasons: dict[str, str]) -> None:
-    rows = [
-        (
-            "keep" if reasons[file.name] else "delete",
-            file.name,
-            units.size(file.size),
-            reasons[file.name] or "named",
-        )
-        for file in files
-    ]
-    print_table(("PLAN", "FILE", "SIZE", "REASON"), rows, right={2})
-
-
-def _data(
-    files: Sequence[OtherFile], reasons: dict[str, str], done: PruneOutcome | None = None
-) -> Json:
-    return {
-        "plan": {
-            "freed_bytes": sum(file.size for file in files if not reasons[file.name]),
-            "decisions": [
-                {
-                    "name": file.name,
-                    "keep": bool(reasons[file.name]),
-                    "reason": reasons[file.name] or "named",
-                    "bytes": file.size,
-                }
-                for file in files
-            ],
-        },
-        "trash": done.trash if done is not None else None,
-        "command": None,
-        "emptied": emptied_data(Emptied(0, ())),
-        "warnings": list(done.warnings) if done is not None else [],
-        "problems": [],
-    }

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
+from tfckpt_trainer.bundle.analysis.compare import (
+    ArrayComparison,
+    Difference,
+    TensorChange,
+    TensorComparison,
+)
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.exchange.array_file import Array
@@ -81,6 +87,34 @@ def change_cells(change: TensorChange | None) -> tuple[str, str, str]:
     else:
         relative = "from 0"
     return relative, units.metric(change.norm_before), units.metric(change.norm_after)
+
+
+def compared_data(one: TensorComparison | ArrayComparison, path: str, problem: str) -> Json:
+    """Returns a tensor of a comparison as JSON, without by how much it changed."""
+    sides = (one.before, one.after)
+    return {
+        "name": one.name,
+        "path": path,
+        "difference": one.difference.value,
+        "unknown": isinstance(one, TensorComparison) and one.unknown,
+        "dtype": [side.dtype if side else None for side in sides],
+        "shape": [list(side.shape) if side else None for side in sides],
+        "problem": problem,
+    }
+
+
+def comparison_data(
+    before: str, after: str, problems: Sequence[str], tensors: Sequence[Json]
+) -> Json:
+    """Returns a comparison as JSON, with the tensors as `compared_data` returns them."""
+    kinds = Counter(one["difference"] for one in tensors)
+    return {
+        "before": before,
+        "after": after,
+        "problems": list(problems),
+        "counts": {kind.value: kinds[kind.value] for kind in Difference},
+        "tensors": list(tensors),
+    }
 
 
 def change_data(change: TensorChange) -> Json:
