@@ -124,6 +124,8 @@ def test_replicas_are_compared_where_they_are(replicas):
     # The step and the number of saves have one replica each.
     counters = 2 * 8
     assert copied["save"] == 3 * in_main_memory + counters
+    # Workers compare checksums of one kind, whoever computes them.
+    assert copied["save, one device full"] == copied["save"]
     assert copied["restore"] == 2 * in_main_memory + sum(sizes.values()) + counters
 
 

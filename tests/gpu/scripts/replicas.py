@@ -21,6 +21,7 @@ from tensorflow.python.framework import op_callbacks
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state import comparison, device_checksums, measurement
 from tfckpt_trainer.training.state.comparison import memory_of, wrong_values
+from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.measurement import find_differing
 from tfckpt_trainer.training.state.values_by_path import (
     compare_values,
@@ -105,13 +106,26 @@ def changed(replicas: Replicas) -> dict[str, Any]:
         change(words)
         variable.values[-1].assign(words.view(np.float32).reshape(values.shape))
         seen[name] = [replicas.differing(), replicas.wrong()]
-    full = tf.errors.ResourceExhaustedError(None, None, "no memory")
-    with patch.object(device_checksums.DeviceChecksums, "_start", side_effect=full):
+    with full_device(variable.values[-1].device):
         seen["the last, without memory"] = [replicas.differing(), replicas.wrong()]
     variable.assign(-values)
     seen["all replicas"] = [replicas.differing(), replicas.wrong()]
     variable.assign(values)
     return seen
+
+
+@contextmanager
+def full_device(full: str) -> Iterator[None]:
+    """Leaves no memory for checksums on a device."""
+    start_on = DeviceChecksums._start_on
+
+    def start(self: DeviceChecksums, device: str, variable: Any) -> tf.Tensor:
+        if device == full:
+            raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        return start_on(self, device, variable)
+
+    with patch.object(DeviceChecksums, "_start_on", start):
+        yield
 
 
 def bytes_copied(act: Callable[[], object]) -> int:
@@ -179,6 +193,8 @@ def main() -> None:
     replicas = Replicas(Path(sys.argv[1]), devices)
     sizes = {name: memory_of(one.values[0]).nbytes for name, one in replicas.variables.items()}
     copied = {"save": bytes_copied(replicas.differing), "restore": bytes_copied(replicas.wrong)}
+    with full_device(devices[-1]):
+        copied["save, one device full"] = bytes_copied(replicas.differing)
     seen = {"sizes": sizes, "copied": copied, "found": changed(replicas)}
     print(json.dumps({**seen, "most": most_values(replicas, devices[0])}))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.training.state.variables import byte_size, components, raw_variable
+from tfckpt_trainer.training.state.variables import HOST, byte_size, components, raw_variable
 
 DEVICE_TYPE = "GPU"
 """Devices with memory of their own, on which all operations below have a kernel."""
@@ -51,8 +51,7 @@ class DeviceChecksums:
 
         Returns:
             What `result_of` takes, for each replica; the devices may still compute it. None if
-            the value is small, not on GPUs alone, of a type that is not supported, or if a GPU
-            has too little memory left.
+            the value is small or huge, not on GPUs alone, or of a type that is not supported.
         """
         parts = components(variable)
         if not all(f":{DEVICE_TYPE}:" in part.device for part in parts):
@@ -62,10 +61,7 @@ class DeviceChecksums:
             return None
         if raw.shape.num_elements() > _MOST_ELEMENTS:
             return None
-        try:
-            return [self._start(part) for part in parts]
-        except tf.errors.ResourceExhaustedError:
-            return None
+        return [self._start(part) for part in parts]
 
     def are_equal(self, variable: Any) -> bool:
         """Whether the replicas of this worker have equal checksums; False if they have none."""
@@ -73,9 +69,16 @@ class DeviceChecksums:
         return started is not None and len(set(map(result_of, started))) == 1
 
     def _start(self, variable: Any) -> tf.Tensor:
-        with tf.device(variable.device):
+        try:
+            return self._start_on(variable.device, variable)
+        except tf.errors.ResourceExhaustedError:
+            # Other workers, whose devices have memory left, compare with this checksum.
+            return self._start_on(HOST, variable)
+
+    def _start_on(self, device: str, variable: Any) -> tf.Tensor:
+        with tf.device(device):
             values = tf.reshape(variable.read_value(), [-1])
-            return _COMPUTE[variable.dtype](values, self._factors_on(variable.device))
+            return _COMPUTE[variable.dtype](values, self._factors_on(device))
 
     def _factors_on(self, device: str) -> tf.Tensor:
         if device not in self._factors:
