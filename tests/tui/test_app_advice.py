@@ -73,6 +73,7 @@ NOT_IN_THE_APP = {
     "services/report.py": "ls and status",
     "settings/config.py": "the option that names the file",
     "app/crash.py": "after the app has ended",
+    "app/widgets/checkpoints/file_lines.py": "commands that take a file and have no key",
     "cli": "the command line",
 }
 """Modules whose messages the app does not show, and why."""
@@ -119,7 +120,6 @@ ALLOWED = (
     " was not launched by tfckpt-tui",
     "only `tfckpt-tui launch` keeps logs.",
     "`tfckpt-tui convert`",
-    " `tfckpt-tui inspect ",  # files of other programs have no page
     ". Upgrade with `pip install --upgrade ",
 )
 """Words of other programs, and commands for what the app cannot do."""
