@@ -53,8 +53,8 @@ OPTION = re.compile(r"(?:^|[ `(])--[a-z]|`tfckpt-tui [a-z]")
 ONLY_COMMANDS = re.compile(r"`tfckpt-tui (?:export|launch --slurm|attach) [^`]*`")
 """What the app cannot do itself."""
 
-SPELLED_OUT = {"command_or_key", "only_command", "add_argument", "join"}
-"""Functions whose arguments are options for the command line alone."""
+SPELLED_OUT = {"command_or_key", "only_command", "add_argument", "join", "startswith"}
+"""Functions whose arguments are options, but no message of the app."""
 
 NOT_IN_THE_APP = {
     "bundle/deriving": "average and edit",

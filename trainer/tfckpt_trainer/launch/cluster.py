@@ -116,10 +116,12 @@ def check_gpus(options: LaunchOptions) -> None:
     found = f"{count(workers, 'worker')} and {count(gpus, 'GPU')}"
     needs = "each worker needs a GPU of its own"
     if asked is not None:
-        fewer = f"`--tasks-per-node {gpus}`"
         raise UsageError(
             f"Each node has {found}, but {needs}.",
-            Advice((f"Launch with {fewer}, or with `--gpus-per-node {workers}`.",), ()),
+            Advice(
+                (f"Launch with `--tasks-per-node {gpus}`, or with `--gpus-per-node {workers}`.",),
+                (),
+            ),
         )
     settings = (
         "To train on CPUs, set `CUDA_VISIBLE_DEVICES=-1`. To share GPUs, set "
