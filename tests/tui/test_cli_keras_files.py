@@ -228,6 +228,37 @@ def test_a_checksum_of_hdf5_is_compared(tool: Tool, tmp_path: Path) -> None:
     assert said.code == 1 and "b.h5  corrupt" in said.data
 
 
+@pytest.mark.usefixtures("tried")
+@pytest.mark.parametrize("end", ["keras", "h5"])
+def test_values_that_do_not_match_their_checksum_are_used_by_no_command(
+    tool: Tool, tmp_path: Path, end: str
+) -> None:
+    values, wrong = np.arange(1000.0), np.arange(1000.0)
+    wrong[155] = -1
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=values, chunks=(100,), fletcher32=end == "h5")
+    if end == "keras":
+        with zipfile.ZipFile(tmp_path / "a.keras", "w") as archive:
+            archive.write(tmp_path / "a.h5", "model.weights.h5")
+    data = (tmp_path / f"a.{end}").read_bytes()
+    bad = tmp_path / f"bad.{end}"
+    bad.write_bytes(data.replace(values[150:160].tobytes(), wrong[150:160].tobytes()))
+    assert bad.read_bytes() != data
+    before = contents(tmp_path)
+    for words in (
+        ("extract", tmp_path, bad.name, "-o", tmp_path / "x.npz"),
+        ("convert", tmp_path, "x", bad),
+        ("compare", tmp_path, f"a.{end}", bad.name),
+        ("compare", tmp_path, f"a.{end}", bad.name, "--norms"),
+        ("inspect", tmp_path, bad.name, "--stats"),
+    ):
+        said = tool(*words)
+        assert said.code == 1
+        assert f"{bad.name} is not a valid Keras file" in said.words + said.data, said
+    assert contents(tmp_path) == before
+    assert tool("extract", tmp_path, f"a.{end}", "-o", tmp_path / "x.npz").code == 0
+
+
 def test_a_large_tensor_is_read_in_pieces(tmp_path: Path) -> None:
     values = np.arange(3 * PIECE // 4 + 7, dtype=">i4").reshape(-1, 1)
     write(tmp_path / "w.h5", a=values, b=np.float32(3), c=np.zeros((0, 4)), d=values[:2].T)

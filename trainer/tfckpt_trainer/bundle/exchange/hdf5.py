@@ -18,7 +18,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -90,8 +90,10 @@ class Hdf5Reader:
             h5py = _import_h5py(path)
             if not is_tried:
                 self._try_elsewhere(os.fstat(file.fileno()).st_size)
+            is_archive = zipfile.is_zipfile(file)
+            self._archive = file if is_archive and not is_tried else None
             with self._explained("it"):
-                inner = _weights_in(file) if zipfile.is_zipfile(file) else file
+                inner = _weights_in(file) if is_archive else file
                 opened = stack.enter_context(h5py.File(inner, "r", rdcc_nbytes=PIECE))
                 self.arrays = tuple(self._arrays(opened))
             self._close = stack.pop_all().close
@@ -179,12 +181,33 @@ class Hdf5Reader:
     def _chunks(self, name: str, data: Any, dtype: str) -> Chunks:
         import numpy as np
 
+        if self._mismatch:
+            raise self._damage(self._mismatch)
         kind = numpy_dtype(dtype)
         with self._explained(name):
             for outer, start, end in bands(data.shape or (1,), ITEM_SIZES[dtype], PIECE):
                 place = (*outer, slice(start, end)) if data.shape else ()
                 values = np.ascontiguousarray(data[place]).reshape(-1)
                 yield values.view(kind) if dtype == "bfloat16" else values.astype(kind, copy=False)
+
+    @cached_property
+    def _mismatch(self) -> str:
+        """Why the weights in an archive do not match its checksum; empty if they do.
+
+        HDF5 reads parts of them, for which the archive has no checksum.
+        """
+        if self._archive is None:
+            return ""
+        try:
+            with (
+                zipfile.ZipFile(self._archive) as archive,
+                archive.open(WEIGHTS_MEMBER) as weights,
+            ):
+                while weights.read(PIECE):
+                    pass
+        except ARCHIVE_ERRORS as error:
+            return str(error)
+        return ""
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
