@@ -28,6 +28,12 @@ from tfckpt_trainer.rundir.records.check import (
     StateDigest,
     StateKind,
 )
+from tfckpt_trainer.rundir.records.exactness import (
+    NO_STEP,
+    InputPosition,
+    PipelineFacts,
+    exactness_of,
+)
 from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_tui.cli.check import print_result
 from tfckpt_tui.services.exactness.check import (
@@ -221,6 +227,33 @@ def test_an_exact_check_on_a_gpu_may_be_luck(capsys, facts: CheckFacts, said: bo
     assert found.gpu_order_varies is said
     print_result(found)
     assert ("enable_op_determinism()" in capsys.readouterr().out) is said
+
+
+def test_an_exact_check_repeats_what_is_known_to_be_missing(capsys) -> None:
+    shuffled = PipelineFacts(
+        name="dataset",
+        position=InputPosition.POSITION,
+        causes=["a repeated shuffle without a seed"],
+        remedies=["Pass a seed to `shuffle`."],
+    )
+    lines = [
+        trace(s4={"facts": CheckFacts(has_dataset=True, exactness=exactness_of(inputs, NO_STEP))})
+        | dict([step(Pass.COLD, number) for number in (3, 4, 5)])
+        for inputs in ([], [shuffled])
+    ]
+    found = result_of(CheckOptions(("python", "train.py"), "/work"), dict(enumerate(lines)), 1.0)
+    assert found.exact
+    print_result(found)
+    said = capsys.readouterr().out
+    assert "exact only over 2 steps: compared 1 metric" in said
+    assert said.splitlines()[-2:] == [
+        "Resuming is known not to be exact, because the input pipeline 'dataset' uses a repeated "
+        "shuffle without a seed.",
+        "    what to do: Pass a seed to `shuffle`.",
+    ]
+    report = result_as_json(found, None)
+    check_json("`check`", {"schema": 1, **report})
+    assert (report["obstacles"], report["remedies"]) == ([shuffled.reason], shuffled.remedies)
 
 
 def test_a_check_says_why_no_input_was_compared(capsys) -> None:

@@ -73,7 +73,7 @@ def check(
 
     Runs the script in a scratch directory: saves, trains, restores in place and trains the same
     steps again, then does so in new processes. Compares all metrics, the input and all state, bit
-    by bit. Exits 1 if anything differs.
+    by bit. Exits 1 if anything differs, or if state is known to be missing from checkpoints.
 
     With --quick, a run that trains saves, trains 3 steps, restores in place, and trains them
     again: tfckpt-tui check --quick RUN. It then goes on as if it had trained them once.
@@ -99,7 +99,8 @@ def check(
         print_json(result_as_json(result, stored))
     else:
         print_result(result)
-    return int(ExitCode.DONE if result.exact else ExitCode.PROBLEM)
+    is_exact = result.exact and not result.obstacles
+    return int(ExitCode.DONE if is_exact else ExitCode.PROBLEM)
 
 
 def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
@@ -154,13 +155,20 @@ def print_result(result: CheckResult) -> None:
             print_line(f"    what to do: {cause.advice}")
     compared = f"{units.count(len(result.metrics), 'metric')} of each step"
     compared += ", its input" if result.has_input else ""
+    verdict = "exact" if result.exact else "not exact"
+    if result.exact and result.obstacles:
+        verdict = f"exact only over {units.count(result.steps, 'step')}"
     print_line(
-        f"{'exact' if result.exact else 'not exact'}: compared {compared} and the state of "
+        f"{verdict}: compared {compared} and the state of "
         f"{units.count(result.objects, 'object')}, on {units.count(result.workers, 'worker')}, in "
         f"{units.duration(result.seconds)}."
     )
     if not result.has_input:
         print_line("The input was not compared: no dataset was passed to TrainingRun.")
+    if result.exact and result.obstacles:
+        print_line(f"Resuming is known not to be exact, because {'; '.join(result.obstacles)}.")
+        for remedy in result.remedies:
+            print_line(f"    what to do: {remedy}")
     if result.exact and result.gpu_order_varies:
         print_line(
             "On a GPU, other runs may still differ: call "

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.records.exactness import Exactness
 
 CHECK_VARIABLE = "TFCKPT_CHECK"
 """Environment variable with a `CheckOrder` as JSON; a worker that has it is checked."""
@@ -96,6 +97,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
         iterators: Names of iterators that the script reads itself and did not pass.
         datasets: Names of datasets of the script, if none was passed to `TrainingRun`.
         run_directory: Path of the run directory that the script passed; empty if it passed none.
+        exactness: What is known of an exact resume before anything is compared.
     """
 
     strategy: str = ""
@@ -111,6 +113,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
     iterators: list[str] = []
     datasets: list[str] = []
     run_directory: str = ""
+    exactness: Exactness | None = None
 
 
 class CheckedStep(Document, frozen=True, kw_only=True):

@@ -177,7 +177,10 @@ class CheckSession:
                 inputs=self._state.worker.inputs.facts,
             )
             facts = msgspec.structs.replace(
-                found, datasets=sorted(datasets), run_directory=self._run_directory
+                found,
+                datasets=sorted(datasets),
+                run_directory=self._run_directory,
+                exactness=self._state.exactness,
             )
         metrics = self._telemetry.metrics.newest
         self._write(

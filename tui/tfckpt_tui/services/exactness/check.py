@@ -19,6 +19,7 @@ from tfckpt_trainer.exactness.step_differences import (
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
+from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_tui.services.processes.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 
 WARM_UP_STEPS = 3
@@ -81,6 +82,8 @@ class CheckResult:
         run_directory: Path of the run directory that the script passed; empty if it passed none.
         gpu_order_varies: Whether the steps ran on a GPU without op determinism. Then a difference
             may appear in one run and not in another.
+        obstacles: Why resuming is known not to be exact, whatever was compared, each as a clause.
+        remedies: What to change in the script then, each as a sentence.
     """
 
     options: CheckOptions
@@ -92,6 +95,8 @@ class CheckResult:
     seconds: float
     run_directory: str = ""
     gpu_order_varies: bool = False
+    obstacles: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -240,6 +245,7 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
     """Returns the result of what the workers recorded, by the index of the worker."""
     lines = [line for trace in traces.values() for line in trace.values()]
     facts = [line.facts for line in lines if line.facts]
+    known = merge_exactness([one.exactness for one in facts if one.exactness])
     return CheckResult(
         options=options,
         repetitions=tuple(
@@ -253,4 +259,6 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
         seconds=seconds,
         run_directory=next((one.run_directory for one in facts), ""),
         gpu_order_varies=any(one.gpus and not one.deterministic for one in facts),
+        obstacles=tuple(known.reasons if known.is_missing_state else ()),
+        remedies=tuple(known.remedies if known.is_missing_state else ()),
     )

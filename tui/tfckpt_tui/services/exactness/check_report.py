@@ -42,6 +42,8 @@ def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
         "objects": result.objects,
         "input_compared": result.has_input,
         "gpu_order_varies": result.gpu_order_varies,
+        "obstacles": list(result.obstacles),
+        "remedies": list(result.remedies),
         "seconds": result.seconds,
         "stored": stored,
         "passes": [_pass_as_json(result, repetition) for repetition in result.repetitions],
