@@ -79,6 +79,13 @@ def supervised(made: RunFactory, **fields: object) -> None:
     store(made.run.supervisor_status, SupervisorStatus(**{**facts, **fields}))
 
 
+def damage(path: Path) -> None:
+    """Flips one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+
+
 def starting(made: RunFactory) -> None:
     supervised(without_heartbeats(made))
 
@@ -313,6 +320,48 @@ async def test_all_front_ends_name_idle_gpus(
     stopped(made)
     supervised(made, gpus=of_launch, state=SupervisorState.STOPPED, workers=[])
     assert tool("status", "--json", made.run.root).json["run"]["gpus"] == ""
+
+
+def test_all_front_ends_have_an_alert_for_a_newest_checkpoint_that_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool, made = Tool(capsys), two_branches(tmp_path / "run")
+    stopped(made)
+    root = made.run.root
+    damage(root / "ckpt-100.data-00000-of-00001")
+    assert tool("verify", root, "ckpt-100").code == 1
+    assert tool("status", root).code == 0, "a start does not use ckpt-100"
+    damage(root / "ckpt-b1-400.data-00000-of-00001")
+    assert tool("status", root).code == 0, "nothing has read it since"
+    assert tool("verify", root, "ckpt-b1-400").code == 1
+    said = tool("status", root)
+    assert said.code == 1
+    assert "alert     The newest checkpoint ckpt-b1-400 is corrupt: " in said.data
+    assert "match its checksum. A start with tfckpt_trainer restores ckpt-500." in said.data
+    advised = f"restore {root} --name ckpt-500 --next-start"
+    assert f"choose ckpt-500 for the next start with `tfckpt-tui {advised}`." in said.data
+    assert [one["kind"] for one in tool("status", root, "--json").json["alerts"]] == [
+        "checkpoint-damaged"
+    ]
+    title = "the newest checkpoint is corrupt"
+    assert [one.title for one in read_snapshot(made.run, RecordedSlurm("")).alerts] == [title]
+    assert [one["alerts"] for one in tool("runs", tmp_path, "--json").json["runs"]] == [[title]]
+    assert tool(*advised.split()).code == 0
+    assert tool("status", root).code == 0
+    assert [one["alerts"] for one in tool("runs", tmp_path, "--json").json["runs"]] == [[]]
+
+
+def test_a_run_that_trains_replaces_a_damaged_checkpoint_by_a_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool, made = Tool(capsys), two_branches(tmp_path / "run")
+    training(made)
+    (made.run.root / "ckpt-b1-400.index").write_bytes(b"x")
+    said = tool("status", made.run.root)
+    assert said.code == 1
+    assert f"Save another with `tfckpt-tui save {made.run.root}`." in said.data
+    made.checkpoint(438, 1, "ckpt-300")
+    assert tool("status", made.run.root).code == 0
 
 
 async def test_a_run_that_saves_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

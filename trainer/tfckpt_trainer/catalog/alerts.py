@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.health import WorkerState
@@ -34,6 +34,7 @@ NOT_FINITE = "not-finite"
 NO_HEARTBEAT = "no-heartbeat"
 NO_SUPERVISOR = "no-supervisor"
 NO_DIRECTORY = "no-directory"
+DAMAGED_CHECKPOINT = "checkpoint-damaged"
 """Kinds of alerts."""
 
 LATE_AFTER_INTERVALS = 3
@@ -60,6 +61,8 @@ _VALUES = {"nan": "NaN", "inf": "infinite", "-inf": "negative infinite"}
 
 _GOES_ON = frozenset({WorkerState.TRAINING, WorkerState.SAVING, WorkerState.WAITING})
 _ENDED = frozenset({WorkerState.EXITED, WorkerState.LOST})
+
+_DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,39 @@ def silent_directory_alert(path: str, title: str) -> Alert:
         f"{path} does not answer: its disk hangs, or is very slow.",
         Advice((f"Look at it with `ls {shlex.quote(path)}`.",)),
     )
+
+
+def find_damaged_latest(
+    root: Path, latest: Checkpoint | None, fallback: str | None, *, trainer_answers: bool
+) -> tuple[Alert, ...]:
+    """Returns the alert about damage of the checkpoint that a start would restore.
+
+    Args:
+        root: The run directory, for commands.
+        latest: The newest checkpoint according to TensorFlow's state file.
+        fallback: The checkpoint that a start restores instead; None if none is known.
+        trainer_answers: Whether a trainer takes commands.
+    """
+    if latest is None or latest.state not in _DAMAGED:
+        return ()
+    instead = "" if fallback is None else f" A start with tfckpt_trainer restores {fallback}."
+    message = f"The newest checkpoint {latest.name} is {latest.state}: {latest.problem}{instead}"
+    if trainer_answers:
+        advice = Advice(("Save another with ", command_or_key("save", "save", root), "."))
+    elif fallback is None:
+        verify = command_or_key("verify", "verify", root)
+        advice = Advice(
+            ("Restore its files from a copy. To look for sound ones, use ", verify, ".")
+        )
+    else:
+        choose = command_or_key("restore", "restore", root, "--name", fallback, "--next-start")
+        before = "Restore its files from a copy, or "
+        advice = Advice(
+            (f"{before}choose {fallback} for the next start with ", choose, "."),
+            (f"{before}select {fallback} and choose it for the next start with ", choose, "."),
+        )
+    title = f"the newest checkpoint is {latest.state}"
+    return (Alert(DAMAGED_CHECKPOINT, title, message, advice),)
 
 
 def longest_start(supervisor: SupervisorStatus) -> float:

@@ -143,6 +143,7 @@ class SnapshotReader:
             record,
             tuple(self._journal),
             find_next_start(checkpoints, self._catalog.resumed, tips),
+            self._catalog.latest,
             start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
             stops=stops_under_way([*working, *pending], now),
             saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),

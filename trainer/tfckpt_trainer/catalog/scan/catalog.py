@@ -93,6 +93,13 @@ class Catalog:
         """How many checkpoints and records later scans have to read; see `scan`."""
         return len(self._deferred) + self._reader.records.deferred
 
+    @property
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint according to TensorFlow's state file, as of the last scan."""
+        state = self._annotations.state
+        name = state.latest_name if state is not None else None
+        return next((one for one in self._result if one.name == name), None)
+
     def scan(self, now: float, *, quick: bool = False) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.catalog.alerts import Alert, find_alerts
+from tfckpt_trainer.catalog.alerts import Alert, find_alerts, find_damaged_latest
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import ResumePoint
@@ -104,6 +104,7 @@ class RunReading:
         record: The record of its batch job.
         journal: The newest entries of the event log, oldest first.
         start: What a start continues from. May be left out if the chief knows the step.
+        latest: The newest checkpoint according to TensorFlow's state file.
         start_is_chosen: Whether that was chosen after the run had ended.
         stops: Requests to stop that no one has finished, oldest first.
         saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
@@ -117,6 +118,7 @@ class RunReading:
     record: BatchJob | None = None
     journal: tuple[JournalEntry, ...] = ()
     start: NextStart | None = None
+    latest: Checkpoint | None = None
     start_is_chosen: bool = False
     stops: tuple[Command, ...] = ()
     saved_at: float = 0.0
@@ -291,6 +293,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
     if stop is not None:
         reason = f"{reason} {_stop_in_words(stop)}".strip()
     step, branch, lost_steps = _position(reading, state)
+    trainer_answers = any(serves_commands(status, seen) for status, seen in heartbeats.workers)
     return RunAccount(
         at=heartbeats.now,
         root=run.root,
@@ -298,7 +301,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         state=state,
         reason=reason,
         job=job,
-        trainer_answers=any(serves_commands(status, seen) for status, seen in heartbeats.workers),
+        trainer_answers=trainer_answers,
         workers=_views(heartbeats),
         supervisor=heartbeats.supervisor,
         step=step,
@@ -308,6 +311,12 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         alerts=(
             *find_job_alerts(run.root, state, job, heartbeats.last_at, heartbeats.now),
             *find_failure(run, state, reason),
+            *find_damaged_latest(
+                run.root,
+                reading.latest,
+                reading.start.checkpoint if reading.start is not None else None,
+                trainer_answers=trainer_answers,
+            ),
             *_clock_alerts(reading.clock_ahead),
             *find_alerts(
                 run.root,

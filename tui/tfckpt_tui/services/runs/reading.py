@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.other_formats import find_neighbours
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.scan.history import read_state_list, resume_point
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -50,17 +50,20 @@ def read_whole_run(run: RunDirectory, now: float) -> RunReading:
         OSError: The directory cannot be read.
     """
     info = load_if_exists(run.run_file, RunInfo)
-    found, start = _scan(run, now)
+    found, start, latest = _scan(run, now)
     return replace(
         _read_processes(run, info, now),
         start=start,
+        latest=latest,
         checkpoints=found,
         saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
     )
 
 
 def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
-    """Reads a run without its checkpoints, unless only they tell its step. Skips damaged files.
+    """Reads a run with its newest checkpoint; with others only if needed for its step.
+
+    Skips damaged files.
 
     Args:
         run: The run directory.
@@ -70,6 +73,8 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
     with suppress(OSError, TfckptError):
         info = load_if_exists(run.run_file, RunInfo)
     reading = replace(_read_processes(run, info, now), saved_at=_last_saved(run))
+    with suppress(OSError, TfckptError):
+        reading = replace(reading, latest=_read_latest(run, now))
     heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
     if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
@@ -112,11 +117,24 @@ def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
     return _scan(run, now)[1]
 
 
-def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStart | None]:
+def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
+    """Returns the newest checkpoint according to TensorFlow's state file, without others."""
+    state = read_state_list(run)
+    if state is None or not state.latest_name:
+        return None
+    catalog = Catalog(run, frozenset({state.latest_name}))
+    catalog.scan(now)
+    return catalog.latest
+
+
+def _scan(
+    run: RunDirectory, now: float
+) -> tuple[Sequence[Checkpoint], NextStart | None, Checkpoint | None]:
+    """Returns all checkpoints, what a start continues from, and the newest by the state file."""
     catalog = Catalog(run)
     found = catalog.scan(now)
     tips = catalog.branch_tips(list_trash(run))
-    return found, find_next_start(found, catalog.resumed, tips)
+    return found, find_next_start(found, catalog.resumed, tips), catalog.latest
 
 
 def _last_saved(run: RunDirectory) -> float:
