@@ -399,6 +399,18 @@ def test_hostile_archives_are_refused(tool: Tool, tmp_path: Path, make) -> None:
     assert tool("verify", tmp_path, "x.keras").code == 1
 
 
+def test_a_truncated_archive_may_be_of_either_kind(tool: Tool, tmp_path: Path) -> None:
+    weights = write(tmp_path / "w.h5", a=np.ones(50))
+    with zipfile.ZipFile(tmp_path / "x.keras", "w") as archive:
+        archive.write(weights, "model.weights.h5")
+    data = (tmp_path / "x.keras").read_bytes()
+    (tmp_path / "x.keras").write_bytes(data[: len(data) // 2])
+    words = "x.keras is not a complete npz or Keras file: the end of the archive is missing. Copy"
+    for command in ("inspect", "verify"):
+        said = tool(command, tmp_path, "x.keras")
+        assert said.code == 1 and words in said.words + said.data
+
+
 @pytest.mark.parametrize("cut", [7, 1500])
 def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cut: int) -> None:
     data = write(tmp_path / "w.h5", layers__a=np.ones(50), b=np.arange(9)).read_bytes()

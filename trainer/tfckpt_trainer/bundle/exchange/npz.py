@@ -108,7 +108,10 @@ class NpzReader:
         try:
             self._archive = zipfile.ZipFile(path)
         except ARCHIVE_ERRORS as error:
-            raise DamagedFileError(f"{path} is not an npz file: {error}. {_ADVICE}") from error
+            problem = (
+                str(error) if zipfile.is_zipfile(path) else "the end of the archive is missing"
+            )
+            raise self._incomplete(problem) from error
         try:
             found = archive_members(self._archive)
             members = [one for one in found if one.filename.endswith(_SUFFIX)]
@@ -118,7 +121,7 @@ class NpzReader:
             self.arrays = tuple(self._array(member) for member in members)
         except zipfile.BadZipFile as error:
             self._archive.close()
-            raise DamagedFileError(f"{path} is not an npz file: {error}. {_ADVICE}") from error
+            raise self._incomplete(str(error)) from error
         except BaseException:
             self._archive.close()
             raise
@@ -128,6 +131,12 @@ class NpzReader:
 
     def __exit__(self, *error: object) -> None:
         self._archive.close()
+
+    def _incomplete(self, problem: str) -> DamagedFileError:
+        # Without its directory, nothing tells which kind of archive it was.
+        return DamagedFileError(
+            f"{self._path} is not a complete npz or Keras file: {problem}. Copy or save it again."
+        )
 
     def _array(self, member: zipfile.ZipInfo) -> Array:
         name = member.filename.removesuffix(_SUFFIX)
