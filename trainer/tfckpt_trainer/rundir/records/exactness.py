@@ -213,11 +213,20 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_outdated:
             return f"the check of {self._what} no longer counts, because the script changed"
         if self.difference:
-            return f"not exact: {self.difference}"
+            by = "" if self.workers else f", by a check of {self._what}"
+            return f"not exact{by}: {self.difference}"
         steps, workers = count(self.steps, "step"), count(self.workers, "worker")
         if self.workers:
             return f"exact over {steps}, restored in place on {workers}"
         return f"exact over {steps}, by a check of {self._what}"
+
+    @property
+    def reason(self) -> str:
+        """Why resuming is not exact, as a clause; empty if all is equal."""
+        if not self.difference:
+            return ""
+        check = "a check" if self.workers else f"a check of {self._what}"
+        return f"{check} found that {self.difference[0].lower()}{self.difference[1:]}"
 
     @property
     def _what(self) -> str:
@@ -267,8 +276,9 @@ def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
 def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness | None:
     """Returns what is known about a run: what the trainer found, and what a check compared.
 
-    A difference comes first: it was seen. A check that found none does not outweigh state that is
-    known to be missing.
+    A difference that a quick check found comes first: it was seen in this run. Another check may
+    have had other environment variables, so what this run lacks comes before its difference.
+    A check that found none does not outweigh state that is known to be missing.
     """
     if check is None:
         return found
@@ -278,11 +288,11 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
     missing = known.reasons if known.is_missing_state else []
     if missing and not check.difference:
         return found
+    if missing and not check.workers:
+        return msgspec.structs.replace(known, reasons=[*missing, check.reason])
     level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
-        difference = check.difference[0].lower() + check.difference[1:]
-        level = ExactnessLevel.NOT_POSSIBLE
-        reasons = [f"a check found that {difference}", *missing]
+        level, reasons = ExactnessLevel.NOT_POSSIBLE, [check.reason, *missing]
     return msgspec.structs.replace(known, level=level, reasons=reasons, compared=check.words)
 
 
