@@ -411,6 +411,24 @@ def test_a_truncated_archive_may_be_of_either_kind(tool: Tool, tmp_path: Path) -
         assert said.code == 1 and words in said.words + said.data
 
 
+def test_verify_counts_files(tool: Tool, tmp_path: Path) -> None:
+    weights = write(tmp_path / "a.h5", a=np.ones(50))
+    with zipfile.ZipFile(tmp_path / "b.keras", "w") as archive:
+        archive.write(weights, "model.weights.h5")
+    (tmp_path / "c.h5").write_bytes(weights.read_bytes()[:1000])
+
+    for number, name in enumerate(("c.h5", "a.h5", "b.keras")):
+        os.utime(tmp_path / name, (1e9 + number,) * 2)
+
+    def last(*names: str) -> str:
+        return tool("verify", tmp_path, *names).data.splitlines()[-1]
+
+    assert last("a.h5") == "1 file: 0 sound, 1 readable."
+    assert last("b.keras") == "1 file: 1 sound."
+    assert last("b.keras", "c.h5") == "2 files: 1 sound, 1 corrupt."
+    assert last() == "3 files: 1 sound, 1 readable, 1 corrupt."
+
+
 @pytest.mark.parametrize("cut", [7, 1500])
 def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cut: int) -> None:
     data = write(tmp_path / "w.h5", layers__a=np.ones(50), b=np.arange(9)).read_bytes()

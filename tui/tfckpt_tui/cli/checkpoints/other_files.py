@@ -197,11 +197,13 @@ class FileVerdicts(NamedTuple):
     Attributes:
         ok: Whether none is damaged, and with `finite` all values are finite.
         data: The results as JSON.
+        states: Of each of them, as in `FileResult`.
         skipped: Files that cannot be read here, each with the reason.
     """
 
     ok: bool
     data: list[Json]
+    states: list[str]
     skipped: list[Json]
 
 
@@ -209,7 +211,7 @@ def verify_files(
     run: RunDirectory, files: Iterable[OtherFile], *, finite: bool, show: bool
 ) -> FileVerdicts:
     """Reads files and compares their checksums; prints a line for each if `show` is set."""
-    ok, data, skipped = True, list[Json](), list[Json]()
+    ok, data, states, skipped = True, list[Json](), list[str](), list[Json]()
     for file in files:
         try:
             found = _verified(run, file)
@@ -227,9 +229,10 @@ def verify_files(
                 "not_finite": list(found.not_finite),
             }
         )
+        states.append(found.state)
         if show:
             print_line(_verified_words(file, found, finite=finite))
-    return FileVerdicts(ok, data, skipped)
+    return FileVerdicts(ok, data, states, skipped)
 
 
 def _verified(run: RunDirectory, file: OtherFile) -> FileResult:

@@ -117,7 +117,7 @@ def verify(
     else:
         for finding in of_run:
             print_line(f"{finding.severity}: {finding.message}")
-        _print_summary(results, passed_over)
+        _print_summary(results, passed_over, verdicts.states)
         for old in unsupported:
             print_message(f"{old.name} was skipped ({_UNSUPPORTED})")
         for one in verdicts.skipped:
@@ -251,12 +251,20 @@ def _word(verified: Verified) -> str:
     return "sound" if verified.is_exact else "inexact"
 
 
-def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint]) -> None:
-    words = [_word(one) for one in results]
-    parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
-    print_line(f"{units.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
+def _print_summary(
+    results: Sequence[Verified], passed_over: Sequence[Checkpoint], files: Sequence[str]
+) -> None:
+    if files:
+        _print_counts("file", files)
+    if results or not files:
+        _print_counts("checkpoint", [_word(one) for one in results])
     for checkpoint in passed_over:
         print_message(f"{checkpoint.name} was skipped ({checkpoint.problem})")
+
+
+def _print_counts(noun: str, words: Sequence[str]) -> None:
+    parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
+    print_line(f"{units.count(len(words), noun)}: {', '.join(parts)}.")
 
 
 def _verified_data(verified: Verified) -> Json:
