@@ -21,12 +21,15 @@ def test_a_changed_model_takes_what_fits_only_if_told_to(tmp_path, strategy, wor
     def cluster(*arguments):
         return Cluster(tmp_path / "run", "steered.py", list(arguments), workers, strategy)
 
-    with cluster("--steps", "10") as first:
+    with cluster("--steps", "10", "--save-every", "5") as first:
         assert first.wait() == [0] * workers, first.output()
 
     with cluster("--outputs", "3") as refused:
         assert refused.wait() == [1] * workers
         assert "float32 16×1 in the checkpoint and float32 16×3 in the model" in refused.output()
+        assert "The start could not restore ckpt-10: " in refused.output()
+        assert "1 other checkpoint was not tried." in refused.output()
+        assert "--name ckpt-5 --next-start` and start again" in refused.output()
 
     with cluster("--outputs", "3", "--partial") as changed:
         run = SteeredRun(changed)

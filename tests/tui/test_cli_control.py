@@ -7,17 +7,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from tiny_bundle import write_bundle
 
 from command_running import Tool
 from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -196,7 +199,10 @@ def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
     assert tool("restore", root, "--step", "301").code == 2
     before = resume_point(ended.run)
     said = tool("restore", root, "--name", "ckpt-300", "--next-start")
-    assert (said.code, said.data) == (0, "The next start continues from ckpt-300, on branch 2.\n")
+    assert (said.code, said.data) == (
+        0,
+        "The next start restores ckpt-300 if it matches the model, on branch 2.\n",
+    )
     assert said.words == f"Start it with `tfckpt-tui launch {root} -- COMMAND`.\n"
     resumed = resume_point(ended.run)
     assert resumed != before
@@ -204,6 +210,27 @@ def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
     assert (resumed.checkpoint, resumed.branch) == ("ckpt-300", 2)
     said = tool("restore", root, "--step", "300", "--next-start", "--json")
     check("`restore --next-start`", said.json)
+
+
+def test_a_start_from_a_checkpoint_that_does_not_match_is_warned_of(
+    tool: Tool, ended: RunFactory
+) -> None:
+    root = ended.run.root
+    ended.checkpoint(400, 1, name="small", seconds_ago=300)
+    write_bundle(root / "small", (1.0, 2.0, 3.0))
+    made = Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-400")])
+    record = load(ended.run.record("small"), CheckpointRecord)
+    store(ended.run.record("small"), msgspec.structs.replace(record, derived=made))
+    for _ in range(2):
+        said = tool("restore", root, "--name", "small", "--next-start")
+        assert said.code == 0
+        words = "small does not match ckpt-b1-400: v is 3 in the checkpoint and 2 in the model."
+        assert words in said.words
+        assert f"`tfckpt-tui restore {root} --name ckpt-b1-400 --next-start`" in said.words
+    said = tool("restore", root, "--name", "small", "--next-start", "--json")
+    check("`restore --next-start`", said.json)
+    said = tool("restore", root, "--name", "ckpt-300", "--next-start")
+    assert "does not match" not in said.words
 
 
 def test_after_a_start_was_chosen_the_run_is_at_its_checkpoint(

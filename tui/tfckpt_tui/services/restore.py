@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import trained_first
 from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
+from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
 from tfckpt_tui.services.runs.reading import brief_account
+
+_MOST_MISMATCHES = 5
 
 
 def plan_restore_of(
@@ -98,9 +103,37 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
             )
             store(run.head_file, chosen)
             point_state_file_at(run, name)
-    message = f"The next start continues from {name}, on branch {branch}."
+    message = f"The next start restores {name} if it matches the model, on branch {branch}."
     warning = log_event(run, JournalKind.NOTE, message, through=through, checkpoint=name)
     return f"{message} {warning}" if warning else message
+
+
+def mismatch_warnings(run: RunDirectory, name: str) -> tuple[str, ...]:
+    """Returns a warning if a start from a checkpoint would be refused, as far as files tell.
+
+    The newest checkpoint that training saved represents the model, or the current one.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+    """
+    found = [c for c in Catalog(run).scan(time.time()) if c.restorable]
+    target = find_by_name(found, name)
+    reference = trained_first(sorted(found, key=lambda c: not c.is_head))[0]
+    try:
+        checked = check_compatibility(run, reference, target)
+    except (TfckptError, OSError) as error:
+        return (f"{name} could not be compared with {reference.name}: {describe_error(error)}",)
+    if not checked.mismatches:
+        return ()
+    shown = "; ".join(checked.mismatches[:_MOST_MISMATCHES])
+    more = len(checked.mismatches) - _MOST_MISMATCHES
+    rest = f"; and {more:,} more" if more > 0 else ""
+    return (
+        f"{name} does not match {reference.name}: {shown}{rest}. If the model is that of "
+        f"{reference.name}, the start is refused. To go back to it, run `tfckpt-tui restore "
+        f"{run.shell_word} --name {shlex.quote(reference.name)} --next-start`.",
+    )
 
 
 def describe_plan(plan: RestorePlan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
@@ -116,7 +117,9 @@ class RestoreManager:
         assert plan is not None
         self._state.position.sequence = plan.sequence
         refused: list[str] = []
+        tried: list[str] = []
         for target in plan.targets:
+            tried.append(target.name)
             outcome = self._read(target.name, partial=partial)
             if not outcome.problems:
                 self._move_to(target, outcome, None, JournalKind.START)
@@ -134,14 +137,31 @@ class RestoreManager:
             if not outcome.damaged:
                 break
         if refused:
-            raise RefusedError(
+            untried = [target.name for target in plan.targets[len(tried) :]]
+            raise RefusedError(self._why_none(refused, tried, untried))
+        self._telemetry.summaries.start_branch(0, 0)
+        self._telemetry.note(JournalKind.START, "Started at step 0.")
+        return None
+
+    def _why_none(
+        self, refused: Sequence[str], tried: Sequence[str], untried: Sequence[str]
+    ) -> str:
+        """Returns why the start restored no checkpoint, and what to do next."""
+        if not untried:
+            return (
                 f"No checkpoint in {self._run.root} can be restored: {'; '.join(refused)}. Train "
                 "in another directory, restore what fits with TrainingRun(partial=True), or move "
                 "the checkpoints away to start from the beginning."
             )
-        self._telemetry.summaries.start_branch(0, 0)
-        self._telemetry.note(JournalKind.START, "Started at step 0.")
-        return None
+        place, other = self._run.shell_word, shlex.quote(untried[0])
+        were = "checkpoint was" if len(untried) == 1 else "checkpoints were"
+        return (
+            f"The start could not restore {', '.join(tried)}: {'; '.join(refused)}. "
+            f"{len(untried):,} other {were} not tried. If the model is right, choose one with "
+            f"`tfckpt-tui restore {place} --name {other} --next-start` and start again. If the "
+            "model has changed, train in another directory, or restore what fits with "
+            "TrainingRun(partial=True)."
+        )
 
     def record_finish(self, finish: Finish) -> None:
         """Records that training ended at the checkpoint that was saved or restored last."""

@@ -16,7 +16,13 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
+from tfckpt_tui.cli.output import (
+    CommandProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+)
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.processes.launch import launch_command
@@ -27,7 +33,12 @@ from tfckpt_tui.services.request import (
     ask,
     require_trainer,
 )
-from tfckpt_tui.services.restore import choose_start, describe_plan, plan_restore_of
+from tfckpt_tui.services.restore import (
+    choose_start,
+    describe_plan,
+    mismatch_warnings,
+    plan_restore_of,
+)
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -179,12 +190,16 @@ def stop(
 
 def _choose_start(run: RunDirectory, name: str, as_json: bool) -> None:
     """Lets the next start continue from a checkpoint, and prints how to start."""
+    warnings = mismatch_warnings(run, name)
     message = choose_start(run, name, through=FrontEnd.COMMAND_LINE)
+    start = launch_command(run)
     if as_json:
-        print_json({"checkpoint": name, "message": message, "launch": launch_command(run)})
+        said = {"checkpoint": name, "message": message, "launch": start, "warnings": warnings}
+        print_json(said)
     else:
         print_line(message)
-        print_message(f"Start it with `{launch_command(run)}`.")
+        print_warnings(warnings)
+        print_message(f"Start it with `{start}`.")
 
 
 def _cancel(run: RunDirectory, as_json: bool) -> None:
