@@ -105,6 +105,15 @@ def test_an_optimizer_brings_back_its_slots_its_step_and_its_schedule(tmp_path: 
     assert back[SCHEDULE] == (True, "the rate is the variable opt/_learning_rate")
 
 
+def test_the_rates_of_all_optimizers_are_named(tmp_path: Path) -> None:
+    two = {f"{which}/{path}": value for path, value in ADAM.items() for which in ("d", "g")}
+    rates = {f"{which}/opt/_learning_rate": np.float32(0.1) for which in ("d", "g")}
+    assert returned(tmp_path / "c", two | rates)[SCHEDULE] == (
+        True,
+        "the rates are the variables d/opt/_learning_rate, g/opt/_learning_rate",
+    )
+
+
 def test_an_optimizer_without_slots_is_not_judged(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", dict(list(ADAM.items())[:2]))
     assert back[SLOTS] == (None, "none so far, or this optimizer has none")

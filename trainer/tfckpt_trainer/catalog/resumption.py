@@ -129,7 +129,8 @@ def _schedule(variables: Sequence[Variable]) -> ResumedState:
     optimizer = _of(variables, Role.OPTIMIZER)
     rates = [v for v in optimizer if "learning_rate" in f"{v.path} {v.full_name}"]
     if rates:
-        return ResumedState(name, True, f"the rate is the variable {rates[0].path}")
+        many = "the rates are the variables" if len(rates) > 1 else "the rate is the variable"
+        return ResumedState(name, True, f"{many} {', '.join(rate.path for rate in rates)}")
     if any(_is_iterations(variable) for variable in optimizer):
         return ResumedState(name, True, "computed from the iterations, which it has")
     return ResumedState(name, False, "it has neither the rate nor the iterations")
