@@ -55,6 +55,23 @@ async def test_failing_saves_are_in_the_header_the_events_and_on_a_page(
         await until_shown(pilot, "All alerts and diagnostics are resolved.")
 
 
+async def test_problems_that_the_events_count_are_read_in_full_on_the_page(
+    live: RunFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live.run.job_file.write_bytes(b'{"schema": 1, 3: 4}')
+    problem = "job.json is not a valid BatchJob: JSON is malformed"
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ 1 problem  o shows them")
+        await pilot.press("o")
+        await until(
+            pilot,
+            lambda: f"{problem}: object keys" in " ".join(top(pilot.app).split()),
+            "the whole sentence",
+        )
+        live.run.job_file.unlink()
+        await until_shown(pilot, "All alerts and diagnostics are resolved.")
+
+
 async def test_the_stop_dialog_says_that_saves_fail(live: RunFactory) -> None:
     live.live_worker(0, saves=FAILING)
     async with opened(live.run, size=(80, 24)) as pilot:

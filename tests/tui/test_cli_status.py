@@ -490,3 +490,20 @@ def test_another_user_sees_a_run_but_not_its_command(
     theirs = tool("status", open_place)
     assert "permission" not in (theirs.data + theirs.words).lower()
     assert (theirs.code, len(theirs.data.splitlines())) == (mine.code, len(mine.data.splitlines()))
+
+
+def test_status_names_files_of_the_run_that_cannot_be_read(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path, live=True).run
+    for place in (run.inbox, run.active, run.done):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"of-{place.name}\x1b.json").write_bytes(b'{"schema": 1')
+    run.worker_status(1).write_bytes(b"{")
+    run.supervisor_status.write_bytes(b"{")
+    said = tool("status", tmp_path)
+    assert said.code == 0, "training goes on"
+    lines = [line for line in said.data.splitlines() if line.startswith("problem ")]
+    names = ("worker-1", "supervisor", "of-inbox", "of-active", "of-done")
+    assert [next(name for name in names if name in line) for line in lines] == list(names)
+    assert "\x1b" not in said.data
+    found = tool("status", tmp_path, "--json").json["problems"]
+    assert [f"problem   {one}" for one in found] == lines

@@ -27,6 +27,7 @@ from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import WorkerView, give_account
+from tfckpt_tui.services.runs.problems import find_unreadable_files
 from tfckpt_tui.services.runs.reading import read_whole_run
 
 Json = dict[str, Any]
@@ -217,6 +218,7 @@ def status_report(
             {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
             for alert in account.alerts
         ],
+        "problems": list(find_unreadable_files(run)),
         "workers": [_worker_report(worker, now) for worker in account.workers],
     }
 

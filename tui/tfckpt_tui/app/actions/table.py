@@ -431,13 +431,14 @@ ACTIONS = (
         key="o",
         label="diagnostics",
         title="Show alerts and diagnostics",
-        help="Lists alerts of the run, such as saves that fail, and problems of the directory, "
-        "such as files left by a killed save. Shows the consequences, and what to do.",
+        help="Lists alerts of the run, such as saves that fail, files that cannot be read, and "
+        "problems of the directory, such as files left by a killed save. Shows the consequences, "
+        "and what to do.",
         perform=views.open_diagnostics,
         command="ls",
         requires=(
             require(
-                lambda run, selection: bool(run.alerts or run.diagnostics),
+                lambda run, selection: bool(run.alerts or run.problems or run.diagnostics),
                 "There are no alerts and no diagnostics.",
             ),
         ),

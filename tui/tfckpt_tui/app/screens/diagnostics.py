@@ -1,4 +1,4 @@
-"""Alerts of the run and diagnostics of the directory: consequences, and what to do."""
+"""Alerts, unreadable files and diagnostics of a run: consequences, and what to do."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ class DiagnosticsScreen(ModalScreen[str | None]):
                 self.dismiss(action.name)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows the alerts and diagnostics of a newer snapshot."""
-        shown = self._snapshot.alerts, self._snapshot.diagnostics
-        if (snapshot.alerts, snapshot.diagnostics) != shown and is_open(self):
+        """Shows a newer snapshot."""
+        if _listed(snapshot) != _listed(self._snapshot) and is_open(self):
             self._snapshot = snapshot
             self.query_one("#diagnostics-text", Static).update(self._content())
 
@@ -78,6 +77,8 @@ class DiagnosticsScreen(ModalScreen[str | None]):
                 ((clean(alert.advice.in_app(key_of)), "value"),),
                 (),
             ]
+        for problem in self._snapshot.problems:
+            lines += [(("✗ ", "bad"), ("problem", "title")), ((problem, "value"),), ()]
         for diagnostic in self._snapshot.diagnostics:
             sign: Span = ("! ", "warn") if diagnostic.severity == "warning" else ("○ ", "muted")
             freed = f"  {units.size(diagnostic.bytes)}" if diagnostic.bytes else ""
@@ -89,6 +90,10 @@ class DiagnosticsScreen(ModalScreen[str | None]):
         if not lines:
             lines = [(("All alerts and diagnostics are resolved.", "muted"),)]
         return lines_to_content(lines)
+
+
+def _listed(snapshot: RunSnapshot) -> tuple[object, ...]:
+    return snapshot.alerts, snapshot.problems, snapshot.diagnostics
 
 
 def _in_app(diagnostic: Diagnostic, key_of: KeyOf) -> str:

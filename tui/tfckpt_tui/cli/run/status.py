@@ -165,6 +165,8 @@ def _print_status(report: dict[str, Any]) -> None:
     )
     for alert in report["alerts"]:
         print_line(f"alert     {alert['message']} {alert['advice']}")
+    for problem in report["problems"]:
+        print_line(f"problem   {problem}")
     if not report["workers"]:
         return
     rows = [

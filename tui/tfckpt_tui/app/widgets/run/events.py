@@ -105,14 +105,13 @@ class Events(ListPane):
         alerts, problems = (len(snapshot.alerts), len(snapshot.problems)) if snapshot else (0, 0)
         spans: list[Span] = []
         if alerts:
-            spans += [
-                (f"✗ {units.count(alerts, 'alert')}", "bad"),
-                (f"  {key_of(self, 'diagnostics')}", "key"),
-            ]
-            spans.append((" shows what to do", "label"))
+            spans.append((f"✗ {units.count(alerts, 'alert')}", "bad"))
         if problems:
             spans += [(" · ", "faint")] if spans else []
             spans.append((f"✗ {units.count(problems, 'problem')}", "bad"))
+        if spans:
+            spans.append((f"  {key_of(self, 'diagnostics')}", "key"))
+            spans.append((" shows what to do" if alerts else " shows them", "label"))
         return spans
 
     def row_count(self) -> int:
