@@ -141,6 +141,23 @@ def test_what_is_no_command_is_deleted_after_some_seconds(box, run):
     assert box.claim(time.time()).id == command.id
 
 
+def test_a_command_of_a_newer_schema_is_deleted_like_one_that_is_not_valid(box, run):
+    newer = b'{"schema":99,"written_by":"9.8.7","id":"newer"}'
+    for place in (run.inbox, run.active, run.done):
+        (place / "newer.json").write_bytes(newer)
+    (run.inbox / "directory.json").mkdir()
+    (run.inbox / "link.json").symlink_to(run.done / "newer.json")
+    assert box.claim(time.time()) is None
+    assert box.clear_damaged(100.0) == []
+    assert box.clear_damaged(109.0) == []
+    for told, place in zip(box.clear_damaged(110.0), ("inbox", "active"), strict=True):
+        assert told.startswith(f"Deleted newer.json from {place}: newer.json was written by ")
+        assert "pip install --upgrade 'tfckpt-tui>=9.8.7'" in told
+    assert {path.name for path in run.inbox.iterdir()} == {"directory.json", "link.json"}
+    assert not any(run.active.iterdir())
+    assert (run.done / "newer.json").read_bytes() == newer
+
+
 def test_a_trainer_that_starts_clears_at_once_what_an_earlier_one_left(box, run):
     (run.active / "empty.json").write_bytes(b"")
     (run.inbox / "being-written.json").write_bytes(b"")
