@@ -144,6 +144,15 @@ def test_a_step_that_cannot_be_read_does_not_come_back(tmp_path: Path, damage: s
     assert step.restored is False
 
 
+@pytest.mark.parametrize("lost", ["index", "object graph"])
+def test_nothing_is_promised_of_a_checkpoint_that_cannot_be_read(tmp_path: Path, lost: str) -> None:
+    record = recorded("model", "input position", "random state", "seeds")
+    found = find_resumed_state(tmp_path / "c", (), record, lost=lost)
+    assert {(one.restored, one.detail) for one in found} == {
+        (None, f"unknown: the {lost} cannot be read")
+    }
+
+
 def test_the_position_in_the_input_is_an_iterator_or_lies_beside(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", {"data": variants([b"state"])})
     assert back[INPUT] == (True, "the iterator data")

@@ -53,8 +53,8 @@ def find_resumed_state(
         prefix: The path of the checkpoint without suffix.
         variables: Its variables.
         record: Its record; None if this library did not save it.
-        lost: The part that cannot be read and would tell the roles of the variables; empty if
-            they are known.
+        lost: The part that cannot be read, without which a restore may fail; empty if there is
+            none.
         check: The last check of the run, if there was one.
     """
     found = (
@@ -71,7 +71,7 @@ def find_resumed_state(
     if not lost:
         return found
     unknown = f"unknown: the {lost} cannot be read"
-    return tuple(one if one.restored else ResumedState(one.name, None, unknown) for one in found)
+    return tuple(ResumedState(one.name, None, unknown) for one in found)
 
 
 def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
