@@ -104,7 +104,10 @@ async def test_v_says_what_the_checksums_of_a_file_show(made: RunFactory) -> Non
         await pilot.press("v")
         await until_shown(pilot, "✓ readable: all values were read; it has no checksums")
         await until_shown(pilot, "1 tensor with NaN or infinite values")
-        await pilot.press("escape", "home", "enter")
+        await pilot.press("escape", "home", "v")
+        await until_shown(pilot, "✓ sound: CRC-32 of 1 file in it")
+        await until_shown(pilot, "tensors 3")
+        await pilot.press("escape", "enter")
         await until_shown(pilot, "not verified yet: press v to read every byte")
         await pilot.press("v")
         await until_shown(pilot, "✓ sound: CRC-32 of 1 file in it")
@@ -117,7 +120,7 @@ async def test_v_says_what_the_checksums_of_a_file_show(made: RunFactory) -> Non
         await until_shown(pilot, "Bad CRC-32")
 
 
-@pytest.mark.parametrize("key", ["v", "asterisk", "space", "e", "d"])
+@pytest.mark.parametrize("key", ["asterisk", "space", "e", "d"])
 async def test_other_keys_say_what_a_file_is(made: RunFactory, key: str) -> None:
     write_weights(made.run.root / WEIGHTS)
     async with opened(made.run) as pilot:

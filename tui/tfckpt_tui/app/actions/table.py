@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-def _can_verify(run: RunSnapshot, selection: Selection) -> str:
+def _can_verify(run: RunSnapshot, selection: Selection) -> Reason:
     # Imports NumPy, which `tfckpt-tui config` does without.
     from tfckpt_tui.services.verify import can_be_verified
 
-    del run
+    if not selection.all:
+        return _inspectable(run, selection)
     if any(can_be_verified(checkpoint) for checkpoint in selection.all):
         return ""
     first = selection.all[0]
@@ -270,10 +271,10 @@ ACTIONS = (
         title="Verify the selected checkpoint",
         help="Compares every byte with its checksum, in the background. If checkpoints are marked, "
         "verifies all of them. Press the key again to cancel. New checkpoints are verified "
-        "automatically.",
+        "automatically. Opens a Keras or safetensors file to verify it.",
         perform=lambda dashboard: dashboard.verify(),
         command="verify",
-        requires=(_selected_or_marked, _can_verify),
+        requires=(_can_verify,),
         applies_to_marked=True,
         in_footer=True,
     ),

@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
 
 
-def open_checkpoint(dashboard: DashboardScreen) -> None:
-    """Opens the screen of the selected checkpoint, or file of another format."""
+def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> None:
+    """Opens the screen of the selected checkpoint, or file of another format.
+
+    Args:
+        dashboard: The dashboard.
+        verifies: Whether the screen of a file verifies it at once.
+    """
     from tfckpt_trainer.catalog.other_formats import OtherFile
     from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
     from tfckpt_tui.app.screens.tensor_pages import FileScreen
@@ -21,14 +26,14 @@ def open_checkpoint(dashboard: DashboardScreen) -> None:
     file = selection.unsupported
     if isinstance(file, OtherFile):
         prune = None if dashboard.read_only else dashboard.run_control.prune_file
-        dashboard.app.push_screen(FileScreen(dashboard.run_directory, file, at, prune))
+        screen = FileScreen(dashboard.run_directory, file, at, prune, verifies=verifies)
+        dashboard.app.push_screen(screen)
         return
     selected = selection.selected
     assert selected is not None
-    screen = CheckpointScreen(
-        dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard
+    dashboard.app.push_screen(
+        CheckpointScreen(dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard)
     )
-    dashboard.app.push_screen(screen)
 
 
 def open_comparison(dashboard: DashboardScreen) -> None:

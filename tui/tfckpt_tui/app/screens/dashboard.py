@@ -19,6 +19,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Selection
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
@@ -267,7 +268,13 @@ class DashboardScreen(Screen[None]):
     # -- actions on the list of checkpoints --------------------------------------------------
 
     def verify(self) -> None:
-        """Verifies the selected or marked checkpoints, or cancels their verification."""
+        """Verifies the selected or marked checkpoints, or cancels their verification.
+
+        If a file of another format is selected, opens its screen, which verifies it.
+        """
+        if not self.selection.all:
+            views.open_checkpoint(self, verifies=True)
+            return
         verifier = self.run_app.verifier
         reading = verifier.reading
         names = [c.name for c in self.selection.all if can_be_verified(c)]

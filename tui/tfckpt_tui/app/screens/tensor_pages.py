@@ -195,6 +195,8 @@ class FileScreen(TensorPage):
         file: OtherFile,
         at: float,
         prune: Callable[[OtherFile], None] | None = None,
+        *,
+        verifies: bool = False,
     ) -> None:
         """Makes the screen.
 
@@ -203,6 +205,7 @@ class FileScreen(TensorPage):
             file: What it shows.
             at: The time of the snapshot, in seconds since the epoch.
             prune: Prunes a file, after confirmation; None in an app that only reads.
+            verifies: Whether it verifies the file at once.
         """
         super().__init__(file.name)
         self._run = run
@@ -211,12 +214,15 @@ class FileScreen(TensorPage):
         self._prune = prune
         self._count: int | None = None
         self._verdict: FileResult | None = None
+        self._verifies_at_once = verifies
         self._verifies = False
         self._is_gone = False
 
     def on_mount(self) -> None:
         """Starts to read in a thread."""
         self._read()
+        if self._verifies_at_once:
+            self.action_verify()
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Reads the file again if it changed; shows that it no longer exists."""
