@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.named_checkpoints import find_named
 from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours, find_other_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, describe_newer
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_exists
@@ -218,7 +218,10 @@ def status_report(
             {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
             for alert in account.alerts
         ],
-        "problems": list(find_unreadable_files(run)),
+        "problems": [
+            *([describe_newer(reading.newer_records)] if reading.newer_records else []),
+            *find_unreadable_files(run),
+        ],
         "workers": [_worker_report(worker, now) for worker in account.workers],
     }
 

@@ -100,6 +100,11 @@ class Catalog:
         name = state.latest_name if state is not None else None
         return next((one for one in self._result if one.name == name), None)
 
+    @property
+    def newer_records(self) -> tuple[str, ...]:
+        """Which release is needed for each record of a newer one, as of the last scan."""
+        return tuple(self._reader.records.newer.values())
+
     def scan(self, now: float, *, quick: bool = False) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
@@ -68,11 +68,20 @@ def diagnostics(
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
 
 
+def describe_newer(newer: Sequence[str]) -> str:
+    """Returns what documents of a newer release prevent.
+
+    Args:
+        newer: For each of them, which release is needed.
+    """
+    more = f" So were {len(newer) - 1:,} more." if len(newer) > 1 else ""
+    return f"{newer[0]}{more} Until then, commands that change the run are refused."
+
+
 def _newer(observed: Observation) -> Iterator[Diagnostic]:
     if observed.newer:
-        more = f" So were {len(observed.newer) - 1:,} more." if len(observed.newer) > 1 else ""
-        message = f"{observed.newer[0]}{more} Until then, commands that change the run are refused."
-        yield Diagnostic("newer", "warning", observed.newer[0].partition(" ")[0], message)
+        name, message = observed.newer[0].partition(" ")[0], describe_newer(observed.newer)
+        yield Diagnostic("newer", "warning", name, message)
 
 
 def _saved_model(observed: Observation) -> Iterator[Diagnostic]:

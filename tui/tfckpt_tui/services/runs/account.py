@@ -109,6 +109,7 @@ class RunReading:
         stops: Requests to stop that no one has finished, oldest first.
         saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
         checkpoints: All checkpoints, newest first, for advice in alerts.
+        newer_records: Which release is needed for each record of a newer one.
         clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
     """
 
@@ -123,6 +124,7 @@ class RunReading:
     stops: tuple[Command, ...] = ()
     saved_at: float = 0.0
     checkpoints: Sequence[Checkpoint] = ()
+    newer_records: tuple[str, ...] = ()
     clock_ahead: float = 0.0
 
 

@@ -50,12 +50,13 @@ def read_whole_run(run: RunDirectory, now: float) -> RunReading:
         OSError: The directory cannot be read.
     """
     info = load_if_exists(run.run_file, RunInfo)
-    found, start, latest = _scan(run, now)
+    found, start, catalog = _scan(run, now)
     return replace(
         _read_processes(run, info, now),
         start=start,
-        latest=latest,
+        latest=catalog.latest,
         checkpoints=found,
+        newer_records=catalog.newer_records,
         saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
     )
 
@@ -127,14 +128,12 @@ def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
     return catalog.latest
 
 
-def _scan(
-    run: RunDirectory, now: float
-) -> tuple[Sequence[Checkpoint], NextStart | None, Checkpoint | None]:
-    """Returns all checkpoints, what a start continues from, and the newest by the state file."""
+def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStart | None, Catalog]:
+    """Returns all checkpoints, what a start continues from, and the scanned catalog."""
     catalog = Catalog(run)
     found = catalog.scan(now)
     tips = catalog.branch_tips(list_trash(run))
-    return found, find_next_start(found, catalog.resumed, tips), catalog.latest
+    return found, find_next_start(found, catalog.resumed, tips), catalog
 
 
 def _last_saved(run: RunDirectory) -> float:
