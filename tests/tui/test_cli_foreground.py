@@ -12,6 +12,7 @@ import pytest
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -112,6 +113,26 @@ def test_a_script_that_fails_makes_the_job_fail(tmp_path):
     job = start(tmp_path / "run", "--no-such-option", workers=1)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 1, output
+
+
+def test_ctrl_c_is_an_interrupt(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", run.root, "--foreground"]
+    job = subprocess.Popen(
+        list(map(str, [*command, "--no-standby", "--", "sleep", "600"])),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    # The first entry of the event log: from here on, the command handles signals.
+    assert any("Started 1 worker" in line for line in job.stdout)
+    # As a terminal does: to all processes in the foreground.
+    os.killpg(job.pid, signal.SIGINT)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 130, output
+    ended = read_supervisor(run)
+    assert ended.reason == "The run was interrupted with ctrl+c."
 
 
 def test_foreground_and_detach_exclude_each_other(tmp_path):

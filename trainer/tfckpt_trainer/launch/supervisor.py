@@ -333,7 +333,10 @@ class Supervisor:
         return decision
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.stop(f"The supervisor was asked to stop ({signal_name(number)}).")
+        if number == signal.SIGINT:
+            self.stop("The run was interrupted with ctrl+c.")
+        else:
+            self.stop(f"The supervisor was asked to stop ({signal_name(number)}).")
 
 
 def _only_victims(decision: Decision, attempt: Attempt) -> bool:

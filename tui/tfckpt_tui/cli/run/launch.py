@@ -226,7 +226,8 @@ def need_tensorflow(subject: str) -> None:
     "--foreground",
     is_flag=True,
     help="Stay until the end, without the app: for schedulers. SIGTERM saves and ends the run; "
-    "the exit code is 0 at the end of training, 143 after a preemption, 1 after a failure.",
+    "the exit code is 0 at the end of training, 143 after a preemption, 130 after "
+    "ctrl+c, 1 after a failure.",
 )
 @click.option(
     "--force",

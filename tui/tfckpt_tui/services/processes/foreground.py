@@ -27,8 +27,8 @@ def follow_run(
     """Reports new journal entries until the run ends; SIGTERM and SIGINT save and end it.
 
     Returns:
-        DONE if training finished or was stopped, the status for a preemption after one, else
-        PROBLEM.
+        DONE if training finished or was stopped, INTERRUPTED after ctrl+c, the status for a
+        preemption after one, else PROBLEM.
 
     Raises:
         UsageError: The environment has an invalid status.
@@ -38,7 +38,7 @@ def follow_run(
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
-        os.kill(supervisor.pid, signal.SIGTERM)
+        os.kill(supervisor.pid, number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
@@ -52,6 +52,8 @@ def follow_run(
         return ExitCode.PROBLEM
     if ended.state is SupervisorState.FINISHED:
         return ExitCode.DONE
+    if asked and asked[0] == signal.SIGINT:
+        return ExitCode.INTERRUPTED
     preempted = any(worker.ending is Ending.PREEMPTED for worker in read_workers(run))
     return statuses.preempted if asked or preempted else ExitCode.DONE
 
