@@ -90,3 +90,11 @@ def test_python_code_counts_as_exact_if_it_reads_the_same_again(read, name, repl
 def test_another_function_of_python_beside_it_is_still_named(read):
     (function,) = read["facts"]["another function"]["python"]
     assert function.startswith("tf.numpy_function in map (fit_positions.py line ")
+
+
+def test_a_script_without_repeat_is_told_that_fit_repeats(read):
+    assert read["orders"] == {
+        "no seed": ["a shuffle without a seed, which `fit` repeats"],
+        "seed": ["a shuffle that batch separates from the repeat of `fit`"],
+        "repeated": ["a repeated shuffle without a seed"],
+    }

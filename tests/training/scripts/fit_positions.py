@@ -173,4 +173,15 @@ for name, create in PYTHON.items():
 of_user = read_data(FitData("x", ByIndex()), one()).endless(5, None)
 of_user = of_user.map(lambda batch: tf.numpy_function(np.abs, [batch], tf.float32))
 facts["another function"] = probe(iter(of_user)).facts("x")
-print(json.dumps({"forms": found, "reshuffled": epochs, "facts": msgspec.to_builtins(facts)}))
+numbers = tf.data.Dataset.range(EXAMPLES)
+own = {
+    "no seed": numbers.shuffle(EXAMPLES).batch(BATCH),
+    "seed": numbers.shuffle(EXAMPLES, seed=1).batch(BATCH),
+    "repeated": numbers.shuffle(EXAMPLES).repeat().batch(BATCH),
+}
+orders = {}
+for name, dataset in own.items():
+    endless = read_data(FitData("x", dataset), one()).endless(5, None)
+    orders[name] = probe(iter(endless)).facts("x").causes
+facts = msgspec.to_builtins(facts)
+print(json.dumps({"forms": found, "reshuffled": epochs, "facts": facts, "orders": orders}))

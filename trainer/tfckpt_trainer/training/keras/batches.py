@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
+from tfckpt_trainer.training.pipelines.obstacles import REPEATED_BY_FIT
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 _ENDLESS = 2**62
@@ -81,7 +82,7 @@ class DatasetBatches:
         dataset = self._dataset
         if steps is not None:
             dataset = dataset.take(steps * self._elements_per_step)
-        return dataset.repeat()
+        return dataset.repeat(name=REPEATED_BY_FIT)
 
 
 def endless_passes(seed: int, one_pass: Callable[[tf.Tensor], tf.data.Dataset]) -> tf.data.Dataset:

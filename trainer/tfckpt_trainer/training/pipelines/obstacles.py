@@ -63,9 +63,11 @@ _REPEAT_FIRST = (
 )
 _SEED = "Pass a seed to {}, or call `keras.utils.set_random_seed(…)` before it."
 _UNSEEDED = {
-    "_ShuffleDataset": Obstacle("a repeated shuffle without a seed", _SEED.format("`shuffle`")),
-    "_RandomDataset": Obstacle("a repeated Dataset.random without a seed", _SEED.format("it")),
+    "_ShuffleDataset": ("shuffle", _SEED.format("`shuffle`")),
+    "_RandomDataset": ("Dataset.random", _SEED.format("it")),
 }
+REPEATED_BY_FIT = "repeated_by_fit"
+"""Name of the `repeat` that the script does not have."""
 _READ_AHEAD = frozenset({"_PrefetchDataset", "_ParallelMapDataset"})
 _END_WITH_THEIR_INPUT = frozenset(
     {"_MapDataset", "_FilterDataset", "_FlatMapDataset", "_TakeDataset", "_SkipDataset"}
@@ -157,9 +159,13 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     of the next one belong to the process.
     """
     parts = _parts(dataset)
-    repeated = [inner for part in parts if _repeats(part) for inner in _parts(part)]
-    found = [_UNSEEDED[type(part).__name__] for part in repeated if _is_unseeded(part)]
-    found += [one for part in parts if _repeats(part) for one in _lost_orders(part)]
+    # What the script itself repeats is told so, although `fit` repeats all of it.
+    repeats = sorted(filter(_repeats, parts), key=_is_of_fit)
+    unseeded: dict[int, Obstacle] = {}
+    for repeat in repeats:
+        for part in filter(_is_unseeded, _parts(repeat)):
+            unseeded.setdefault(id(part), _unseeded(part, repeat))
+    found = [*unseeded.values(), *(one for repeat in repeats for one in _lost_orders(repeat))]
     any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
     if dataset.options().deterministic is False or any(any_order):
         found.append(_ANY_ORDER)
@@ -181,6 +187,17 @@ def _repeats(part: Any) -> bool:
     return type(part).__name__ == "_RepeatDataset" and int(part._count) != 1
 
 
+def _is_of_fit(repeat: Any) -> bool:
+    return getattr(repeat, "_name", None) == REPEATED_BY_FIT
+
+
+def _unseeded(part: Any, repeat: Any) -> Obstacle:
+    what, remedy = _UNSEEDED[type(part).__name__]
+    if _is_of_fit(repeat):
+        return Obstacle(f"a {what} without a seed, which `fit` repeats", remedy)
+    return Obstacle(f"a repeated {what} without a seed", remedy)
+
+
 def _lost_orders(repeat: Any) -> Iterator[Obstacle]:
     """Yields the parts because of which a position may lack the order of the next pass.
 
@@ -199,7 +216,8 @@ def _lost_orders(repeat: Any) -> Iterator[Obstacle]:
             early = _ends_early(above) if part._reshuffle_each_iteration else None
             if early is not None:
                 name = _name_of(early)
-                yield Obstacle(f"a shuffle that {name} separates from repeat", _REPEAT_FIRST)
+                which = "the repeat of `fit`" if _is_of_fit(repeat) else "repeat"
+                yield Obstacle(f"a shuffle that {name} separates from {which}", _REPEAT_FIRST)
         elif type(part).__name__ == "_OptionsDataset":
             waiting += [(inner, above) for inner in part._inputs()]
             continue
