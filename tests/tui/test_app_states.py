@@ -59,6 +59,16 @@ async def test_a_restarted_run_shows_the_step_that_it_continues_from(live: RunFa
     shutil.rmtree(live.run.root)
 
 
+async def test_a_worker_whose_process_is_gone_waits_for_nothing(ended: RunFactory) -> None:
+    since = ended.now - 30
+    ended.worker(0, activity=Activity.STARTING, phase=Phase.JOIN, phase_since=since)
+    snapshot = SnapshotReader(ended.run).read(ended.now + 60)
+    app = TfckptApp(ended.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(240, 40)) as pilot:
+        await until_shown(pilot, "✗ lost")
+        assert "waiting for" not in top(app)
+
+
 async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
     async with opened(RunDirectory(tmp_path)) as pilot:
         await until_shown(pilot, "press L to launch training here")

@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.records.worker import (
     Ending,
     GpuStatus,
     NotFiniteMetric,
+    Phase,
     SaveStatus,
     WorkerStatus,
 )
@@ -507,3 +508,13 @@ def test_status_names_files_of_the_run_that_cannot_be_read(tool: Tool, tmp_path:
     assert "\x1b" not in said.data
     found = tool("status", tmp_path, "--json").json["problems"]
     assert [f"problem   {one}" for one in found] == lines
+
+
+def test_a_worker_whose_process_is_gone_waits_for_nothing(tool: Tool, ended: RunFactory) -> None:
+    # Its process ended before the run began.
+    since = ended.now - 30
+    ended.worker(0, activity=Activity.STARTING, phase=Phase.JOIN, phase_since=since)
+    report = tool("status", ended.run.root, "--json").json
+    assert report["workers"][0]["state"] == "lost"
+    assert report["workers"][0]["doing"] == ""
+    assert "waiting for all workers" not in tool("status", ended.run.root).data
