@@ -99,6 +99,12 @@ def test_a_file_is_compared_with_a_checkpoint_by_path(tool: Tool, root: Path) ->
 
 
 @pytest.mark.tensorflow
+def test_layers_of_a_subclassed_model_are_found_by_their_attributes(tool: Tool, root: Path) -> None:
+    said = tool("compare", root / "subclassed", "ckpt-1", "w.weights.h5")
+    assert said.data == "ckpt-1 → w.weights.h5: 8 equal\n"
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_extract_writes_what_numpy_reads(tool: Tool, root: Path, tmp_path: Path, kind: str) -> None:
     said = tool("extract", root, "w-02.weights.h5", "-o", tmp_path / f"x.{kind}", "--json")

@@ -29,4 +29,24 @@ callbacks = [
 inputs = np.random.default_rng(1).random((8, 4), np.float32)
 model.fit(inputs, inputs[:, :2], epochs=2, verbose=0, callbacks=callbacks)
 tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(root / "ckpt-2")
+
+
+class Subclassed(keras.Model):
+    """Layers that Keras names alike, with variables of the same shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(4)
+        self.batch_norm = keras.layers.BatchNormalization()
+        self.last = keras.layers.Dense(4)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.last(self.batch_norm(self.first(inputs)))
+
+
+subclassed = Subclassed()
+subclassed(inputs)
+(root / "subclassed").mkdir()
+subclassed.save_weights(root / "subclassed" / "w.weights.h5")
+tf.train.Checkpoint(model=subclassed).write(root / "subclassed" / "ckpt-1")
 np.savez(root / "outputs.npz", inputs=inputs, outputs=model(inputs))
