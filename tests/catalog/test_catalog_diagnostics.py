@@ -141,7 +141,23 @@ class TestStateFile:
     def test_it_names_what_is_incomplete(self, made):
         made.tensorflow("ckpt-1", shards=2)
         (made.root / "ckpt-1.data-00001-of-00002").unlink()
-        assert "which is incomplete" in diagnostics(made)["latest-missing"].message
+        assert "which is incomplete" in diagnostics(made)["latest-unusable"].message
+
+    def test_it_names_what_is_corrupt(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2")
+        index = made.root / "ckpt-2.index"
+        data, seen = bytearray(index.read_bytes()), index.stat()
+        data[0] ^= 1
+        index.write_bytes(data)
+        os.utime(index, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        found = diagnostics(made)
+        assert list(found) == ["latest-unusable"]
+        assert (
+            "ckpt-2 as the newest, which is corrupt: ckpt-2.index at byte 0: a block does not "
+            "match its checksum. TensorFlow does not fall back to another checkpoint: a trainer "
+            "without tfckpt_trainer stops, or starts from scratch. If no trainer runs, "
+        ) in found["latest-unusable"].message
 
     def test_it_lists_what_is_gone(self, made):
         for step in range(1, 7):
@@ -384,7 +400,7 @@ class TestAdviceThatCouldLoseSomething:
         data = made.root / "ckpt-2.data-00000-of-00001"
         data.unlink()
         data.symlink_to("/elsewhere/data")
-        found = diagnostics(made)["latest-missing"]
+        found = diagnostics(made)["latest-unusable"]
         assert "which is unreadable here" in found.message
         assert advises_no_loss(found)
 

@@ -39,9 +39,9 @@ _MISSING_BESIDE_RECORDS = (
     "tfckpt_trainer continues from its own records, and other programs find no checkpoint"
 )
 
-_NO_FALLBACK = (
-    "TensorFlow does not fall back to another checkpoint: a trainer stops, or starts from scratch."
-)
+_WITHOUT_LIBRARY = "a trainer without tfckpt_trainer stops, or starts from scratch"
+
+_NO_FALLBACK = f"TensorFlow does not fall back to another checkpoint: {_WITHOUT_LIBRARY}."
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StateFileDiagnostics:
             )
         else:
             message = f"{what}: {checkpoint.problem} {_NO_FALLBACK} {self._advice_instead()}"
-        return Diagnostic("latest-missing", "warning", name, message)
+        return Diagnostic("latest-unusable", "warning", name, message)
 
     def _missing_latest(self, name: str) -> Diagnostic:
         observed = self.observed
@@ -153,7 +153,7 @@ class StateFileDiagnostics:
             if is_here:
                 advice += " Look there as the user who trains before you change anything."
         else:
-            effect = "where it does not exist: a trainer stops, or starts from scratch"
+            effect = f"where it does not exist: {_WITHOUT_LIBRARY}"
             if is_here:
                 advice += (
                     f" If {place} is on a disk that is not mounted, mount it first. "

@@ -380,7 +380,7 @@ def _unreadable(
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.CORRUPT if index.size else CheckpointState.INCOMPLETE
-    return Verdict(state, len(evidence.files.shards), str(error))
+    return Verdict(state, len(evidence.files.shards), f"{str(error).rstrip('.')}.")
 
 
 def _identity_at_end(path: Path) -> Identity | None:
