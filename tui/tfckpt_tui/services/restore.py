@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
@@ -131,8 +130,7 @@ def mismatch_warnings(run: RunDirectory, name: str) -> tuple[str, ...]:
     rest = f"; and {more:,} more" if more > 0 else ""
     return (
         f"{name} does not match {reference.name}: {shown}{rest}. If the model is that of "
-        f"{reference.name}, the start is refused. To go back to it, run `tfckpt-tui restore "
-        f"{run.shell_word} --name {shlex.quote(reference.name)} --next-start`.",
+        f"{reference.name}, the start is refused; choose {reference.name} instead.",
     )
 
 
