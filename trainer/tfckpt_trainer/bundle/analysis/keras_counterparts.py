@@ -1,14 +1,16 @@
 """Finds the variables of a checkpoint that a Keras file has too.
 
 Keras 3 numbers the variables of each layer: trainable ones first, in the order in which the layer
-made them. Older HDF5 files name them as the program did. A checkpoint has both: the full names, and
-the order in the object graph.
+made them. A file has the names of layers, and the attributes that lead to them. In a checkpoint,
+the layers that a subclassed model makes have the name of the model alone, so attributes tell.
+Older HDF5 files name variables as the program did. A checkpoint has both: the full names, and the
+order in the object graph.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.analysis.contents import Contents, Role, SavedObjects, Variable
@@ -38,8 +40,10 @@ def find_keras_counterparts(arrays: Sequence[Array], contents: Contents) -> dict
         path = array.name if array.name in paths else next(known, "")
         if path:
             found[array.name] = path
-    rest = [array for array in arrays if array.name not in found]
-    return found | _by_layer(rest, contents)
+    for by_attributes in (False, True):
+        rest = [array for array in arrays if array.name not in found]
+        found |= _by_layer(rest, contents, set(found.values()), by_attributes=by_attributes)
+    return found
 
 
 def _inner_names(name: str) -> Iterator[str]:
@@ -54,14 +58,21 @@ def _unique(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return {name: path for name, path in known if name and counts[name] == 1}
 
 
-def _by_layer(arrays: Iterable[Array], contents: Contents) -> dict[str, str]:
+def _by_layer(
+    arrays: Iterable[Array], contents: Contents, known: Set[str], *, by_attributes: bool
+) -> dict[str, str]:
     """Matches the layers whose names end alike and whose variables have the same shapes."""
     files: dict[str, list[Array]] = {}
     for array in arrays:
-        if array.owner:
-            files.setdefault(array.owner, []).append(array)
+        owner = array.name.rpartition("/vars/")[0] if by_attributes else array.owner
+        if owner:
+            files.setdefault(owner, []).append(array)
     # The lists of an optimizer can hold the variables of one layer again.
-    layers = {tuple(one.path for one in own): (name, own) for name, own in _layers(contents)}
+    layers = {
+        tuple(one.path for one in own): (_attributes(own) if by_attributes else name, own)
+        for name, own in _layers(contents)
+        if known.isdisjoint(one.path for one in own)
+    }
     pairs = []
     for owner, own in files.items():
         shapes = [array.shape for array in own]
@@ -84,6 +95,12 @@ def _by_layer(arrays: Iterable[Array], contents: Contents) -> dict[str, str]:
 
 def _ends_alike(one: str, other: str) -> bool:
     return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+
+
+def _attributes(variables: Iterable[Variable]) -> str:
+    """Returns the attributes that lead to the layer of these variables; empty if they differ."""
+    parents = {one.object_path.rpartition("/")[0] for one in variables}
+    return parents.pop() if len(parents) == 1 else ""
 
 
 def _layers(contents: Contents) -> Iterator[tuple[str, list[Variable]]]:
