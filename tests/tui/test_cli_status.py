@@ -20,6 +20,7 @@ from rundir_factory import RunFactory, two_branches
 from command_running import Tool, run_binary
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import (
@@ -32,6 +33,7 @@ from tfckpt_trainer.rundir.records.worker import (
     WorkerStatus,
 )
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.runs.failure import find_failure
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 
@@ -518,3 +520,14 @@ def test_a_worker_whose_process_is_gone_waits_for_nothing(tool: Tool, ended: Run
     assert report["workers"][0]["state"] == "lost"
     assert report["workers"][0]["doing"] == ""
     assert "waiting for all workers" not in tool("status", ended.run.root).data
+
+
+def test_a_strategy_that_came_too_late_is_named_as_the_cause(ended: RunFactory) -> None:
+    root, command = str(ended.run.root), ("python", "train.py")
+    options = LaunchOptions(run_directory=root, command=command, working_directory=root)
+    store(ended.run.launch_file, options)
+    late = "RuntimeError: Collective ops must be configured at program startup"
+    (alert,) = find_failure(ended.run, RunState.FAILED, late)
+    assert "create the strategy before any TensorFlow operation" in str(alert.advice)
+    (alert,) = find_failure(ended.run, RunState.FAILED, "ValueError: 1")
+    assert "and remove the cause" in str(alert.advice)

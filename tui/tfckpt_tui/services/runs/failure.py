@@ -29,6 +29,11 @@ _START_AGAIN = Advice(
     )
 )
 
+_LATE_STRATEGY = "Collective ops must be configured at program startup"
+"""What TensorFlow says if `MultiWorkerMirroredStrategy` is created after an operation."""
+
+_STRATEGY_FIRST = "create the strategy before any TensorFlow operation; making a dataset is one"
+
 _TITLE_WIDTH = 44
 """Longest title of the alert, in characters: the header shows more than it."""
 
@@ -52,7 +57,8 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     if form_of(run).first is None:
         return (_failed(reason, _START_AGAIN),)
     logs = command_or_key("logs", "logs", run.root)
-    before = ("Read the logs with ", logs, " and remove the cause. Then launch the run again with ")
+    cure = _STRATEGY_FIRST if _LATE_STRATEGY in reason else "remove the cause"
+    before = ("Read the logs with ", logs, f" and {cure}. Then launch the run again with ")
     launch = command_or_key("launch", "launch", run.root)
     return (
         _failed(reason, Advice((*before, f"`{launch_command(run)}`."), (*before, launch, "."))),
