@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,14 @@ def test_the_plan_tells_the_steps_back_and_the_new_branch(tmp_path: Path) -> Non
     assert (back.target.name, back.position) == ("ckpt-300", (1, 438))
     assert (back.steps_back, back.branch, back.is_new_branch) == (138, 2, True)
     assert (back.unsaved_steps, back.left_behind) == (38, ("ckpt-b1-400",))
+
+
+def test_the_plan_says_how_many_steps_are_lost(tmp_path: Path) -> None:
+    plan = plan_restore_of(two_branches(tmp_path).run, step=300)
+    said = "The last 38 steps are in no checkpoint and are lost."
+    assert describe_plan(plan).endswith(said)
+    one = replace(plan, unsaved_steps=1)
+    assert describe_plan(one).endswith("The last 1 step is in no checkpoint and is lost.")
 
 
 def test_a_restore_of_the_tip_continues_its_branch(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import trained_first
 from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -144,5 +145,6 @@ def describe_plan(plan: RestorePlan) -> str:
         sentence += f" At its step, these metrics were not finite: {names}."
     if plan.unsaved_steps:
         steps = units.count(plan.unsaved_steps, "step")
-        sentence += f" The last {steps} are in no checkpoint and are lost."
+        are = noun(plan.unsaved_steps, "is", "are")
+        sentence += f" The last {steps} {are} in no checkpoint and {are} lost."
     return sentence

@@ -16,6 +16,7 @@ from textual.widgets import Input
 from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
@@ -290,11 +291,13 @@ def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple
             )
         )
     if plan.unsaved_steps and not starts:
+        are = noun(plan.unsaved_steps, "is", "are")
         lines.append(
             (
                 ("The last ", ""),
                 (units.count(plan.unsaved_steps, "step"), "warn"),
-                (" so far are in no checkpoint and are lost. To keep them, cancel and press ", ""),
+                (f" so far {are} in no checkpoint and {are} lost. ", ""),
+                ("To keep them, cancel and press ", ""),
                 (key_of("save"), "key"),
                 (".", ""),
             )
