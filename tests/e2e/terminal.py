@@ -20,8 +20,8 @@ from waiting import wait_until
 PIECE_BYTES = 4096
 """How much is put on the screen at once; more may hold a message and its end."""
 
-_ENVIRONMENT = {name: os.environ[name] for name in os.environ if name not in {"COLUMNS", "LINES"}}
-"""Without the size of the terminal in which the tests run."""
+SIZE_VARIABLES = {"COLUMNS", "LINES"}
+"""They say the size of the terminal in which the tests run."""
 
 KEYS = {"enter": "\r", "escape": "\x1b", "down": "\x1b[B", "up": "\x1b[A", "tab": "\t"}
 
@@ -47,6 +47,7 @@ class Terminal:
         self._lock = threading.Lock()
         self._awaited: re.Pattern[str] | None = None
         self._found: re.Match[str] | None = None
+        inherited = {key: value for key, value in os.environ.items() if key not in SIZE_VARIABLES}
         self._master, slave = pty.openpty()
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
@@ -59,7 +60,7 @@ class Terminal:
             stderr=slave,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**_ENVIRONMENT, "TERM": "xterm-256color", **(environment or {})},
+            env={**inherited, "TERM": "xterm-256color", **(environment or {})},
         )
         self._reading = True
         self._thread = threading.Thread(target=self._read, daemon=True)
