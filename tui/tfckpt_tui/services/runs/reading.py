@@ -111,21 +111,22 @@ def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
     """Returns what a start continues from; scans all checkpoints only if one does not tell."""
     resumed = resume_point(run)
     if resumed is not None and resumed.branch is not None:
-        found = Catalog(run, frozenset({resumed.checkpoint})).scan(now)
-        sound = [one for one in found if one.name == resumed.checkpoint and one.restorable]
-        if sound:
-            return NextStart(resumed.checkpoint, sound[0].step, resumed.branch)
+        one = _read_one(run, resumed.checkpoint, now)
+        if one is not None and one.restorable:
+            return NextStart(one.name, one.step, resumed.branch)
     return _scan(run, now)[1]
 
 
 def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
     """Returns the newest checkpoint according to TensorFlow's state file, without others."""
     state = read_state_list(run)
-    if state is None or not state.latest_name:
-        return None
-    catalog = Catalog(run, frozenset({state.latest_name}))
-    catalog.scan(now)
-    return catalog.latest
+    name = state.latest_name if state is not None else None
+    return _read_one(run, name, now) if name else None
+
+
+def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
+    found = Catalog(run, frozenset({name})).scan(now)
+    return next((one for one in found if one.name == name), None)
 
 
 def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStart | None, Catalog]:
