@@ -234,7 +234,6 @@ def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
 
 def _worker_report(worker: WorkerView, now: float) -> Json:
     status = worker.status
-    is_starting = status.is_starting and not worker.is_past
     return {
         "index": status.index,
         "job": status.job,
@@ -243,7 +242,7 @@ def _worker_report(worker: WorkerView, now: float) -> Json:
         "state": worker.state.value,
         "phase": status.phase.value if status.phase is not None else None,
         "phase_since": status.phase_since,
-        "doing": phase_in_words(status, now) if is_starting else "",
+        "doing": phase_in_words(status, now) if worker.is_starting else "",
         "step": status.step,
         "branch": status.branch,
         "step_seconds": status.step_seconds,

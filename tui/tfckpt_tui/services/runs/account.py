@@ -151,6 +151,11 @@ class WorkerView:
         """Whether what was measured of its process is of the past."""
         return self.state in {WorkerState.EXITED, WorkerState.LOST}
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it is on the way to its first step; False once its process is gone."""
+        return self.status.is_starting and not self.is_past
+
 
 @dataclass(frozen=True)
 class RunAccount:

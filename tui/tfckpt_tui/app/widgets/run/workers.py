@@ -180,8 +180,7 @@ def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
 def _detail(worker: WorkerView, at: float) -> str:
     status = worker.status
     ending = status.ending.value if status.ending is not None else ""
-    is_starting = status.is_starting and not worker.is_past
-    phase = phase_in_words(status, at) if is_starting else ""
+    phase = phase_in_words(status, at) if worker.is_starting else ""
     said = " · ".join(part for part in (ending, phase, clean(status.detail)) if part)
     return f" · {said}" if said and worker.straggling else said
 
