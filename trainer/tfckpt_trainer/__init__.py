@@ -11,16 +11,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfckpt_trainer.catalog.retention.policy import Policy
     from tfckpt_trainer.catalog.retention.rules import BestBy
+    from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+    from tfckpt_trainer.errors import TfckptError
     from tfckpt_trainer.training import SaveOptions, TrainingRun
 
 __version__ = "0.1.0"
 
-__all__ = ["BestBy", "Policy", "SaveOptions", "TrainingRun", "__version__"]
+__all__ = [
+    "BestBy",
+    "Checkpoint",
+    "Policy",
+    "SaveOptions",
+    "TfckptError",
+    "TrainingRun",
+    "__version__",
+]
 
 _MODULES = {
     "BestBy": "tfckpt_trainer.catalog.retention.rules",
+    "Checkpoint": "tfckpt_trainer.catalog.scan.checkpoints",
     "Policy": "tfckpt_trainer.catalog.retention.policy",
     "SaveOptions": "tfckpt_trainer.training",
+    "TfckptError": "tfckpt_trainer.errors",
     "TrainingRun": "tfckpt_trainer.training",
 }
 
@@ -32,3 +44,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -60,7 +60,7 @@ class Shard:
         Raises:
             BundleError: The file is too short.
         """
-        self._check(offset, size)
+        self.check(offset, size)
         if size > _SMALL:
             return self._pread(offset, size)
         start = offset - self._window_at
@@ -77,14 +77,19 @@ class Shard:
         Raises:
             BundleError: The file is too short; nothing was read.
         """
-        self._check(offset, size)
+        self.check(offset, size)
         end = offset + size
         while offset < end:
             count = min(CHUNK, end - offset)
             yield self.read(offset, count)
             offset += count
 
-    def _check(self, offset: int, size: int) -> None:
+    def check(self, offset: int, size: int) -> None:
+        """Checks that the file has `size` bytes at `offset`; reads nothing.
+
+        Raises:
+            BundleError: The file is too short.
+        """
         if offset < 0 or size < 0 or offset + size > self.size:
             raise BundleError(
                 self.name, offset, f"ends at byte {self.size}; expected at least {offset + size}"

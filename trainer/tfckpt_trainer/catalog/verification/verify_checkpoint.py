@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,11 @@ class Verified:
     record: VerificationRecord
     not_finite: tuple[NotFinite, ...] = ()
     remembered: bool = False
+
+    @property
+    def findings(self) -> Sequence[FoundFault]:
+        """The problems found. An error among them prevents a restore."""
+        return self.record.findings
 
     @property
     def unread(self) -> FoundFault | None:

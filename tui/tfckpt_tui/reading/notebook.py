@@ -1,0 +1,34 @@
+"""Tables for notebooks. All text comes from disk: it is cleaned and escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from tfckpt_tui.formats.text import clean
+
+
+def html_table(
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], most: int
+) -> str:
+    """Returns a table as HTML.
+
+    Args:
+        caption: What it shows.
+        header: A title for each column.
+        rows: The cells.
+        most: How many rows to show; a last line counts the others.
+    """
+    lines = [f"<caption>{_safe(caption)}</caption>", _row("th", header)]
+    lines += [_row("td", row) for row in rows[:most]]
+    if len(rows) > most:
+        lines.append(_row("td", (f"… and {len(rows) - most:,} more",)))
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_safe(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _safe(text: str) -> str:
+    return escape(clean(text))
