@@ -172,7 +172,8 @@ def _callbacks(variables: Sequence[Variable], record: CheckpointRecord | None) -
     found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
     if found:
         return ResumedState(name, True, f"the variable {found[0].path}")
-    return ResumedState(name, False, "not in the checkpoint: Keras callbacks start over")
+    # A loop without Keras callbacks loses nothing.
+    return ResumedState(name, None, "not saved: Keras callbacks, if any, start over")
 
 
 def _script_state(record: CheckpointRecord | None) -> list[ResumedState]:
