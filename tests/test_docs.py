@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-import tarfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from documentation import DOCS, ROOT, is_listed, undocumented
+from documentation import DOCS, ROOT, is_listed
 from tfckpt_trainer.catalog.retention.trash import MANIFEST
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -90,15 +89,6 @@ def paths_of_a_run():
 @pytest.mark.parametrize(("name", "path"), list(paths_of_a_run()))
 def test_the_run_directory_page_lists_every_path(name, path):
     assert is_listed(str(path.relative_to("RUN"))), f"{name}: add {path} to run-directory.md"
-
-
-def test_the_run_directory_page_covers_directories_of_version_0_1(tmp_path):
-    with tarfile.open(ROOT / "tests" / "data" / "run-directories-0.1.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    runs = [path.parent for path in tmp_path.rglob(".tfckpt") if ".tfckpt" not in path.parent.parts]
-    assert runs
-    for run in runs:
-        assert undocumented(run) == []
 
 
 def test_the_page_on_moving_a_script_shows_the_difference_of_the_examples():

@@ -6,11 +6,10 @@ import itertools
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
-from checkpoint_directory import contents, listed_names
+from checkpoint_directory import contents
 from cut_off import CUT_OFF, killed_at
 from msgspec.structs import replace
 from test_catalog_crashes import NAMES, PRUNED, Scene
@@ -18,19 +17,15 @@ from test_catalog_crashes import NAMES, PRUNED, Scene
 from bundle_writing import array, write
 from real_file_systems import small_ext4
 from tfckpt_trainer.catalog.retention import matching
-from tfckpt_trainer.catalog.retention.matching import checksum_of_file
 from tfckpt_trainer.catalog.retention.pins import set_pins
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 
 pytestmark = pytest.mark.faults
-
-FIXTURES = Path(__file__).parents[1] / "data" / "run-directories-0.1.tar.gz"
 
 
 def with_cp_a(source: Path, target: Path) -> None:
@@ -113,60 +108,6 @@ def moved(scene: Scene, target: Path, copy) -> Scene:
     left.root, left.run = target, RunDirectory(target)
     left.state_file, left.original = scene.state_file, scene.original
     return left
-
-
-@pytest.fixture
-def old_run(tmp_path: Path) -> RunDirectory:
-    """What version 0.1 left of a prune that was killed after its index had moved."""
-    with tarfile.open(FIXTURES) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return RunDirectory(tmp_path / "run-cut-prune")
-
-
-def whole_names(run: RunDirectory) -> set[str]:
-    """Which checkpoints have an index; each must have the bytes that its record tells of."""
-    found = {path.stem for path in run.root.glob("*.index")}
-    for name in found:
-        for facts in load_record(run, name).files:
-            assert checksum_of_file(run.root / facts.name) == facts.crc32c
-    return found
-
-
-def load_record(run: RunDirectory, name: str):
-    return load(run.record(name), CheckpointRecord)
-
-
-@pytest.mark.parametrize("touched", [False, True])
-def test_a_prune_that_version_0_1_cut_off_is_finished(old_run, touched):
-    if touched:
-        for path in old_run.root.rglob("*"):
-            os.utime(path, (1e9, 1e9))
-    finish_interrupted_prunes(old_run)
-    assert whole_names(old_run) == {"ckpt-2000", "ckpt-b1-6000", "ckpt-b1-6046"}
-    assert not [path for path in contents(old_run.root) if "ckpt-b1-4000" in path]
-    back = undo(old_run, None, update_state_file=True)
-    assert [t.name for t in back.checkpoints] == ["ckpt-b1-4000"]
-    assert "ckpt-b1-4000" in whole_names(old_run)
-    assert listed_names(old_run.root) == [
-        "ckpt-2000",
-        "ckpt-b1-4000",
-        "ckpt-b1-6000",
-        "ckpt-b1-6046",
-    ]
-    undo(old_run, None, update_state_file=True)
-    assert "ckpt-4000" in whole_names(old_run)
-
-
-def test_what_version_0_1_cut_off_comes_back_if_it_is_pinned(old_run):
-    (old_run.pins_directory / "ckpt-b1-4000").touch()
-    finish_interrupted_prunes(old_run)
-    assert "ckpt-b1-4000" in whole_names(old_run)
-
-
-def test_prunes_of_version_0_1_come_before_all_others(old_run):
-    new = move_to_trash(old_run, ["ckpt-b1-6000"], by="me", now=1.0, update_state_file=True)
-    assert list_trash(old_run)[0].id == new.id
-    assert undo(old_run, None, update_state_file=True).id == new.id
 
 
 @pytest.mark.parametrize("damaged", [False, True])

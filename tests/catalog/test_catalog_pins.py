@@ -132,7 +132,7 @@ def test_a_pin_at_any_moment_of_a_prune_even_where_no_lock_is_shared(
 def test_what_was_pinned_since_comes_back_when_a_cut_off_prune_is_finished(tmp_path, call):
     scene = Scene(tmp_path / "run")
     assert killed_at(call, scene.prune) == CUT_OFF
-    # As version 0.1 did, which pinned without a look.
+    # As a user may, by hand: `pin` waits for the prune.
     pin(scene.run, "ckpt-200")
     finish_interrupted_prunes(scene.run)
     assert "ckpt-200" in scene.whole()

@@ -32,6 +32,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
+from tfckpt_trainer.catalog.scan.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
@@ -300,6 +301,7 @@ class TestTrash:
             at=NOW,
             by="",
             checkpoints=manifest.checkpoints,
+            sequence=manifest.sequence,
             phase=TrashPhase.UNDOING,
         )
         store(path, undoing)
@@ -448,7 +450,18 @@ class TestHostile:
             id="20990101T000000-000000",
             at=NOW,
             by="mallory",
-            checkpoints=[TrashedCheckpoint(name="ckpt-1", step=1, size=1, files=[file])],
+            checkpoints=[
+                TrashedCheckpoint(
+                    name="ckpt-1",
+                    step=1,
+                    size=1,
+                    files=[file],
+                    # If its name were allowed, its facts would let it move.
+                    identities=[identity_of(history.root / file) or (1, 1, 1)],
+                    checksums=[None],
+                )
+            ],
+            sequence=1,
             phase=phase,
         )
         place = history.run.trash / manifest.id
@@ -475,6 +488,7 @@ class TestMeanwhile:
             at=NOW,
             by="",
             checkpoints=manifest.checkpoints,
+            sequence=manifest.sequence,
             phase=TrashPhase.PRUNING,
         )
         store(history.run.trash / manifest.id / "manifest.json", pruning)

@@ -308,7 +308,17 @@ class TestTrashed:
             id="20260101T000000-abcdef",
             at=NOW,
             by="somebody",
-            checkpoints=[TrashedCheckpoint(name=name, step=1, size=1, files=[f"{name}.index"])],
+            checkpoints=[
+                TrashedCheckpoint(
+                    name=name,
+                    step=1,
+                    size=1,
+                    files=[f"{name}.index"],
+                    identities=[(1, 1, 1)],
+                    checksums=[None],
+                )
+            ],
+            sequence=1,
         )
         (made.run.trash / manifest.id).mkdir()
         store(made.run.trash / manifest.id / "manifest.json", manifest)

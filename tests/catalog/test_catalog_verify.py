@@ -6,7 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from checkpoint_directory import CheckpointDirectory
@@ -168,14 +167,6 @@ def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
     content[8] ^= 1
     path.write_bytes(content)
     assert not holds_for(found.record, facts, run.root)
-
-
-def test_a_verification_of_version_0_1_names_no_record_and_holds(run: RunDirectory) -> None:
-    save(run)
-    found = verified(run).record
-    files = {name: who for name, who in found.files.items() if "/records/" not in name}
-    old = msgspec.structs.replace(found, files=files)
-    assert holds_for(old, scan_files(run.root)[NAME].facts, run.root)
 
 
 def test_no_flipped_bit_of_a_record_passes(run: RunDirectory) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 
-import msgspec
 import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
@@ -146,23 +145,6 @@ def test_the_position_is_saved_as_a_plain_checkpoint_of_the_iterator(tmp_path):
     )
     go_back(state, tmp_path / "own")
     assert take(inputs, 20) == expected
-
-
-def test_a_worker_file_of_an_earlier_version_is_restored(tmp_path):
-    import tensorflow as tf
-
-    inputs, state = own_state()
-    take(inputs, 15)
-    state.write(tmp_path / "own")
-    # It has the iterator and no count of elements.
-    tf.train.Checkpoint(input=iterator_of(inputs)).write(str(tmp_path / "earlier"))
-    random_state = state.load_random_state(tmp_path / "own")
-    expected = take(inputs, 20)
-    assert random_state.elements_read == {"dataset": 15}
-    earlier = msgspec.structs.replace(random_state, elements_read={})
-    assert restored(state, tmp_path / "earlier", earlier) == []
-    assert take(inputs, 20) == expected
-    assert inputs.state.elements == {}
 
 
 def test_a_position_of_another_dataset_starts_over_and_says_why(tmp_path):

@@ -261,31 +261,3 @@ def test_parameter_servers_take_one_optimizer():
     assert only_optimizer({"one": "adam"}) == only_optimizer("adam") == "adam"
     with pytest.raises(UsageError, match=r"one, two\. With parameter servers"):
         only_optimizer({"one": 1, "two": 2})
-
-
-def test_values_that_version_0_1_stored_for_a_worker_are_found_again(tmp_path):
-    import keras
-    import tensorflow as tf
-
-    from tfckpt_trainer.training.checkpoint.state import WorkerState
-    from tfckpt_trainer.training.state.comparison import compare
-
-    model, _ = small_model()
-    model.compile("sgd", "mse", metrics=["mae"])
-    model.train_on_batch(np.ones((2, 3)), np.ones((2, 2)))
-    # Lists by number; those of the metrics came from `fit`.
-    tf.train.Checkpoint(
-        replica_values=[[v.value] for v in model.variables if not v.trainable],
-        metrics=[[v.value] for v in model.metrics_variables],
-    ).write(str(tmp_path / "own"))
-    saved = [v.numpy() for v in model.metrics_variables]
-    tracking = WorkerState().tracking_of_earlier_version(tmp_path / "own", model)
-    comparison = compare(tracking, tmp_path / "own")
-    assert not comparison.problems
-    assert len(comparison.matched) > len(saved) >= 2
-    model.reset_metrics()
-    tracking.read(str(tmp_path / "own")).assert_existing_objects_matched()
-    assert [v.numpy() for v in model.metrics_variables] == saved
-    # Another model is told from this one.
-    without = WorkerState().tracking_of_earlier_version(tmp_path / "own", keras.Sequential())
-    assert compare(without, tmp_path / "own").problems

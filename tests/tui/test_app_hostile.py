@@ -68,7 +68,17 @@ def poison(text: str, made: RunFactory) -> None:
         id="20260101T000000-abcdef",
         at=made.now - 60,
         by=sendable,
-        checkpoints=[TrashedCheckpoint(name=sendable, step=1, size=5, files=["ckpt-1.index"])],
+        checkpoints=[
+            TrashedCheckpoint(
+                name=sendable,
+                step=1,
+                size=5,
+                files=["ckpt-1.index"],
+                identities=[(1, 1, 1)],
+                checksums=[None],
+            )
+        ],
+        sequence=1,
     )
     (made.run.trash / manifest.id).mkdir()
     store(made.run.trash / manifest.id / "manifest.json", manifest)

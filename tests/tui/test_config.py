@@ -444,9 +444,3 @@ def test_a_theme_without_sense_says_what_would_make_some(
     said = tool("config")
     assert said.code == 2
     assert str(error.value) in said.words
-
-
-def test_actions_named_as_in_version_0_1_keep_their_keys(tmp_path):
-    place = tmp_path / "config.toml"
-    place.write_text("[keys]\nremarks = 'f9'\n")
-    assert read_config(DEFAULT_KEYS, place).keys == {"diagnostics": "f9"}

@@ -22,7 +22,7 @@ from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_s
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError, describe_error
-from tfckpt_trainer.rundir.documents import load, load_if_exists, remove, store
+from tfckpt_trainer.rundir.documents import load, remove, store
 from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -248,7 +248,7 @@ def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
 
 
 def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
-    """Returns the unfinished saves and their manifests; None for a damaged manifest."""
+    """Returns the unfinished saves and their manifests; None for a damaged or missing one."""
     found: dict[str, SaveManifest | None] = {}
     for entry in list_directory(run.saving_directory):
         name, suffix = os.path.splitext(entry.name)
@@ -259,22 +259,8 @@ def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
             except DamagedFileError:
                 found[name] = None
         elif suffix == ".index":
-            found.setdefault(name, _of_early_version(run, name))
+            found.setdefault(name, None)
     return sorted(found.items())
-
-
-def _of_early_version(run: RunDirectory, name: str) -> SaveManifest | None:
-    """Returns the manifest that a save of an early version would have.
-
-    Early versions wrote no manifests. They wrote the record before they moved the index.
-    """
-    try:
-        record = load_if_exists(run.record(name), CheckpointRecord)
-    except DamagedFileError:
-        return None
-    if record is None or record.schema >= CheckpointRecord.version or record.name != name:
-        return None
-    return SaveManifest(name=name, phase=SavePhase.COMMITTING, record=record)
 
 
 def _data_files(record: CheckpointRecord) -> list[FileFacts]:

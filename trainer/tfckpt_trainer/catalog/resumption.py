@@ -208,7 +208,7 @@ def _contents(record: CheckpointRecord | None) -> frozenset[str]:
 
 
 def _pipelines(record: CheckpointRecord | None) -> list[PipelineFacts]:
-    """Returns the input pipelines; none if this library did not save it, or an earlier version."""
+    """Returns the input pipelines; none if training with this library did not save it."""
     return record.exactness.inputs if record is not None and record.exactness is not None else []
 
 

@@ -62,7 +62,7 @@ class SealedDocument(Document, frozen=True, kw_only=True):
     """A document that ends with the CRC-32 of its own text.
 
     The last field is `"crc32"`: eight hexadecimal digits, the checksum of all bytes before the
-    comma that precedes it. Files of schema 1 have no checksum.
+    comma that precedes it.
     """
 
     version: ClassVar[int] = SEALED_SCHEMA
@@ -114,7 +114,7 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         schema = raw.get("schema")
         if isinstance(schema, int) and schema > kind.version:
             raise NewerFileError(_newer_words(source, schema, kind.version, raw.get(WRITTEN_BY)))
-        if kind.version >= SEALED_SCHEMA and (schema != SCHEMA or "crc32" in raw):
+        if kind.version >= SEALED_SCHEMA:
             if not _matches_seal(data):
                 raise msgspec.ValidationError("it does not match its checksum")
             del raw["crc32"]

@@ -33,8 +33,8 @@ def is_pid_valid_here(status: WorkerStatus | SupervisorStatus) -> bool:
 def are_pids_valid_here(host: str, namespace: str) -> bool:
     """Whether process IDs of `host` and `namespace` are valid for this process.
 
-    Containers may share a host name but have their own process IDs. Without a namespace, as in
-    heartbeats of early versions, the host name decides.
+    Containers may share a host name but have their own process IDs. Without a namespace, which
+    not every system tells, the host name decides.
     """
     here = process_namespace()
     if namespace and here:

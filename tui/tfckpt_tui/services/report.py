@@ -170,7 +170,6 @@ def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
             for one in contents.other_files
         ],
         "diagnostics": found,
-        "remarks": found,  # its earlier name
     }
 
 

@@ -18,9 +18,6 @@ from tfckpt_trainer.user_directories import config_directory
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
 
-_RENAMED_ACTIONS = {"remarks": "diagnostics"}
-"""Actions by their earlier names."""
-
 _SIZE_LIMIT = 1 << 20
 
 
@@ -117,7 +114,7 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
         section = raw.pop("retention", {})
-        config = _with_current_names(msgspec.convert(raw, Config))
+        config = msgspec.convert(raw, Config)
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
@@ -173,12 +170,6 @@ def _known_keys(raw: dict[str, Any]) -> str:
         f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
     ]
     return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
-
-
-def _with_current_names(config: Config) -> Config:
-    """Returns the configuration with the current names of renamed actions."""
-    keys = {_RENAMED_ACTIONS.get(name, name): key for name, key in config.keys.items()}
-    return msgspec.structs.replace(config, keys=keys)
 
 
 def _check_app(place: Path, config: Config) -> None:

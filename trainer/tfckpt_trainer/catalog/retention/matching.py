@@ -91,8 +91,8 @@ class Match:
             name: Its name in the manifest.
         """
         found, planned = _facts(path), self._identity(name)
-        if found is None or planned is None:
-            return found is not None
+        if found is None:
+            return False
         # Inodes are not compared: some FUSE file systems change them at each access. Sizes of
         # directories are not compared: they depend on the file system.
         same_size = stat.S_ISDIR(found.st_mode) or found.st_size == planned[0]
@@ -103,7 +103,7 @@ class Match:
         if self.is_unchanged(path, name):
             return True
         found, planned = _facts(path), self._identity(name)
-        if found is None or planned is None:
+        if found is None:
             return False
         is_directory = stat.S_ISDIR(found.st_mode)
         if not is_directory and found.st_size != planned[0]:
@@ -116,9 +116,7 @@ class Match:
     def _holds_same(self, path: Path, name: str, *, is_directory: bool) -> bool:
         checksum = self._checksum(name)
         if is_directory:
-            if checksum is not None:
-                return checksum_of_names(path) == checksum
-            return self._holds_recorded(path, name)
+            return checksum_of_names(path) == checksum
         size = os.lstat(path).st_size
         if checksum is None and name in self._recorded:
             checksum = self._recorded[name].crc32c
@@ -130,15 +128,6 @@ class Match:
             # A verification result describes no other file.
             return True
         return self._holds_same_tensors(path)
-
-    def _holds_recorded(self, path: Path, name: str) -> bool:
-        """Whether a directory holds the files of the record; early manifests have no checksums."""
-        inside = {file: f for file, f in self._recorded.items() if file.startswith(f"{name}/")}
-        return bool(inside) and all(
-            (path / file.removeprefix(f"{name}/")).stat().st_size == facts.size
-            and checksum_of_file(path / file.removeprefix(f"{name}/")) == facts.crc32c
-            for file, facts in inside.items()
-        )
 
     def _is_record(self, path: Path) -> bool:
         """Whether a record describes the index file in the trash."""
@@ -189,17 +178,11 @@ class Match:
                 return {facts.name: facts for facts in load(path, CheckpointRecord).files}
         return {}
 
-    def _identity(self, name: str) -> Identity | None:
-        identities = self._trashed.identities
-        if len(identities) != len(self._trashed.files):
-            return None
-        return identities[self._trashed.files.index(name)]
+    def _identity(self, name: str) -> Identity:
+        return self._trashed.identities[self._trashed.files.index(name)]
 
     def _checksum(self, name: str) -> int | None:
-        checksums = self._trashed.checksums
-        if len(checksums) != len(self._trashed.files):
-            return None
-        return checksums[self._trashed.files.index(name)]
+        return self._trashed.checksums[self._trashed.files.index(name)]
 
 
 def checksum_of_file(path: Path) -> int:

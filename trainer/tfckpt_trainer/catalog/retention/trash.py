@@ -217,7 +217,7 @@ def _read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
         return None, ""
     except (DamagedFileError, OSError) as error:
         return None, _damage(directory, describe_error(error))
-    if manifest.id == directory.name and _has_safe_names(manifest):
+    if manifest.id == directory.name and _is_consistent(manifest):
         return manifest, ""
     return None, _damage(directory, "its manifest lists other files, or is of another prune")
 
@@ -229,11 +229,10 @@ def _damage(directory: Path, why: str) -> str:
     )
 
 
-def _has_safe_names(manifest: TrashManifest) -> bool:
-    """Whether all names in a manifest stay inside the run directory."""
+def _is_consistent(manifest: TrashManifest) -> bool:
+    """Whether all names stay inside the run directory, and each file has its facts."""
     return all(
-        is_plain_name(part)
+        len(trashed.files) == len(trashed.identities) == len(trashed.checksums)
+        and all(is_plain_name(part) for name in trashed.files for part in name.split("/"))
         for trashed in manifest.checkpoints
-        for name in trashed.files
-        for part in name.split("/")
     )

@@ -70,8 +70,7 @@ def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path)
     Args:
         record: The result.
         files: The files that the checkpoint has now.
-        root: The run directory, for the workers' own files and the record. Early results do
-            not name the record, so they stay valid if it changes.
+        root: The run directory, for the workers' own files and the record.
     """
     verified = {name: who for name, who in record.files.items() if not name.endswith(".meta")}
     there = {fact.name: fact.identity for fact in files if not fact.name.endswith(".meta")}

@@ -25,8 +25,7 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: The content of `run.worker_state`.
-        not_finite: Which of the metrics are None because they are NaN or infinite, and since when;
-            empty in records of earlier versions.
+        not_finite: Which of the metrics are None because they are NaN or infinite, and since when.
     """
 
     index: int
@@ -51,8 +50,8 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
         verify_seconds: Time to read the data back and compare it.
         bytes_per_second: Rate of writing and flushing, over all workers.
         slowing_seconds: Total slowdown of the steps during and after the save, compared with the
-            steps before it. None in the record itself, except in early versions: it is measured
-            later and stored in `overheads.jsonl`.
+            steps before it. None in the record itself: it is measured later and stored in
+            `overheads.jsonl`.
         slowing_steps: Number of steps over which the slowdown was measured.
     """
 
@@ -106,18 +105,17 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         command: ID of the command that requested the save, if any.
         metrics: Means over all replicas at that step; None stands for NaN and infinity.
         not_finite: Which of the metrics are None, each with its value: `nan`, `inf` or `-inf`.
-            Empty in records of earlier versions.
         best: Best value so far of each metric that triggers a save when it improves.
         state: The content of `run.state` on the chief.
         duration_seconds: Time from the agreed step to the commit, on the chief.
-        cost: The cost of the save; None in records of earlier versions.
+        cost: The cost of the save; None if training did not save it.
         files: Its files, with names relative to the run directory.
         world: Worker and replica counts, strategy and versions.
         contents: What a restore brings back: `model`, `optimizer`, `step`, `input position`, ...
-        exactness: Whether resuming from it is exact, and what is missing; None in records of
-            earlier versions.
+        exactness: Whether resuming from it is exact, and what is missing; None if training did
+            not save it.
         per_worker: Paths of the values that each worker stored because they were not equal on
-            all replicas; None in records of earlier versions.
+            all replicas; None if no checkpoint of training has such values for it.
         derived: How it was made without training; None if training saved it. A start
             resumes from such a checkpoint only after it was restored.
     """

@@ -30,7 +30,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
         versions: Versions of Python, TensorFlow and Keras.
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
-        exactness: Whether the trainer expects that resuming is exact; None in earlier versions.
+        exactness: Whether the trainer expects that resuming is exact; None until it has started.
         gpus: Which GPUs the strategy does not use, as a sentence; empty if it uses all.
         check: The last check of the script, if there was one. A quick check of the present start is
             stored; readers fill in another.

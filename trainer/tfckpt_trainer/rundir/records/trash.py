@@ -35,8 +35,8 @@ class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     size: int
     files: list[str]
-    identities: list[tuple[int, int, int]] = []
-    checksums: list[int | None] = []
+    identities: list[tuple[int, int, int]]
+    checksums: list[int | None]
     listed: bool = False
     list_entry: ListEntry | None = None
     reason: str = ""
@@ -55,8 +55,7 @@ class TrashManifest(SealedDocument, frozen=True, kw_only=True):
 
     Attributes:
         update_state_file: Whether TensorFlow's state file is updated too.
-        sequence: Position in the order of all prunes of the run, independent of clocks. 0 in
-            manifests of early versions, which come first.
+        sequence: Position in the order of all prunes of the run, independent of clocks.
     """
 
     id: str
@@ -65,7 +64,7 @@ class TrashManifest(SealedDocument, frozen=True, kw_only=True):
     checkpoints: list[TrashedCheckpoint]
     phase: TrashPhase = TrashPhase.PRUNING
     update_state_file: bool = True
-    sequence: int = 0
+    sequence: int
 
 
 class TrashOrder(Document, frozen=True, kw_only=True):

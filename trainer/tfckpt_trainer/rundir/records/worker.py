@@ -128,13 +128,13 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         ending: Why the worker exited, if `activity` is `exited`.
         detail: Description of what it is doing, or why it exited.
         last_step_at: End of the last step.
-        phase: What it is in the middle of; None in earlier versions, before the first step.
+        phase: What it is in the middle of; None during a step.
         phase_since: Start of that phase.
         cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
             a core. Causes are other processes and CPU limits. None if the system does not report
             it.
         not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
-        saves: The saves of the run, in the heartbeat of the chief; None in earlier versions.
+        saves: The saves of the run, in the heartbeat of the chief; None in all others.
     """
 
     index: int

@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
@@ -55,14 +54,14 @@ class RandomState(SealedDocument, frozen=True, kw_only=True):
         numpy: The state of NumPy's random generator.
         objects: The states of objects of the script, by name.
         elements_read: Number of elements that each input pipeline read, by name.
-        per_worker: Paths of the values that this worker stored; None in earlier versions.
+        per_worker: Paths of the values that this worker stored.
     """
 
     python: list[Any]
     numpy: list[Any]
     elements_read: dict[str, int] = {}
     objects: dict[str, Any] = {}
-    per_worker: list[str] | None = None
+    per_worker: list[str] = []
 
 
 @dataclass
@@ -212,24 +211,6 @@ class WorkerState:
             per_worker: Paths of the values that each worker stores.
         """
         return tf.train.Checkpoint(**_objects_of_worker(found, per_worker))
-
-    def tracking_of_earlier_version(self, prefix: Path, model: Any) -> tf.train.Checkpoint:
-        """Returns what restores the values at `prefix`, which an early version stored.
-
-        It expected other variables to be equal on all workers, and stored values by number.
-        """
-        names = read_object_graph(prefix)[0].children
-        stored = {
-            "replica_values": [v for v in getattr(model, "variables", []) if not v.trainable],
-            "metrics": getattr(model, "metrics_variables", []),
-        }
-        return tf.train.Checkpoint(
-            **{
-                name: [list(components(variable)) for variable in variables]
-                for name, variables in stored.items()
-                if name in names
-            }
-        )
 
     def write(
         self, prefix: Path, found: Iterable[Found] = (), per_worker: Collection[str] = ()

@@ -6,8 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-import tensorflow as tf
-
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -26,7 +24,6 @@ from tfckpt_trainer.training.state.values_by_path import (
     restore_values,
     untracked_variables,
 )
-from tfckpt_trainer.training.state.variables import raw_variable
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
@@ -54,8 +51,7 @@ class WorkerRestore:
             if record is not None and record.has_file(prefix.name):
                 check.damaged = True
                 return [f"{prefix.name} of {name} is missing in {prefix.parent}"]
-            if record is None or record.per_worker is not None:
-                check.left_out += [f"{one.path} is missing in the checkpoint" for one in wanted]
+            check.left_out += [f"{one.path} is missing in the checkpoint" for one in wanted]
             return []
         damage = find_damage(prefix)
         check.damaged = bool(damage)
@@ -89,7 +85,7 @@ class WorkerRestore:
         comparison = None
         if not damage:
             saved = self._state.worker.load_random_state(prefix)
-            tracking = self._tracking(prefix, prepared, saved.per_worker)
+            tracking = self._state.worker.tracking(prepared.found, saved.per_worker)
             comparison = compare(tracking, prefix)
             problems, late = _without_late(comparison)
         check.worker_state_fits = not problems
@@ -168,14 +164,6 @@ class WorkerRestore:
         starts = f"{noun(differed, 'starts', 'start')} from the shared value"
         return f"{saved} {count(differed, 'value')} differed between replicas and {starts}."
 
-    def _tracking(
-        self, prefix: Path, prepared: Prepared, per_worker: list[str] | None
-    ) -> tf.train.Checkpoint:
-        worker = self._state.worker
-        if per_worker is None:
-            return worker.tracking_of_earlier_version(prefix, self._state.shared.model)
-        return worker.tracking(prepared.found, per_worker)
-
     def _worker_prefix(self, name: str, index: int | None = None) -> Path:
         index = self._group.index if index is None else index
         return self._run.worker_state_directory(name) / f"worker-{index}"
@@ -184,18 +172,13 @@ class WorkerRestore:
         return self._run.worker_state_directory(name) / UNTRACKED
 
 
-def _unsaved(prepared: Prepared, per_worker: list[str] | None) -> list[str]:
-    """Returns a sentence for each untracked value that neither file of the checkpoint has.
-
-    Those are objects that could not be saved, and variables that earlier versions did not save.
-    """
-    untracked = [one for one in prepared.found if not one.tracked]
-    if per_worker is not None:
-        unsaved = [o for o in untracked if not o.rule.is_variable and o.path not in per_worker]
-    else:
-        own = prepared.own
-        unsaved = [o for o in untracked if id(raw_variable(o.thing)) not in own]
-    return [f"{one.path} is missing in the checkpoint" for one in unsaved]
+def _unsaved(prepared: Prepared, per_worker: Collection[str]) -> list[str]:
+    """Returns a sentence for each untracked object that could not be saved."""
+    return [
+        f"{state.path} is missing in the checkpoint"
+        for state in prepared.found
+        if not (state.tracked or state.rule.is_variable or state.path in per_worker)
+    ]
 
 
 def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:
