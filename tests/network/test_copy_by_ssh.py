@@ -1,4 +1,4 @@
-"""The command `copy` to another host: a real ssh server on loopback, with and without rsync."""
+"""The command `copy` to another host: a real ssh server on loopback."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-PLAIN_UNIX = (
-    "sh", "mkdir", "cat", "dd", "stat", "cut", "tail", "df", "sync", "mv", "rm", "rmdir", "touch",
-    "sha256sum", "find", "dirname", "tar",
+PROGRAMS = (
+    "sh", "mkdir", "cat", "dd", "stat", "tail", "df", "sync", "mv", "rm", "rmdir", "touch", "find",
+    "dirname", "rsync",
 )  # fmt: skip
-"""Programs of a host that has neither rsync nor Python."""
+"""Programs of a host that has neither Python nor this package."""
 
 LARGE = 12_000_000
 
@@ -72,7 +72,7 @@ class Host:
         for program in os.listdir(self.programs):
             self.remove(program)
         self.remove("../.bashrc")
-        for program in (*PLAIN_UNIX, "rsync", "flock"):
+        for program in (*PROGRAMS, "flock"):
             found = shutil.which(program)
             if found is not None:
                 (self.programs / program).symlink_to(found)
@@ -139,17 +139,15 @@ def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()} - {".tfckpt"} if root.exists() else set()
 
 
-@pytest.mark.parametrize("transport", ["rsync", "ssh"])
-def test_copies_arrive_as_they_are_and_a_second_copy_sends_nothing(
-    tool, host, run, place, transport
-):
-    if transport == "ssh":
-        host.remove("rsync", "flock", "tar")
+@pytest.mark.parametrize("locks", [True, False])
+def test_copies_arrive_as_they_are_and_a_second_copy_sends_nothing(tool, host, run, place, locks):
+    if not locks:
+        host.remove("flock")
     write_large(run)
     words = ("copy", run, "100", "200", "large-1", f"far:{place}", "--json")
     said = tool(*words)
     assert said.code == 0, said
-    assert said.json["transport"] == transport
+    assert said.json["transport"] == "rsync"
     assert said.json["latest"] == "large-1"
     assert copied(place) == copied(run)
     assert os.stat(place / "ckpt-100.index").st_mtime == os.stat(run / "ckpt-100.index").st_mtime
@@ -210,17 +208,13 @@ def test_a_directory_in_which_a_run_trains_is_refused(tool, host, run, place):
     assert names(place) == set()
 
 
-@pytest.mark.parametrize("transport", ["rsync", "ssh"])
-def test_a_copy_goes_on_after_its_link_was_cut(tool, host, run, place, transport):
+def test_a_copy_goes_on_after_its_link_was_cut(tool, host, run, place):
     name = write_large(run)
-    program = "rsync" if transport == "rsync" else "cat"
-    if transport == "ssh":
-        host.remove("rsync")
-    real, part = shutil.which(program), f"{shlex.quote(str(place))}/.tfckpt/copying/*/*.data-*"
+    real, part = shutil.which("rsync"), f"{shlex.quote(str(place))}/.tfckpt/copying/*/*.data-*"
     cut = place.with_name("cut")
     # The first one that gets much data is cut off.
     host.replace(
-        program,
+        "rsync",
         f"""[ -e {cut} ] && exec {real} "$@"
 dd bs=65536 count=120 2>/dev/null | {real} "$@"
 status=$?
@@ -244,12 +238,8 @@ status=$?
 
 def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):
     name = write_large(run)
-    host.remove("rsync")
-    cat = shutil.which("cat")
-    host.replace(
-        "cat",
-        f"dd bs=65536 count=20 2>/dev/null | {cat}\n{host.once(place.with_name('cut'), 'STOP')}",
-    )
+    rsync, stop = shutil.which("rsync"), host.once(place.with_name("cut"), "STOP")
+    host.replace("rsync", f'dd bs=65536 count=20 2>/dev/null | {rsync} "$@"\n{stop}')
     try:
         said = tool("--timeout", "1", "copy", run, name, f"far:{place}")
     finally:
@@ -259,12 +249,11 @@ def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):
     assert names(place) == set()
 
 
-@pytest.mark.parametrize("program", ["dd", "mv"])
+@pytest.mark.parametrize("program", ["dd", "mv", "rsync"])
 def test_whichever_command_is_cut_off_no_name_is_left_half_written(tool, host, run, place, program):
-    host.remove("rsync")
     count = host.programs.parent / "count"
-    # `dd` begins each command; `mv` is in the midst of one, whose shell is killed.
-    end = f"{shutil.which('pkill')} -KILL -P {host.server.pid}" if program == "dd" else ""
+    # `dd` begins each other command; `mv` is in the midst of one, whose shell is killed.
+    end = f"{shutil.which('pkill')} -KILL -P {host.server.pid}" if program != "mv" else ""
     host.replace(
         program,
         f"""read -r left <{count}
@@ -284,7 +273,7 @@ exec {shutil.which(program)} "$@\"""",
         if said.code == 0:
             break
         assert "tfckpt-tui" in said.words
-    assert call > 5
+    assert call > (2 if program == "rsync" else 5)
     assert copied(place) == whole
     assert listed_names(place) == ["ckpt-100", "ckpt-200"]
 
@@ -302,13 +291,8 @@ def test_a_state_file_that_arrives_in_part_is_not_used(tool, host, run, place):
     assert latest_name(place) == "ckpt-100"
 
 
-@pytest.mark.parametrize("transport", ["rsync", "ssh"])
-def test_a_disk_that_runs_full_leaves_no_name_and_the_copy_goes_on(
-    tool, host, run, tmp_path, transport
-):
+def test_a_disk_that_runs_full_leaves_no_name_and_the_copy_goes_on(tool, host, run, tmp_path):
     name = write_large(run)
-    if transport == "ssh":
-        host.remove("rsync")
     with small_tmpfs(tmp_path / "disk", megabytes=16) as disk:
         target = disk / "run"
 
@@ -336,10 +320,8 @@ def test_a_disk_that_runs_full_leaves_no_name_and_the_copy_goes_on(
 
 def test_ctrl_c_ends_everything_and_says_how_to_go_on(host, run, place):
     name = write_large(run)
-    host.remove("rsync")
-    cat = shutil.which("cat")
-    sleep = f"exec {shutil.which('sleep')} 30"
-    host.replace("cat", f"dd bs=65536 count=20 2>/dev/null | {cat}\n{sleep}")
+    rsync, sleep = shutil.which("rsync"), f"exec {shutil.which('sleep')} 30"
+    host.replace("rsync", f'dd bs=65536 count=20 2>/dev/null | {rsync} "$@"\n{sleep}')
     words = [sys.executable, "-m", "tfckpt_tui.cli.main", "copy", run, name, f"far:{place}"]
     parts = place / ".tfckpt" / "copying"
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
@@ -361,12 +343,27 @@ def connections(host: Host) -> str:
 
 
 def test_what_a_host_damages_gets_no_name(tool, host, run, place):
-    tar = shutil.which("tar")
-    host.replace("tar", f'{tar} "$@"; for f in .tfckpt/copying/*/*.index; do echo x >>"$f"; done')
+    rsync, index = shutil.which("rsync"), f"{shlex.quote(str(place))}/.tfckpt/copying/*/*.index"
+    # One byte of a file that keeps its size.
+    damage = 'printf x | dd of="$f" conv=notrunc 2>/dev/null'
+    host.replace("rsync", f'for f in {index}; do [ -e "$f" ] && {damage}; done\nexec {rsync} "$@"')
     said = tool("copy", run, "100", f"far:{place}")
     assert said.code == 1
     assert "ckpt-100.index differs from the source" in said.words
     assert names(place) == set()
+
+
+def test_a_damaged_copy_is_not_taken_for_one_that_is_there(tool, host, run, place):
+    assert tool("copy", run, "100", f"far:{place}").code == 0
+    for suffix in ("index", "data-00000-of-00002"):
+        path = place / f"ckpt-100.{suffix}"
+        whole = path.read_bytes()
+        path.write_bytes(b"x" + whole[1:])
+        said = tool("copy", run, "100", f"far:{place}", "--dry-run")
+        assert said.code == 4
+        assert "has other files named ckpt-100" in said.words
+        path.write_bytes(whole)
+    assert tool("copy", run, "100", f"far:{place}").code == 0
 
 
 def test_a_damaged_checkpoint_creates_nothing_on_the_host(tool, host, run, place):
@@ -376,30 +373,35 @@ def test_a_damaged_checkpoint_creates_nothing_on_the_host(tool, host, run, place
     assert not place.exists()
 
 
-def test_a_host_without_checksums_is_refused_before_anything_is_sent(tool, host, run, place):
-    host.remove("sha256sum")
+@pytest.mark.parametrize("machine", ["far", "This machine"])
+def test_a_machine_without_rsync_is_refused_before_anything_is_sent(
+    tool, host, run, place, machine, monkeypatch
+):
+    if machine == "far":
+        host.remove("rsync")
+    else:
+        monkeypatch.setenv("PATH", os.environ["PATH"].partition(os.pathsep)[0])
     said = tool("copy", run, "100", f"far:{place}")
     assert said.code == 1
-    assert "far has no program that computes SHA-256" in said.words
+    assert f"{machine} has no `rsync`" in said.words
+    assert "apt-get install rsync" in said.words
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("cause", ["a login shell that prints", "an rsync that lacks an option"])
+def test_two_machines_that_do_not_understand_each_other_are_explained(
+    tool, host, run, place, cause
+):
+    if cause == "a login shell that prints":
+        (host.programs.parent / ".bashrc").write_text("echo Welcome to far\n")
+    else:
+        host.replace("rsync", "echo 'rsync: -s: unknown option' >&2\nexit 1")
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 1
+    assert "rsync cannot send to far: " in said.words
+    assert "rsync 3.1 or newer" in said.words
+    assert "`ssh far true` has to print nothing" in said.words
     assert names(place) == set()
-
-
-def test_what_a_login_shell_prints_does_no_harm(tool, host, run, place):
-    (host.programs.parent / ".bashrc").write_text("echo Welcome to far\n")
-    write_large(run)
-    said = tool("copy", run, "large-1", "100", f"far:{place}", "--json")
-    assert said.code == 0, said
-    # rsync does not work with such a shell.
-    assert said.json["transport"] == "ssh"
-    assert {"large-1.index", "ckpt-100.index"} <= names(place)
-
-
-def test_an_rsync_that_lacks_an_option_is_not_needed(tool, host, run, place):
-    host.replace("rsync", "echo 'rsync: -s: unknown option' >&2\nexit 1")
-    said = tool("copy", run, write_large(run), f"far:{place}", "--json")
-    assert said.code == 0, said
-    assert said.json["transport"] == "ssh"
-    assert latest_name(place) == "large-1"
 
 
 def test_an_account_that_may_not_run_commands_is_explained(tool, host, run, place):

@@ -166,14 +166,14 @@ def _data(outcome: CopyOutcome, *, dry_run: bool) -> Json:
         "warning": outcome.warning,
         "checkpoints": [
             {
-                "checkpoint": one.name,
-                "step": one.step,
-                "files": one.files,
-                "bytes": one.bytes,
-                "sent_bytes": one.sent_bytes,
-                "state": _state(one, dry_run=dry_run),
+                "checkpoint": checkpoint.name,
+                "step": checkpoint.step,
+                "files": checkpoint.files,
+                "bytes": checkpoint.bytes,
+                "sent_bytes": checkpoint.sent_bytes,
+                "state": _state(checkpoint, dry_run=dry_run),
             }
-            for one in outcome.checkpoints
+            for checkpoint in outcome.checkpoints
         ],
     }
 

@@ -61,9 +61,9 @@ def parse_destination(text: str, *, on_host: bool = False) -> Path | HostPath:
             f"{text} begins with a colon: its host is missing. Write host:path; for a local "
             f"directory of this name, write ./{text}."
         )
-    found = _REMOTE.fullmatch(text)
+    match = _REMOTE.fullmatch(text)
     # `gs://bucket` has a colon before the first slash too.
-    if found is None or found["path"].startswith("//"):
+    if match is None or match["path"].startswith("//"):
         if on_host:
             raise UsageError(f"{text} is not a directory on another host; write it as host:path.")
         refuse_url(text, "the destination of a copy")
@@ -74,8 +74,8 @@ def parse_destination(text: str, *, on_host: bool = False) -> Path | HostPath:
         except RuntimeError:
             raise UsageError(f"{text} names the home directory of an unknown user.") from None
     return HostPath(
-        _checked_host(found["host"].replace("[", "").replace("]", ""), text),
-        _path(found["path"], text),
+        _checked_host(match["host"].replace("[", "").replace("]", ""), text),
+        _path(match["path"], text),
     )
 
 

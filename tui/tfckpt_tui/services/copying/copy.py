@@ -23,8 +23,8 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.copied_state import list_copied
-from tfckpt_tui.services.copying.copy_plan import SMALL_BYTES, Part, Phase, plan_copy
-from tfckpt_tui.services.copying.destination import Destination, OnSent
+from tfckpt_tui.services.copying.copy_plan import Part, Phase, plan_copy
+from tfckpt_tui.services.copying.destination import Destination
 from tfckpt_tui.services.copying.local_destination import LocalDestination
 from tfckpt_tui.services.copying.other_model import refuse_other_model
 from tfckpt_tui.services.copying.source import (
@@ -62,7 +62,7 @@ class CopyOutcome:
 
     Attributes:
         label: The destination, as messages name it.
-        transport: How data got there: `file`, `rsync` or `ssh`.
+        transport: How data got there: `file` or `rsync`.
         free_bytes: Free space at the destination before the copy.
         latest: The newest checkpoint at the destination, by TensorFlow's state file; empty if
             nothing was changed.
@@ -123,7 +123,9 @@ def copy_checkpoints(
     began = time.monotonic()
     raise_open_file_limit()
     with ExitStack() as opened:
-        sources = [open_checkpoint(run, one, opened) for one in _distinct(checkpoints)]
+        sources = [
+            open_checkpoint(run, checkpoint, opened) for checkpoint in _distinct(checkpoints)
+        ]
         destination = open_destination(place, seconds)
         opened.callback(destination.close)
         destination.open(dry_run=dry_run)
@@ -196,19 +198,10 @@ def _send(destination: Destination, part: Part, on_progress: Progress) -> None:
     """Sends what is missing."""
     if part.useless:
         destination.remove(part.useless)
-    total, done = max(1, part.needed_bytes), 0
-
-    def shown(before: int) -> OnSent:
-        return lambda sent: on_progress(before + sent, total)
-
-    small = [file for file in part.missing if file.size <= SMALL_BYTES]
-    destination.send_small([(file, part.staged(file)) for file in small])
-    done = sum(file.size for file in small)
-    for file in part.missing:
-        arrived = part.arrived.get(file.name, 0)
-        if file.size > SMALL_BYTES and arrived < file.size:
-            destination.send(file, part.staged(file), arrived, shown(done - arrived))
-            done += file.size - arrived
+    unsent = [file for file in part.missing if part.arrived.get(file.name) != file.size]
+    total = max(1, sum(file.size for file in unsent))
+    if unsent:
+        destination.send(part.placed(unsent), lambda sent: on_progress(sent, total))
 
 
 def _verify(destination: Destination, part: Part) -> None:
@@ -216,8 +209,7 @@ def _verify(destination: Destination, part: Part) -> None:
     wrong = _unequal(destination, part, part.missing)
     if wrong and all(file.name in part.arrived for file in wrong):
         # What an earlier copy left was of another checkpoint, or was damaged.
-        for file in wrong:
-            destination.send(file, part.staged(file), 0, lambda sent: None)
+        destination.send(part.placed(wrong), lambda sent: None)
         wrong = _unequal(destination, part, wrong)
     if wrong:
         raise TfckptError(
@@ -228,8 +220,7 @@ def _verify(destination: Destination, part: Part) -> None:
 
 def _unequal(destination: Destination, part: Part, files: Sequence[SourceFile]) -> list[SourceFile]:
     """Reads files back at the destination; deletes and returns those that differ."""
-    found = destination.digests([part.staged(file) for file in files])
-    wrong = [file for file, one in zip(files, found, strict=True) if one != file.digest()]
+    wrong = destination.differing(part.placed(files))
     if wrong:
         destination.remove([part.staged(file) for file in wrong])
     return wrong

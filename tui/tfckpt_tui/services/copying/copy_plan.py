@@ -12,11 +12,8 @@ from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.copying.destination import Destination
+from tfckpt_tui.services.copying.destination import Destination, Placed
 from tfckpt_tui.services.copying.source import SourceCheckpoint, SourceFile
-
-SMALL_BYTES = 1 << 20
-"""Size up to which files are sent together, and never continued."""
 
 Phase = Callable[[str], Progress]
 """Called with what is being done; returns what is told its bytes done and in total."""
@@ -28,8 +25,8 @@ class Part:
 
     Attributes:
         missing: Files that the destination does not have under their names.
-        arrived: Bytes of large ones that an earlier copy left.
-        useless: Paths of other files that it left.
+        arrived: Bytes of them that an earlier copy left.
+        useless: Paths of what is no part of a file.
     """
 
     source: SourceCheckpoint
@@ -42,6 +39,10 @@ class Part:
     def needed_bytes(self) -> int:
         """Bytes to send."""
         return sum(file.size - self.arrived.get(file.name, 0) for file in self.missing)
+
+    def placed(self, files: Sequence[SourceFile]) -> list[Placed]:
+        """Returns files with where each is until all are there."""
+        return [(file, self.staged(file)) for file in files]
 
     def staged(self, file: SourceFile) -> str:
         """Returns where a file is until all are there."""
@@ -77,23 +78,16 @@ def plan_copy(
         wrong = [file for file in there if survey.sizes[file.name] != file.size]
         if there:
             phase(f"comparing {name} with {destination.label}")
-        if strays or wrong or _differ(destination, there):
+        if strays or wrong or (there and destination.differing([(f, f.name) for f in there])):
             raise _taken(destination, name)
         part.missing += [file for file in part.source.files if file.name not in survey.sizes]
         for file in part.missing:
             arrived = survey.sizes.get(part.staged(file), 0)
-            if file.size > SMALL_BYTES and 0 < arrived <= file.size:
+            if 0 < arrived <= file.size:
                 part.arrived[file.name] = arrived
             elif arrived:
                 part.useless.append(part.staged(file))
     return parts, _require_space(destination, parts, survey.free_bytes)
-
-
-def _differ(destination: Destination, files: Sequence[SourceFile]) -> bool:
-    if not files:
-        return False
-    found = destination.digests([file.name for file in files])
-    return found != [file.digest() for file in files]
 
 
 def _taken(destination: Destination, name: str) -> RefusedError:

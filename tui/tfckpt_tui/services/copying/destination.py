@@ -12,8 +12,11 @@ from tfckpt_tui.services.copying.source import SourceFile
 NOT_A_FILE = -1
 """The size of anything that is not a regular file."""
 
+Placed = tuple[SourceFile, str]
+"""A file and its path at the destination."""
+
 OnSent = Callable[[int], None]
-"""Called with the number of bytes of a file that have been sent so far."""
+"""Called with the number of bytes of the files that are there so far."""
 
 
 class CutCopyError(TfckptError):
@@ -47,7 +50,7 @@ class Destination(Protocol):
 
     @property
     def transport(self) -> str:
-        """How data gets there: `file`, `rsync` or `ssh`."""
+        """How data gets there: `file` or `rsync`."""
 
     def open(self, *, dry_run: bool) -> None:
         """Locks it unless nothing may change. Creates nothing, so that a refusal leaves nothing.
@@ -79,18 +82,11 @@ class Destination(Protocol):
             paths: The paths to look at.
         """
 
-    def digests(self, paths: Sequence[str]) -> list[str]:
-        """Reads files back from its disk, and returns the SHA-256 of each in hexadecimal."""
+    def differing(self, files: Sequence[Placed]) -> list[SourceFile]:
+        """Reads files back from its disk, and returns those that are not equal there."""
 
-    def send_small(self, files: Sequence[tuple[SourceFile, str]]) -> None:
-        """Writes small files to these paths, all at once.
-
-        Raises:
-            CutCopyError: The disk is full or the connection was lost.
-        """
-
-    def send(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> None:
-        """Appends a file from `offset` on to `path`.
+    def send(self, files: Sequence[Placed], on_sent: OnSent) -> None:
+        """Writes files to these paths. Where a part of one is, it goes on from there.
 
         Raises:
             CutCopyError: The disk is full or the connection was lost; what arrived stays.

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
@@ -33,6 +34,7 @@ from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
     CutCopyError,
     OnSent,
+    Placed,
     Survey,
     in_use,
     refuse_live,
@@ -97,31 +99,23 @@ class LocalDestination:
                 others=sorted(set(owned) - set(paths)),
             )
 
-    def digests(self, paths: Sequence[str]) -> list[str]:
-        """Reads files back from its disk, and returns the SHA-256 of each in hexadecimal."""
-        return [self._digest(self._root / path) for path in paths]
+    def differing(self, files: Sequence[Placed]) -> list[SourceFile]:
+        """Reads files back from its disk, and returns those that are not equal there."""
+        return [file for file, path in files if self._digest(self._root / path) != file.digest()]
 
-    def send_small(self, files: Sequence[tuple[SourceFile, str]]) -> None:
-        """Writes small files to these paths."""
+    def send(self, files: Sequence[Placed], on_sent: OnSent) -> None:
+        """Writes and flushes files. Where a part of one is, it goes on from there."""
+        done = 0
         for file, path in files:
-            self.send(file, path, 0, lambda sent: None)
-
-    def send(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> None:
-        """Appends a file from `offset` on to `path`, and flushes it."""
-        target, sent = self._root / path, offset
-        with self._explained():
-            _make_directories(target.parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
-            descriptor = os.open(target, flags, 0o644)
-            with os.fdopen(descriptor, "wb") as part:
-                part.truncate(offset)
-                part.seek(offset)
+            with self._explained(), self._open_part(path) as part:
+                offset = part.seek(0, os.SEEK_END)
                 for data in file.chunks(offset):
                     part.write(data)
-                    sent += len(data)
-                    on_sent(sent)
+                    offset += len(data)
+                    on_sent(done + offset)
                 part.flush()
                 os.fsync(part.fileno())
+            done += file.size
 
     def remove(self, paths: Sequence[str]) -> None:
         """Deletes files."""
@@ -136,7 +130,7 @@ class LocalDestination:
                 _make_directories(target.parent)
                 os.utime(self._root / old, (modified_at, modified_at))
                 if new == moves[-1][1]:
-                    self._flush({Path(path).parent for one in moves for path in one[:2]})
+                    self._flush({Path(path).parent for step in moves for path in step[:2]})
                 try:
                     move(self._root / old, target)
                 except FileExistsError:
@@ -181,6 +175,12 @@ class LocalDestination:
         worker = find_other_trainer(self._run)
         if worker is not None:
             raise refuse_live(self.label, f"worker {worker.index} on {worker.host} is alive")
+
+    def _open_part(self, path: str) -> BinaryIO:
+        target = self._root / path
+        _make_directories(target.parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+        return os.fdopen(os.open(target, flags, 0o644), "wb")
 
     def _flush(self, directories: set[Path]) -> None:
         for directory in sorted(directories):

@@ -9,16 +9,6 @@ from shlex import quote
 
 from tfckpt_tui.services.copying.ssh_connection import EXISTS, INCOMPLETE
 
-DIGEST_PROGRAMS = {
-    "sha256sum": "sha256sum",
-    "shasum": "shasum -a 256",
-    "openssl": "openssl dgst -sha256 -r",
-    "sha256": "sha256 -q",
-}
-"""Programs that compute the SHA-256 of their input, the preferred one first."""
-
-DIGEST_LENGTH = 64
-
 _SIZE = """size() {
   stat -c %s -- "$1" 2>/dev/null || stat -f %z -- "$1" 2>/dev/null || wc -c <"$1"
 }
@@ -29,15 +19,14 @@ _LIVE_MINUTES = 2
 
 
 def open_script(path: str) -> str:
-    """Prints what the host can do and whether a run trains there.
+    """Prints whether the host can be copied to and whether a run trains there.
 
-    The answer has one line for each program, `missing` without a directory, `locked` if a trainer
-    holds its lock, and recent heartbeats.
+    The answer has the lines `rsync` if the host has it, `missing` without a directory, `locked` if
+    a trainer holds its lock, and recent heartbeats.
     """
-    programs = " ".join(["rsync", "tar", *DIGEST_PROGRAMS])
     return f"""
 begin
-for p in {programs}; do command -v "$p" >/dev/null 2>&1 && printf '%s\\n' "$p"; done
+command -v rsync >/dev/null 2>&1 && echo rsync
 if cd -- {_path(path)} 2>/dev/null; then
   for d in .tfckpt .tfckpt/records .tfckpt/workers .tfckpt/copying; do
     if [ -L "$d" ]; then echo "$d is a symbolic link" >&2; exit 1; fi
@@ -105,38 +94,6 @@ df -Pk -- "$d" | tail -n 1
 end"""
 
 
-def digest_script(directory: str, program: str, paths: Sequence[str]) -> str:
-    """Prints the SHA-256 of each path."""
-    command = DIGEST_PROGRAMS[program]
-    digests = (f"{command} <{_path(path)} | cut -c1-{DIGEST_LENGTH} || exit 1" for path in paths)
-    return _in(directory, "begin", *digests, "end")
-
-
-def append_script(directory: str, path: str, offset: int) -> str:
-    """Appends its input to a file that has `offset` bytes."""
-    parent = _path(str(PurePosixPath(path).parent))
-    check = _expect_size(_path(path), offset) if offset else f": >{_path(path)} || exit 1"
-    return _in(
-        directory,
-        _SIZE,
-        f"mkdir -p -- {parent} || exit 1",
-        check,
-        f"cat >>{_path(path)} || exit 1",
-        "begin",
-        "end",
-    )
-
-
-def unpack_script(directory: str) -> str:
-    """Unpacks the tar archive in its input, without the owners in it."""
-    return _in(directory, "tar xof - || exit 1", "begin", "end")
-
-
-def make_directory_script(directory: str, path: str) -> str:
-    """Creates a directory."""
-    return _in(directory, f"mkdir -p -- {_path(path)} || exit 1", "begin", "end")
-
-
 def remove_script(directory: str, paths: Sequence[str]) -> str:
     """Deletes files."""
     return _in(directory, *(f"rm -f -- {_path(path)} || exit 1" for path in paths), "begin", "end")
@@ -187,7 +144,7 @@ def write_script(directory: str, path: str, size: int) -> str:
         _SIZE,
         _FLUSH,
         f"cat >{temporary} || exit 1",
-        _expect_size(temporary, size),
+        f'if [ "$(size {temporary})" -ne {size} ]; then exit {INCOMPLETE}; fi',
         f"flush {temporary}",
         f"mv -f -- {temporary} {_path(path)} || exit 1",
         f"flush {_path(str(place.parent))}",
@@ -207,10 +164,6 @@ def _in(directory: str, *lines: str) -> str:
 def _path(path: str) -> str:
     """Returns a path as one word for `sh` that no program takes for an option."""
     return quote(path if path.startswith("/") else f"./{path}")
-
-
-def _expect_size(word: str, size: int) -> str:
-    return f'if [ "$(size {word})" -ne {size} ]; then exit {INCOMPLETE}; fi'
 
 
 def _stamp(at: float) -> str:

@@ -161,18 +161,18 @@ def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Prog
         RefusedError: It is damaged, or was pruned or saved again since it was opened.
     """
     try:
-        found = verify_checkpoint(run, source.name, on_progress=on_progress)
+        result = verify_checkpoint(run, source.name, on_progress=on_progress)
     except UsageError as error:
         raise _pruned(run, source.name) from error
-    assert found is not None
-    if found.record.fault is not None:
+    assert result is not None
+    if result.record.fault is not None:
         raise RefusedError(
-            f"{source.name} is damaged and was not copied: {found.record.fault.message}. See all "
+            f"{source.name} is damaged and was not copied: {result.record.fault.message}. See all "
             f"damage with `tfckpt-tui verify {run.shell_word} "
             f"{shlex.quote(source.name)}`, and copy another checkpoint."
         )
     for file in source.files:
-        if file.identity is not None and found.record.files.get(file.name) != file.identity:
+        if file.identity is not None and result.record.files.get(file.name) != file.identity:
             raise RefusedError(f"{source.name} changed while it was read. Copy it again later.")
 
 
@@ -196,8 +196,8 @@ def _records(run: RunDirectory, name: str) -> list[SourceFile]:
         modified_at = os.stat(path).st_mtime
         names = (run.record_copy(name), run.record(name))
         return [
-            SourceFile(one.relative_to(run.root).as_posix(), io.BytesIO(data), modified_at)
-            for one in names
+            SourceFile(path.relative_to(run.root).as_posix(), io.BytesIO(data), modified_at)
+            for path in names
         ]
     return []
 

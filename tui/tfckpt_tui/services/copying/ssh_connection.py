@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -35,6 +35,9 @@ _LONGEST_PARENT = 60
 _END_SECONDS = 2.0
 _LOST_SECONDS = 0.5
 """How long after a command the connection may end that ended it."""
+
+_RSYNC_MISMATCH = {1, 2, 4, 12, 127}
+"""Exit statuses of rsync if the two programs do not understand each other."""
 
 _FULL = ("No space left on device", "Disk quota exceeded")
 
@@ -119,35 +122,30 @@ class SshConnection:
                 _end(process)
         return self._answer(received)
 
-    def rsync(self, source: Path, target: str, on_output: Callable[[bytes], None]) -> bool:
-        """Sends a file by rsync, which goes on where a part of it exists.
+    def rsync(self, source: Path, target: str, *options: str) -> Iterator[bytes]:
+        """Passes what is in one directory to one on the host by rsync; yields what it prints.
 
         Args:
-            source: The file.
-            target: The path on the host.
-            on_output: Called with what rsync prints about its progress.
-
-        Returns:
-            Whether the two programs can do this.
+            source: The directory. Its links stand for the files that they lead to.
+            target: The directory on the host.
+            options: What to do with the files.
 
         Raises:
             CutCopyError: The connection was lost, or the disk of the host is full.
             TfckptError: rsync failed.
         """
-        words = ["rsync", "--append-verify", "--copy-links", "--protect-args", "--info=progress2"]
+        words = ["rsync", "--recursive", "--copy-links", "--protect-args", *options]
         words += ["--rsh", " ".join(self._ssh("-o", "ControlMaster=no"))]
-        words += ["--", str(source), f"{self._target.bracketed_host}:{target}"]
+        words += ["--", f"{source}/", f"{self._target.bracketed_host}:{target}/"]
         with tempfile.TemporaryFile() as errors:
             process = _popen(words, stdin=subprocess.DEVNULL, errors=errors)
             try:
                 while piece := _read_some(process):
-                    on_output(piece)
+                    yield piece
                 status, message = process.wait(), _problem(errors)
-                if status in {0, _SSH_FAILED} or _is_full(message) or self._is_lost():
-                    self._check(status, message)
-                    return True
-                # One of the two may be another program of this name, or too old.
-                return False
+                if status in _RSYNC_MISMATCH and not (_is_full(message) or self._is_lost()):
+                    raise self._no_common_rsync(message)
+                self._check(status, message)
             finally:
                 _end(process)
 
@@ -198,6 +196,14 @@ class SshConnection:
         return TfckptError(
             f"{host} answers: {message or f'exit status {status}'}. Check the path and its "
             f"permissions with `ssh {host}`."
+        )
+
+    def _no_common_rsync(self, message: str) -> TfckptError:
+        host = self._target.host
+        return TfckptError(
+            f"rsync cannot send to {host}: {message.rstrip('.')}. Both machines need rsync 3.1 or "
+            f"newer, and `ssh {host} true` has to print nothing: let its shell print only where "
+            "it is interactive."
         )
 
     def _answer(self, received: bytes) -> bytes:

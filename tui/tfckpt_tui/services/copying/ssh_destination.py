@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import tarfile
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from shutil import which
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
@@ -19,6 +21,7 @@ from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
     OnSent,
+    Placed,
     Survey,
     in_use,
     refuse_live,
@@ -28,19 +31,22 @@ from tfckpt_tui.services.copying.ssh_connection import SshConnection
 
 _ENDED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
 _DF = re.compile(r"\s(?P<free>\d+)\s+(?:\d+%|-)\s+/")
-_RSYNC_PROGRESS = re.compile(rb"\s([\d,.]+)\s+\d+%")
+_PROGRESS = re.compile(rb"\s([\d,.]+)\s+\d+%")
+_ESCAPED = re.compile(rb"\\#([0-7]{3})")
+_ITEM_SIZE = len(b"<f+++++++++ ")
+"""Bytes before the name in a line that says how a file differs."""
 
 
 class SshDestination:
     """A directory of another host; see `Destination`."""
+
+    transport = "rsync"
 
     def __init__(self, target: HostPath, seconds: float) -> None:
         self._target = target
         self._directory = target.path
         self._connection = SshConnection(target, seconds)
         self._held = ExitStack()
-        self._programs: frozenset[str] = frozenset()
-        self._digest_program = ""
         self._is_missing = False
 
     @property
@@ -48,31 +54,22 @@ class SshDestination:
         """Host and path."""
         return str(self._target)
 
-    @property
-    def transport(self) -> str:
-        """`rsync` if both ends have it, otherwise `ssh`."""
-        return "rsync" if "rsync" in self._programs and which("rsync") else "ssh"
-
     def open(self, *, dry_run: bool) -> None:
         """Connects, and keeps other copies away unless nothing may change; creates nothing."""
+        if which("rsync") is None:
+            raise _no_rsync("This machine")
         if not dry_run:
             self._lock()
         answer = self._connection.open(scripts.open_script(self._directory))
         lines = answer.decode(errors="replace").splitlines()
-        self._programs = frozenset(lines) & {"rsync", "tar", *scripts.DIGEST_PROGRAMS}
         self._is_missing = "missing" in lines
         if "locked" in lines:
             raise in_use(self.label)
         for line in lines:
             if line.startswith("{") and _is_live(line.encode()):
                 raise refuse_live(self.label, "it has recent heartbeats")
-        found = [name for name in scripts.DIGEST_PROGRAMS if name in self._programs]
-        if not found:
-            raise TfckptError(
-                f"{self._target.host} has no program that computes SHA-256, so a copy could not be "
-                f"verified there. Install one of {', '.join(scripts.DIGEST_PROGRAMS)} on it."
-            )
-        self._digest_program = found[0]
+        if "rsync" not in lines:
+            raise _no_rsync(self._target.host)
 
     def create(self) -> None:
         """Creates the directory, if there is none."""
@@ -100,40 +97,21 @@ class SshDestination:
         for path, line in zip(paths, lines[1:], strict=False):
             if line.strip() != "-":
                 sizes[path] = NOT_A_FILE if line.strip() == "x" else int(line)
-        found = (line.split(" ", 1) for line in lines[1 + len(paths) :])
-        owned = {f"{names[int(number)]}.{suffix}" for number, suffix in found}
+        others = (line.split(" ", 1) for line in lines[1 + len(paths) :])
+        owned = {f"{names[int(number)]}.{suffix}" for number, suffix in others}
         return Survey(_free_bytes(lines[0]), sizes, sorted(owned - set(paths)))
 
-    def digests(self, paths: Sequence[str]) -> list[str]:
-        """Reads files back on the host, and returns the SHA-256 of each in hexadecimal."""
-        script = scripts.digest_script(self._directory, self._digest_program, paths)
-        found = self._connection.run(script).decode(errors="replace").split()
-        if len(found) != len(paths):
-            raise TfckptError(f"Files could not be read back from {self.label}. Copy again.")
-        return found
+    def differing(self, files: Sequence[Placed]) -> list[SourceFile]:
+        """Reads files back on the host, and returns those that are not equal there."""
+        options = ["--dry-run", "--checksum", "--out-format=%i %n", "--8-bit-output"]
+        names = _listed(b"".join(self._rsync(files, *options)))
+        return [file for file, path in files if path in names]
 
-    def send_small(self, files: Sequence[tuple[SourceFile, str]]) -> None:
-        """Writes small files to these paths, in one archive: each command takes a while."""
-        if "tar" in self._programs:
-            self._connection.run(scripts.unpack_script(self._directory), _archive(files))
-            return
-        for file, path in files:
-            script = scripts.append_script(self._directory, path, 0)
-            self._connection.run(script, file.chunks())
-
-    def send(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> None:
-        """Appends a file from `offset` on to `path`."""
-        if self._send_by_rsync(file, path, offset, on_sent):
-            return
-
-        def pieces() -> Iterator[bytes]:
-            sent = offset
-            for data in file.chunks(offset):
-                yield data
-                sent += len(data)
-                on_sent(sent)
-
-        self._connection.run(scripts.append_script(self._directory, path, offset), pieces())
+    def send(self, files: Sequence[Placed], on_sent: OnSent) -> None:
+        """Writes files to these paths. Where a part of one is, it goes on from there."""
+        for output in self._rsync(files, "--append-verify", "--info=progress2"):
+            for match in _PROGRESS.findall(output):
+                on_sent(int(match.translate(None, b",.")))
 
     def remove(self, paths: Sequence[str]) -> None:
         """Deletes files."""
@@ -154,22 +132,19 @@ class SshDestination:
         """Replaces a small file atomically, and flushes it."""
         self._connection.run(scripts.write_script(self._directory, path, len(data)), [data])
 
-    def _send_by_rsync(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> bool:
-        source = file.open_path
-        if self.transport != "rsync" or source is None:
-            return False
-        parent = path.rpartition("/")[0]
-        self._connection.run(scripts.make_directory_script(self._directory, parent))
-
-        def show(output: bytes) -> None:
-            for match in _RSYNC_PROGRESS.findall(output):
-                on_sent(max(offset, int(match.translate(None, b",."))))
-
+    def _rsync(self, files: Sequence[Placed], *options: str) -> Iterator[bytes]:
+        """Passes files to rsync in a directory where each has its path at the destination."""
         base = self._directory if self._directory.startswith("/") else f"./{self._directory}"
-        if self._connection.rsync(source, f"{base}/{path}", show):
-            return True
-        self._programs -= {"rsync"}
-        return False
+        with tempfile.TemporaryDirectory(prefix="tfckpt-") as directory:
+            for file, path in files:
+                place = Path(directory, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if file.open_path is not None:
+                    place.symlink_to(file.open_path)
+                else:
+                    with place.open("wb") as target:
+                        target.writelines(file.chunks())
+            yield from self._connection.rsync(Path(directory), base, *options)
 
     def _lock(self) -> None:
         """Keeps other processes of this user from copying to the same place."""
@@ -193,15 +168,17 @@ class SshDestination:
         self._held.callback(lock.release)
 
 
-def _archive(files: Sequence[tuple[SourceFile, str]]) -> Iterator[bytes]:
-    """Yields a tar archive of files."""
-    for file, path in files:
-        entry = tarfile.TarInfo(f"./{path}")
-        entry.size, entry.mtime = file.size, int(file.modified_at)
-        yield entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-        yield from file.chunks()
-        yield bytes(-file.size % tarfile.BLOCKSIZE)
-    yield bytes(2 * tarfile.BLOCKSIZE)
+def _no_rsync(machine: str) -> TfckptError:
+    return TfckptError(
+        f"{machine} has no `rsync`, which sends and verifies copies. Install it there, such as "
+        "with `apt-get install rsync`."
+    )
+
+
+def _listed(output: bytes) -> set[str]:
+    """Returns the files that rsync would send; it escapes control characters in their names."""
+    lines = [line[_ITEM_SIZE:] for line in output.splitlines() if line.startswith(b"<f")]
+    return {os.fsdecode(_ESCAPED.sub(lambda c: bytes([int(c[1], 8)]), line)) for line in lines}
 
 
 def _is_live(data: bytes) -> bool:
@@ -218,7 +195,7 @@ def _is_live(data: bytes) -> bool:
 
 
 def _free_bytes(line: str) -> int:
-    found = _DF.search(line)
-    if found is None:
+    match = _DF.search(line)
+    if match is None:
         raise TfckptError(f"`df` on the host printed {line!r}; expected its free space.")
-    return int(found["free"]) * 1024
+    return int(match["free"]) * 1024
