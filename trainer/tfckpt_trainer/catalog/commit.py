@@ -249,18 +249,18 @@ def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
 
 def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
     """Returns the unfinished saves and their manifests; None for a damaged or missing one."""
-    found: dict[str, SaveManifest | None] = {}
+    manifests: dict[str, SaveManifest | None] = {}
     for entry in list_directory(run.saving_directory):
         name, suffix = os.path.splitext(entry.name)
         if suffix == ".json" and entry.is_file(follow_symlinks=False):
             try:
                 manifest = load(Path(entry.path), SaveManifest)
-                found[name] = manifest if manifest.name == name else None
+                manifests[name] = manifest if manifest.name == name else None
             except DamagedFileError:
-                found[name] = None
+                manifests[name] = None
         elif suffix == ".index":
-            found.setdefault(name, None)
-    return sorted(found.items())
+            manifests.setdefault(name, None)
+    return sorted(manifests.items())
 
 
 def _data_files(record: CheckpointRecord) -> list[FileFacts]:

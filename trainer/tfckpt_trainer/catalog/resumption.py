@@ -57,7 +57,7 @@ def find_resumed_state(
             none.
         check: The last check of the run, if there was one.
     """
-    found = (
+    states = (
         _weights(variables),
         _slots(variables),
         _step(prefix, variables, record),
@@ -69,9 +69,9 @@ def find_resumed_state(
         *_exactness(record, check),
     )
     if not lost:
-        return found
+        return states
     unknown = f"unknown: the {lost} cannot be read"
-    return tuple(ResumedState(one.name, None, unknown) for one in found)
+    return tuple(ResumedState(state.name, None, unknown) for state in states)
 
 
 def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
@@ -83,16 +83,18 @@ def _count(variables: Sequence[Variable]) -> str:
 
 
 def _weights(variables: Sequence[Variable]) -> ResumedState:
-    found = _of(variables, Role.WEIGHT)
-    return ResumedState("weights", bool(found), _count(found) if found else "it has no weights")
+    weights = _of(variables, Role.WEIGHT)
+    return ResumedState(
+        "weights", bool(weights), _count(weights) if weights else "it has no weights"
+    )
 
 
 def _slots(variables: Sequence[Variable]) -> ResumedState:
     name = "slot variables"
-    found = _of(variables, Role.SLOT)
-    if found:
-        names = sorted({variable.slot_name for variable in found})
-        return ResumedState(name, True, f"{_count(found)}: {', '.join(names)}")
+    slots = _of(variables, Role.SLOT)
+    if slots:
+        names = sorted({variable.slot_name for variable in slots})
+        return ResumedState(name, True, f"{_count(slots)}: {', '.join(names)}")
     if _of(variables, Role.OPTIMIZER):
         return ResumedState(name, None, "none so far, or this optimizer has none")
     return ResumedState(name, False, "it has no optimizer state: momentum starts from zero")
@@ -138,13 +140,17 @@ def _schedule(variables: Sequence[Variable]) -> ResumedState:
 
 def _input(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
     name = "position in the input"
-    found = _of(variables, Role.INPUT)
-    if found:
-        return ResumedState(name, True, f"the iterator {found[0].path}")
-    limited = [one for one in _pipelines(record) if one.position is not InputPosition.EXACT]
+    iterators = _of(variables, Role.INPUT)
+    if iterators:
+        return ResumedState(name, True, f"the iterator {iterators[0].path}")
+    limited = [
+        pipeline for pipeline in _pipelines(record) if pipeline.position is not InputPosition.EXACT
+    ]
     if limited:
-        back = all(one.position is InputPosition.POSITION or one.skips for one in limited)
-        return ResumedState(name, back, "; ".join(one.restored for one in limited))
+        back = all(
+            pipeline.position is InputPosition.POSITION or pipeline.skips for pipeline in limited
+        )
+        return ResumedState(name, back, "; ".join(pipeline.restored for pipeline in limited))
     if "input position" in _contents(record):
         return ResumedState(name, True, "one file per worker, beside the checkpoint")
     return ResumedState(name, False, "it has no iterator state: the input starts over")
@@ -152,16 +158,18 @@ def _input(variables: Sequence[Variable], record: CheckpointRecord | None) -> Re
 
 def _random(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
     name = "random states"
-    found = _of(variables, Role.RANDOM)
+    generators = _of(variables, Role.RANDOM)
     contents = _contents(record)
     if "random state" in contents:
         place = "one file per worker, beside the checkpoint"
-        if not (contents & _SEEDS or found):
+        if not (contents & _SEEDS or generators):
             return ResumedState(name, True, f"those of Python and NumPy alone: {place}")
-        without = any(one.position is not InputPosition.EXACT for one in _pipelines(record))
+        without = any(
+            pipeline.position is not InputPosition.EXACT for pipeline in _pipelines(record)
+        )
         return ResumedState(name, True, place + (", without those of the input" if without else ""))
-    if found:
-        return ResumedState(name, True, f"{_count(found)}; not those of Python and NumPy")
+    if generators:
+        return ResumedState(name, True, f"{_count(generators)}; not those of Python and NumPy")
     return ResumedState(name, False, "it has no generator state: generators start over")
 
 
@@ -169,9 +177,9 @@ def _callbacks(variables: Sequence[Variable], record: CheckpointRecord | None) -
     name = "callbacks' best so far"
     if record is not None and "callbacks" in record.state:
         return ResumedState(name, True, "the state of Keras callbacks, saved by fit")
-    found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
-    if found:
-        return ResumedState(name, True, f"the variable {found[0].path}")
+    best = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
+    if best:
+        return ResumedState(name, True, f"the variable {best[0].path}")
     # A loop without Keras callbacks loses nothing.
     return ResumedState(name, None, "not saved: Keras callbacks, if any, start over")
 
@@ -189,8 +197,8 @@ def _script_state(record: CheckpointRecord | None) -> list[ResumedState]:
 
 def _exactness(record: CheckpointRecord | None, check: CheckSummary | None) -> list[ResumedState]:
     """Returns whether resuming is exact, if the trainer or a check tells."""
-    found = with_check(record.exactness if record is not None else None, check)
-    if found is None:
+    exactness = with_check(record.exactness if record is not None else None, check)
+    if exactness is None:
         return []
     restored = {
         ExactnessLevel.CHECKED: True,
@@ -199,8 +207,10 @@ def _exactness(record: CheckpointRecord | None, check: CheckSummary | None) -> l
         ExactnessLevel.NOT_POSSIBLE: False,
     }
     unproven = ": nothing is known to be missing, nothing was compared"
-    detail = f"{found.explained}{unproven if found.level is ExactnessLevel.EXPECTED else ''}"
-    return [ResumedState("exact resume", restored[found.level], detail)]
+    detail = (
+        f"{exactness.explained}{unproven if exactness.level is ExactnessLevel.EXPECTED else ''}"
+    )
+    return [ResumedState("exact resume", restored[exactness.level], detail)]
 
 
 def _contents(record: CheckpointRecord | None) -> frozenset[str]:

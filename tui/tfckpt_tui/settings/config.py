@@ -175,10 +175,10 @@ def _known_keys(raw: dict[str, Any]) -> str:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
-    known = optional_columns()
-    unknown = sorted(config.app.columns.keys() - known.keys())
+    columns = optional_columns()
+    unknown = sorted(config.app.columns.keys() - columns.keys())
     if unknown:
-        names = ", ".join(known)
+        names = ", ".join(columns)
         raise UsageError(f"{place}, [app.columns]: no column `{unknown[0]}`. Columns are {names}.")
 
 
@@ -194,8 +194,8 @@ def _read_retention(place: Path, section: Any) -> RetentionSettings:
             )
         unknown = sorted(section.keys() - {*keys, "make_room"})
         if unknown:
-            known = ", ".join(keys)
-            raise UsageError(f"unknown key `{unknown[0]}`. Keys of [retention] are {known}.")
+            names = ", ".join(keys)
+            raise UsageError(f"unknown key `{unknown[0]}`. Keys of [retention] are {names}.")
         return RetentionSettings.from_json(section)
     except UsageError as error:
         raise UsageError(f"{place}, [retention]: {error}") from error

@@ -90,23 +90,23 @@ class Match:
             path: The file.
             name: Its name in the manifest.
         """
-        found, planned = _facts(path), self._identity(name)
-        if found is None:
+        facts, planned = _facts(path), self._identity(name)
+        if facts is None:
             return False
         # Inodes are not compared: some FUSE file systems change them at each access. Sizes of
         # directories are not compared: they depend on the file system.
-        same_size = stat.S_ISDIR(found.st_mode) or found.st_size == planned[0]
-        return same_size and _is_same_time(found.st_mtime_ns, planned[1])
+        same_size = stat.S_ISDIR(facts.st_mode) or facts.st_size == planned[0]
+        return same_size and _is_same_time(facts.st_mtime_ns, planned[1])
 
     def is_same_file(self, path: Path, name: str) -> bool:
         """Whether a file is the planned one, if necessary by its content."""
         if self.is_unchanged(path, name):
             return True
-        found, planned = _facts(path), self._identity(name)
-        if found is None:
+        facts, planned = _facts(path), self._identity(name)
+        if facts is None:
             return False
-        is_directory = stat.S_ISDIR(found.st_mode)
-        if not is_directory and found.st_size != planned[0]:
+        is_directory = stat.S_ISDIR(facts.st_mode)
+        if not is_directory and facts.st_size != planned[0]:
             return False
         try:
             return self._holds_same(path, name, is_directory=is_directory)
@@ -216,9 +216,9 @@ def _facts(path: Path) -> os.stat_result | None:
         return None
 
 
-def _is_same_time(found: int, planned: int) -> bool:
+def _is_same_time(time: int, planned: int) -> bool:
     """Whether two times in ns are the same; archives may store whole seconds only."""
-    return found == planned or (found % 10**9 == 0 and found // 10**9 == planned // 10**9)
+    return time == planned or (time % 10**9 == 0 and time // 10**9 == planned // 10**9)
 
 
 def _spread(entries: list[TensorEntry]) -> Iterator[TensorEntry]:

@@ -55,24 +55,24 @@ class TrashReader:
         Raises:
             OSError: The trash cannot be read.
         """
-        known: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
+        entries: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
         for directory in directories_in_trash(self._run):
             try:
                 facts = os.lstat(directory / MANIFEST)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                known[directory.name] = (0, 0, 0), None, _damage(directory, describe_error(error))
+                entries[directory.name] = (0, 0, 0), None, _damage(directory, describe_error(error))
                 continue
             identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
             before = self._known.get(directory.name)
             if before is not None and before[0] == identity:
-                known[directory.name] = before
+                entries[directory.name] = before
             else:
-                known[directory.name] = identity, *_read_manifest(directory)
-        self._known = known
-        self.damaged = tuple(problem for _, _, problem in known.values() if problem)
-        manifests = [manifest for _, manifest, _ in known.values() if manifest is not None]
+                entries[directory.name] = identity, *_read_manifest(directory)
+        self._known = entries
+        self.damaged = tuple(problem for _, _, problem in entries.values() if problem)
+        manifests = [manifest for _, manifest, _ in entries.values() if manifest is not None]
         return sorted(manifests, key=lambda m: (m.sequence, m.at, m.id), reverse=True)
 
     def in_transit(self) -> frozenset[str]:
@@ -98,15 +98,15 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
     """
     manifests = list_trash(run)
     if identifier is None:
-        found = next_to_undo(manifests)
+        manifest = next_to_undo(manifests)
     else:
-        found = next((m for m in manifests if m.id == identifier), None)
-    if found is not None:
-        return found
+        manifest = next((m for m in manifests if m.id == identifier), None)
+    if manifest is not None:
+        return manifest
     if not manifests:
         raise UsageError(f"The trash of {run.root} is empty; there is nothing to bring back.")
-    known = ", ".join(manifest.id for manifest in manifests[:5])
-    raise UsageError(f"There is no prune {identifier} in the trash; the newest are {known}.")
+    newest = ", ".join(manifest.id for manifest in manifests[:5])
+    raise UsageError(f"There is no prune {identifier} in the trash; the newest are {newest}.")
 
 
 def has_trashed_files(place: Path, trashed: TrashedCheckpoint) -> bool:

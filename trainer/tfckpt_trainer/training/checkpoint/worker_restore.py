@@ -51,7 +51,7 @@ class WorkerRestore:
             if record is not None and record.has_file(prefix.name):
                 check.damaged = True
                 return [f"{prefix.name} of {name} is missing in {prefix.parent}"]
-            check.left_out += [f"{one.path} is missing in the checkpoint" for one in wanted]
+            check.left_out += [f"{state.path} is missing in the checkpoint" for state in wanted]
             return []
         damage = find_damage(prefix)
         check.damaged = bool(damage)
