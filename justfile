@@ -42,7 +42,7 @@ docs command="build":
     {{ python }} docs/tools/make_reference.py
     NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs {{ command }} --strict
 
-# Make the pictures, the recording and the README's command output from real runs.
+# Make the pictures, the recording and the command output of the docs from real runs.
 pictures:
     {{ python }} docs/tools/make_picture.py
     {{ python }} docs/tools/make_recording.py

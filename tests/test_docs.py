@@ -17,11 +17,15 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 ARGUMENTS = {"name": "ckpt-500", "index": 0}
 
 
-def links():
-    for page in PAGES:
-        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-            if not re.match(r"https?:", link):
-                yield pytest.param(page, link, id=f"{page.relative_to(ROOT)}:{link}")
+def leads_nowhere(page, link):
+    """What is wrong with a link of a page; empty if it leads somewhere."""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return f"{page.relative_to(ROOT)}: there is no {path}"
+    if anchor and anchor not in anchors(target):
+        return f"{page.relative_to(ROOT)}: {target.name} has no #{anchor}"
+    return ""
 
 
 def anchors(page):
@@ -30,18 +34,21 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize(("page", "link"), links())
-def test_every_link_leads_somewhere(page, link):
-    path, _, anchor = link.partition("#")
-    target = (page.parent / path).resolve() if path else page
-    assert target.exists()
-    assert not anchor or anchor in anchors(target)
+def test_every_link_leads_somewhere():
+    links = [
+        (page, link)
+        for page in PAGES
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text())
+    ]
+    assert len(links) > 150
+    assert [problem for page, link in links if (problem := leads_nowhere(page, link))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_link_with_the_name_of_a_file_leads_to_that_file(page):
-    found = re.findall(r"\[`?([\w./-]+\.(?:py|md|yaml)|[\w/]+/)`?\]\(([^)\s]+)\)", page.read_text())
-    assert [text for text, link in found if Path(link).name != Path(text).name] == []
+def test_a_link_with_the_name_of_a_file_leads_to_that_file():
+    named = re.compile(r"\[`?([\w./-]+\.(?:py|md|yaml)|[\w/]+/)`?\]\(([^)\s]+)\)")
+    links = [(page.name, *link) for page in PAGES for link in named.findall(page.read_text())]
+    assert len(links) > 5
+    assert [link for link in links if Path(link[2]).name != Path(link[1]).name] == []
 
 
 def test_every_page_is_in_the_navigation():

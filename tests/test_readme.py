@@ -18,11 +18,24 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"tfckpt-tui ([a-z]+) ", README))))
-def test_every_command_it_names_exists(command):
+def test_it_is_read_in_five_minutes_and_begins_with_what_a_newcomer_needs():
+    assert len(README.split()) <= 1200
+    first_screen, _, rest = README.partition("![")
+    assert "| TensorFlow |" in first_screen
+    assert rest.index("tfckpt-tui demo") < rest.index("TrainingRun")
+    keys = README.partition("| key |")[2].partition("<!-- end of keys -->")[0]
+    assert keys.count("\n| `") == 10
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/how-to/any-directory.md", "docs/how-to/scripts.md"]
+)
+def test_every_command_it_names_exists(page):
     from tfckpt_tui.cli.main import cli
 
-    assert command in cli.list_commands(None)
+    commands = set(re.findall(r"tfckpt-tui ([a-z]+) ", (ROOT / page).read_text()))
+    assert commands
+    assert sorted(commands - set(cli.list_commands(None))) == []
 
 
 @pytest.mark.parametrize("name", ["dashboard", "checkpoint", "restore", "charts", "logs"])

@@ -1,4 +1,4 @@
-"""What the README says that the commands print is what they print."""
+"""What a page says that the commands print is what they print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from documentation import ROOT, load_tool
+from documentation import load_tool
 
 VARIES = [
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
@@ -36,10 +36,10 @@ def test_lines_that_differ_only_in_a_time_are_not_written_anew() -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
+def test_the_session_of_the_page_is_what_the_commands_print(tmp_path: Path) -> None:
     module = load_tool("make_session")
     module.prepare(tmp_path)
-    seen = list(module.session((ROOT / "README.md").read_text(), tmp_path))
+    seen = list(module.session(module.PAGE.read_text(), tmp_path))
     assert len(seen) >= 8
     for command, said, printed in seen:
         assert normal(printed, tmp_path) == normal(said, tmp_path), (

@@ -1,7 +1,7 @@
-"""Runs the commands that the README shows on a checkpoint directory, and writes what they print.
+"""Runs the commands that a page shows on a checkpoint directory, and writes what they print.
 
-    python docs/tools/make_session.py            # writes the outputs into README.md
-    pytest tests/test_readme_session.py    # holds them to what the commands print now
+    python docs/tools/make_session.py    # writes the outputs into docs/how-to/any-directory.md
+    pytest tests/test_session.py         # holds them to what the commands print now
 
 The directory is written by TensorFlow alone, as any training script would.
 """
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[1] / "how-to" / "any-directory.md"
 _BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -99,8 +99,8 @@ def with_times_of(before: str, now: str) -> str:
 
 
 def main() -> None:
-    """Writes the outputs into the README."""
-    text = README.read_text()
+    """Writes the outputs into the page."""
+    text = PAGE.read_text()
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place).resolve()
         prepare(directory)
@@ -109,7 +109,7 @@ def main() -> None:
             text = text.replace(
                 f"```console\n$ {command}\n{before}```", f"```console\n$ {command}\n{now}```"
             )
-    README.write_text(text)
+    PAGE.write_text(text)
 
 
 if __name__ == "__main__":
