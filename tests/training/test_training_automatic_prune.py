@@ -32,6 +32,7 @@ from tfckpt_trainer.rundir.records.checkpoint import (
     SourceFacts,
 )
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
 
@@ -211,6 +212,54 @@ def test_all_are_kept_until_one_has_the_metric(trained, janitor):
     trained.save(6, accuracy=0.8)
     keeper.after_save("ckpt-6")
     assert trained.names == {"ckpt-5", "ckpt-6"}
+
+
+class KeepOdd:
+    """A rule of a script; it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.fails = False
+
+    def kept(self, checkpoints):
+        self.asked.append([one.name for one in checkpoints])
+        if self.fails:
+            raise KeyError("accuracy")
+        return [(one, f"step {one.step} is odd") for one in checkpoints if one.step % 2]
+
+
+def test_a_rule_of_the_script_is_asked_once_for_each_save_and_recorded(trained, janitor):
+    rule = KeepOdd()
+    keeper = janitor(Policy(keep_last=1, rules=[rule]), 2.0)
+    trained.save(4)
+    keeper.after_save("ckpt-4")
+    assert trained.names == {"ckpt-4", "ckpt-3", "ckpt-1"}
+    assert rule.asked == [["ckpt-4", "ckpt-3", "ckpt-2", "ckpt-1"]]
+    section = load(trained.run.run_file, RunInfo).retention
+    assert section["keep_by_own_rules"] == {
+        "rules": ["KeepOdd"],
+        "reasons": {
+            "ckpt-4": "",
+            "ckpt-3": "step 3 is odd",
+            "ckpt-2": "",
+            "ckpt-1": "step 1 is odd",
+        },
+    }
+    assert (section["keep_last"], section["trash_hours"]) == (1, 2.0)
+
+
+def test_a_rule_of_the_script_that_fails_keeps_everything(trained, janitor):
+    rule = KeepOdd()
+    rule.fails = True
+    keeper = janitor(Policy(keep_last=1, rules=[rule]), None)
+    keeper.after_save("ckpt-3")
+    assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
+    ((kind, message),) = trained.told()
+    assert kind == "failed"
+    assert message.startswith("Retention: The retention rule KeepOdd failed: KeyError('accuracy').")
+    rule.fails = False
+    keeper.after_save("ckpt-3")
+    assert trained.names == {"ckpt-1", "ckpt-3"}
 
 
 def test_only_what_retention_pruned_is_deleted_by_the_clock(trained, janitor):

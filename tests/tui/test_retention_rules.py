@@ -227,3 +227,61 @@ async def test_the_dialog_says_that_steps_and_times_disagree(tmp_path: Path) -> 
         await until_shown(pilot, "keep last")
         await pilot.press("1")
         await until_shown(pilot, "ckpt-75 was written after ckpt-500 and has a smaller step.")
+
+
+OWN = {
+    "rules": ["KeepGood"],
+    "reasons": {f"ckpt-{step}": "scored 0.9\x1b[2J" if step == 2 else "" for step in (1, 2, 3, 4)},
+}
+"""What a trainer recorded of a rule of its script."""
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-last", "1"], ["--config"]])
+def test_a_rule_of_the_script_counts_in_every_prune_by_rules(
+    made: RunFactory, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    set_retention(made.run, keep_last=1, keep_by_own_rules=OWN)
+    rules_file = tmp_path / "rules.toml"
+    rules_file.write_text("[retention]\nkeep_last = 1\n")
+    words = [*options, rules_file] if options == ["--config"] else options
+    said = Tool(capsys)("prune", made.run.root, *words, "--dry-run")
+    assert "delete  ckpt-3" in said.data
+    assert "keep    ckpt-2" in said.data
+    assert "scored 0.9␛[2J" in said.data
+    if not options:
+        assert "By the trainer's own policy: keep the last 1, KeepGood." in said.words
+
+
+def test_a_prune_by_name_shows_the_rule_of_the_script(
+    made: RunFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_retention(made.run, keep_last=1, keep_by_own_rules=OWN)
+    said = Tool(capsys)("prune", made.run.root, "1", "2", "--dry-run", "--json").json
+    chosen = {row["name"]: row["reason"] for row in said["plan"]["decisions"]}
+    assert chosen["ckpt-1"] == "chosen"
+    assert chosen["ckpt-2"].startswith("chosen, but KeepGood keeps it")
+
+
+def test_rules_of_the_script_have_no_key_in_the_configuration(
+    made: RunFactory, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rules_file = tmp_path / "rules.toml"
+    rules_file.write_text("[retention]\nkeep_by_own_rules = 1\n")
+    said = Tool(capsys)("prune", made.run.root, "--config", rules_file, "--dry-run")
+    assert said.code == 2
+    assert "unknown key `keep_by_own_rules`" in said.words
+
+
+async def test_the_dialogs_show_what_rules_of_the_script_keep(made: RunFactory) -> None:
+    set_retention(made.run, keep_last=1, keep_by_own_rules=OWN)
+    async with TfckptApp(made.run).run_test(size=(140, 40)) as pilot:
+        await until_shown(pilot, "ckpt-4")
+        await pilot.press("p")
+        await until_shown(pilot, "2 checkpoints go to the trash")
+        await until_shown(pilot, "scored 0.9␛[2J")
+        pilot.app.screen.query_one("#keep-last", Input).value = "2"
+        await until_shown(pilot, "Rules of the script always apply: KeepGood.")
+        await until_shown(pilot, "1 checkpoint goes to the trash")
+        await pilot.press("escape", "down", "down", "space", "p")
+        await until_shown(pilot, "prune 1 checkpoint")
+        await until_shown(pilot, "chosen, but KeepGood keeps it")

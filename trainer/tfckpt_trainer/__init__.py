@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
     from tfckpt_trainer.catalog.retention.policy import Policy
     from tfckpt_trainer.catalog.retention.rules import BestBy
     from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -21,6 +22,7 @@ __all__ = [
     "BestBy",
     "Checkpoint",
     "Policy",
+    "RetentionRule",
     "SaveOptions",
     "TfckptError",
     "TrainingRun",
@@ -31,6 +33,7 @@ _MODULES = {
     "BestBy": "tfckpt_trainer.catalog.retention.rules",
     "Checkpoint": "tfckpt_trainer.catalog.scan.checkpoints",
     "Policy": "tfckpt_trainer.catalog.retention.policy",
+    "RetentionRule": "tfckpt_trainer.catalog.retention.own_rules",
     "SaveOptions": "tfckpt_trainer.training",
     "TfckptError": "tfckpt_trainer.errors",
     "TrainingRun": "tfckpt_trainer.training",

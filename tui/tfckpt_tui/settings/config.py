@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -140,11 +141,15 @@ def default_policy(
     """Returns the policy to prune by if none is given: the one of the trainer comes first.
 
     Args:
-        info: The run; None if the trainer's policy does not count.
+        info: The run, if it has a description.
         config: A configuration file.
-        place: Path of that file; by default the user's own.
+        place: Path of that file, if the user named it: the trainer's policy does not count then,
+            except for the rules of its script.
+
+    Raises:
+        UsageError: The user named a file, and what `info` says about these rules is invalid.
     """
-    if info is not None and info.retention is not None:
+    if place is None and info is not None and info.retention is not None:
         try:
             policy = RetentionSettings.from_json(info.retention).policy
         except UsageError as error:
@@ -156,7 +161,8 @@ def default_policy(
     policy = config.retention.policy
     if not policy.is_empty:
         source = str(place or config_path() or "the configuration file")
-        return DefaultPolicy(policy, source, config.retention.trash_hours)
+        own = recorded_verdicts(info.retention) if info is not None else ()
+        return DefaultPolicy(policy.with_own(own), source, config.retention.trash_hours)
     if place is not None:
         return DefaultPolicy(policy, f"{place} has none in [retention]")
     where = config_path() or "a configuration file"

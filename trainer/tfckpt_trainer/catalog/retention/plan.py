@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.advice import only_command
+from tfckpt_trainer.catalog.retention.own_rules import RetentionRule, name_of
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
@@ -60,6 +61,9 @@ def plan(
             raise UsageError(unmet)
         for checkpoint, reason in rule.kept(counted):
             kept.setdefault(checkpoint.name, reason)
+    for rule_of_script in policy.judged(counted).own:
+        for checkpoint, reason in rule_of_script.kept(counted):
+            kept.setdefault(checkpoint.name, reason)
     kept |= protections(checkpoints, in_use)
     if policy.is_empty:
         default = "no rule was given"
@@ -83,8 +87,16 @@ def plan_of_names(
     names: Iterable[str],
     *,
     in_use: Mapping[str, str] = NOT_IN_USE,
+    own: Sequence[RetentionRule] = (),
 ) -> Plan:
     """Plans a prune of exactly `names`; protected ones stay.
+
+    Args:
+        checkpoints: Newest first, as `Catalog.scan` returns them.
+        names: The checkpoints to delete.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
+        own: The trainer's rules of its script. They keep nothing that is named here; the reasons
+            say what they would keep.
 
     Raises:
         UsageError: One of the names does not exist.
@@ -98,11 +110,19 @@ def plan_of_names(
             only_command("List them with ", "ls"),
         )
     protected = protections(checkpoints, in_use)
+    counted = counted_by_rules(checkpoints)
+    kept = {
+        checkpoint.name: f"{name_of(rule)} keeps it: {reason}"
+        for rule in own
+        for checkpoint, reason in rule.kept(counted)
+    }
     decisions = []
     for checkpoint in checkpoints:
         reason = protected.get(checkpoint.name, "")
         keep = checkpoint.name not in chosen or bool(reason)
-        decisions.append(Decision(checkpoint, keep, reason or ("" if keep else "chosen")))
+        if not keep:
+            reason = f"chosen, but {kept[checkpoint.name]}" if checkpoint.name in kept else "chosen"
+        decisions.append(Decision(checkpoint, keep, reason))
     return Plan(tuple(decisions))
 
 

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+
 from tfckpt_trainer.catalog.retention import rules as registry
+from tfckpt_trainer.catalog.retention.own_rules import (
+    KEY,
+    RetentionRule,
+    Verdicts,
+    check_rules,
+    judge,
+    name_of,
+    recorded_verdicts,
+)
 from tfckpt_trainer.catalog.retention.rules import Rule
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 
 
@@ -36,19 +48,22 @@ class Policy:
         keep_every_hours (float): Keeps the first one in every N hours.
         keep_best (list): Keeps the best N by a metric: `BestBy` rules, or texts
             `METRIC:min|max:N`.
+        rules (list): Rules of your own, each a `RetentionRule`.
 
     Attributes:
-        rules: The rules, in the order of `retention.rules.RULES`.
+        rules: The rules of this library, in the order of `retention.rules.RULES`.
+        own: The rules of the script, or what the trainer recorded of them.
 
     Raises:
-        TypeError: There is no rule of this name.
+        TypeError: There is no rule of this name, or a rule has no method `kept`.
         UsageError: A value has another type or form than its rule.
     """
 
     rules: tuple[Rule, ...]
+    own: tuple[RetentionRule, ...]
 
-    def __init__(self, **values: Any) -> None:
-        rules = [
+    def __init__(self, *, rules: Iterable[RetentionRule] = (), **values: Any) -> None:
+        built_in = [
             value if isinstance(value, kind) else kind.from_value(value)
             for kind in registry.RULES
             for value in _given(values.pop(kind.fields.key, None), kind)
@@ -56,12 +71,25 @@ class Policy:
         if values:
             known = ", ".join(kind.fields.key for kind in registry.RULES)
             raise TypeError(f"Policy() has no rule {next(iter(values))!r}; there are {known}.")
-        object.__setattr__(self, "rules", tuple(rules))
+        object.__setattr__(self, "rules", tuple(built_in))
+        object.__setattr__(self, "own", check_rules(rules))
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no rule."""
-        return not self.rules
+        return not (self.rules or self.own)
+
+    def with_own(self, rules: Iterable[RetentionRule]) -> Policy:
+        """Returns the policy with these rules of a script; an empty one still keeps everything."""
+        return self if self.is_empty else Policy(rules=rules, **self.values)
+
+    def judged(self, checkpoints: Sequence[Checkpoint]) -> Policy:
+        """Returns the policy with what its own rules say about checkpoints, in place of the rules.
+
+        Raises:
+            UsageError: A rule raises an error, or returns something else than it should.
+        """
+        return self.with_own((judge(self.own, checkpoints),)) if self.own else self
 
     @property
     def values(self) -> dict[str, Any]:
@@ -81,12 +109,14 @@ class Policy:
             rule.check()
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{key}={value!r}" for key, value in self.values.items() if value)
-        return f"Policy({given})"
+        given = [f"{key}={value!r}" for key, value in self.values.items() if value]
+        given += [f"rules=[{', '.join(map(name_of, self.own))}]"] if self.own else []
+        return f"Policy({', '.join(given)})"
 
     def __str__(self) -> str:
         """Returns the rules in words, such as `keep the last 5, the best 3 by min loss`."""
-        return f"keep {', '.join(map(str, self.rules))}" if self.rules else "keep all"
+        words = [*map(str, self.rules), *map(name_of, self.own)]
+        return f"keep {', '.join(words)}" if words else "keep all"
 
 
 @dataclass(frozen=True)
@@ -120,7 +150,7 @@ class RetentionSettings:
         values = {
             key: value
             for key, value in section.items()
-            if key.startswith("keep_") and value is not None and value != []
+            if key.startswith("keep_") and key != KEY and value is not None and value != []
         }
         unknown = sorted(values.keys() - set(cls.known_keys()))
         if unknown:
@@ -129,14 +159,22 @@ class RetentionSettings:
                 "of the trainer."
             )
         hours, room = section.get("trash_hours"), section.get("make_room", False)
-        settings = cls(Policy(**values), hours, room)
+        settings = cls(Policy(rules=recorded_verdicts(section), **values), hours, room)
         settings.check()
         return settings
 
     def to_json(self) -> dict[str, Any]:
         """Returns the section."""
         others = {"trash_hours": self.trash_hours, "make_room": self.make_room}
-        return {**self.policy.values, **others}
+        return {**self.policy.values, **self._verdicts(), **others}
+
+    def _verdicts(self) -> dict[str, Any]:
+        """Returns what the script's own rules say, under its key; nothing if there are none."""
+        own = self.policy.own
+        if not own:
+            return {}
+        known = own[0] if isinstance(own[0], Verdicts) else Verdicts(tuple(map(name_of, own)))
+        return {KEY: msgspec.to_builtins(known)}
 
     @property
     def recorded(self) -> dict[str, Any] | None:

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.plan import Plan, counted_by_rules, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.rules import Rule
 from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -24,6 +25,7 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 LOCK_TIMEOUT_SECONDS = 1.0
 """How long training waits for the lock of the trash; the next save tries again."""
@@ -44,7 +46,8 @@ class AutomaticPruner:
         self._journal = journal
         self._catalog = Catalog(run)
         self._queue = CommandQueue(run)
-        self._waiting: frozenset[Rule] = frozenset()
+        self._waiting: frozenset[str] = frozenset()
+        self._recorded: dict[str, Any] | None = None
         self._deleting: threading.Thread | None = None
         self._noted_problems: set[str] = set()
 
@@ -91,6 +94,7 @@ class AutomaticPruner:
     def _prune(self, policy: Policy, newest: Mapping[str, str]) -> None:
         now = time.time()
         checkpoints = self._catalog.scan(now)
+        policy = self._judged(policy, checkpoints)
         if self._must_wait(policy, checkpoints):
             return
         in_use = {**newest, **self._to_be_restored()}
@@ -121,6 +125,15 @@ class AutomaticPruner:
             details={"trash": manifest.id, "names": names},
         )
 
+    def _judged(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> Policy:
+        """Asks the rules of the script, and records what they keep for all others who prune."""
+        judged = policy.judged(counted_by_rules(checkpoints))
+        recorded = replace(self._settings, policy=judged).recorded if policy.own else None
+        if recorded != self._recorded:
+            self._recorded = recorded
+            self._journal.later(lambda: update_run_info(self._run, retention=recorded))
+        return judged
+
     def _names_of(self, made: Plan) -> list[str]:
         """Returns what a plan deletes, without checkpoints that this library did not save."""
         return [c.name for c in made.deleted if c.restorable and c.record is not None]
@@ -137,7 +150,7 @@ class AutomaticPruner:
     def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
         """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
         counted = counted_by_rules(checkpoints)
-        waiting = {rule: why for rule in policy.rules if (why := rule.unmet(counted))}
+        waiting = {str(rule): why for rule in policy.rules if (why := rule.unmet(counted))}
         for rule in waiting.keys() - self._waiting:
             self._journal.note(
                 JournalKind.REFUSED,

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.catalog.order import find_order_doubt
+from tfckpt_trainer.catalog.retention.own_rules import name_of, recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
@@ -138,8 +139,12 @@ class PruneMarkedDialog(PlanDialog):
     def make_plan(self) -> Plan:
         """Returns the plan for the marked checkpoints that still exist."""
         there = {checkpoint.name for checkpoint in self.snapshot.checkpoints}
+        info = self.snapshot.info
         return plan_of_names(
-            self.snapshot.checkpoints, self._marked & there, in_use=_in_use(self.snapshot)
+            self.snapshot.checkpoints,
+            self._marked & there,
+            in_use=_in_use(self.snapshot),
+            own=recorded_verdicts(info.retention) if info is not None else (),
         )
 
     def shown_decisions(self) -> tuple[Decision, ...]:
@@ -192,6 +197,9 @@ class PruneDialog(PlanDialog):
             yield ((f"The trainer's rules are not used: {clean(self._first.source)}.", "warn"),)
         elif not self._first.policy.is_empty and self._texts == self._first_texts:
             yield ((f"By {clean(self._first.source)}.", "muted"),)
+        elif self._policy.own:
+            names = ", ".join(map(name_of, self._policy.own))
+            yield ((f"Rules of the script always apply: {clean(names)}.", "muted"),)
         doubt = find_order_doubt(self.snapshot.checkpoints)
         if doubt is not None and self._plan is not None and self._plan.deleted:
             yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
@@ -201,7 +209,7 @@ class PruneDialog(PlanDialog):
         """Returns what no rule keeps."""
         # Unchanged fields mean the first policy itself, whatever the fields can show of it.
         changed = self._texts != self._first_texts
-        policy = parse_policy(self._texts) if changed else self._policy
+        policy = parse_policy(self._texts).with_own(self._policy.own) if changed else self._policy
         return plan(self.snapshot.checkpoints, policy, in_use=_in_use(self.snapshot))
 
     def nothing(self) -> str:

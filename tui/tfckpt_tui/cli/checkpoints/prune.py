@@ -17,6 +17,7 @@ from tfckpt_trainer.catalog.order import find_order_doubt
 from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
+from tfckpt_trainer.catalog.retention.own_rules import Verdicts, recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -220,7 +221,7 @@ def _by_names(
 ) -> _Intent:
     chosen = {checkpoint.name for checkpoint in look_up_all(run, texts)}
     _, checkpoints = scan_for_prune(run, chosen, in_use, time.time())
-    made = plan_of_names(checkpoints, chosen, in_use=in_use)
+    made = plan_of_names(checkpoints, chosen, in_use=in_use, own=_rules_of_script(run))
     shown = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
     kept = next((d for d in shown.decisions if d.keep), None)
     if kept is None:
@@ -233,8 +234,9 @@ def _by_rules(
     run: RunDirectory, policy: Policy, config: Path | None, in_use: Mapping[str, str]
 ) -> _Intent:
     if not policy.is_empty:
-        return _rules_intent(run, list_checkpoints(run), policy, in_use)
-    info = load_if_exists(run.run_file, RunInfo) if config is None else None
+        given = policy.with_own(_rules_of_script(run))
+        return _rules_intent(run, list_checkpoints(run), given, in_use)
+    info = load_if_exists(run.run_file, RunInfo)
     found = default_policy(info, read_config(DEFAULT_KEYS, config), config)
     if found.policy.is_empty:
         raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
@@ -244,6 +246,12 @@ def _by_rules(
         return intent
     before = time.time() - found.trash_hours * 3600
     return replace(intent, before=before, overdue=trashed_before(run, before))
+
+
+def _rules_of_script(run: RunDirectory) -> tuple[Verdicts, ...]:
+    """Returns the trainer's rules of its script, which every prune takes into account."""
+    info = load_if_exists(run.run_file, RunInfo)
+    return recorded_verdicts(info.retention) if info is not None else ()
 
 
 def _rules_intent(
