@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,16 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
+from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.services.batch.job_list import JobList
-from tfckpt_tui.services.batch.job_reader import LONGEST_SILENT_SECONDS, WAITING_SECONDS
+from tfckpt_tui.services.batch.job_reader import (
+    ENDED_SECONDS,
+    LONGEST_SILENT_SECONDS,
+    RUNNING_SECONDS,
+    WAITING_SECONDS,
+)
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import remember_run
@@ -50,6 +57,15 @@ def known(tmp_path: Path) -> RunFactory:
 def other(tmp_path: Path) -> RunFactory:
     """A run that is in no list, but whose job is in the queue."""
     return run_with_job(tmp_path / "elsewhere" / "other", "1235")
+
+
+class SlurmOfTwoUsers(RecordedSlurm):
+    """Slurm with a job of another user, which it lists only for questions about its number."""
+
+    def __call__(self, command: Sequence[str], seconds: float) -> CommandOutput:
+        by_user = any(part.startswith("--user=") for part in command)
+        said = super().__call__(command, seconds)
+        return CommandOutput(0, "", "") if by_user else said
 
 
 def line_of(made: RunFactory, job_id: str, **fields: object) -> str:
@@ -120,6 +136,30 @@ def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunF
     now[0] += LONGEST_SILENT_SECONDS - 1
     jobs.read(roots, with_others=True)
     assert slurm.asked("squeue") == 2
+
+
+def test_jobs_of_other_users_and_forgotten_ones_are_asked_for_together_and_seldom(
+    known: RunFactory, other: RunFactory
+) -> None:
+    """`squeue --user` knows neither; `status` asks for each by its number."""
+    now = [0.0]
+    slurm = SlurmOfTwoUsers(line_of(other, "1235", reason="Priority"))
+    jobs = JobList(slurm, lambda: now[0])
+    roots = [known.run.root, other.run.root]
+    for _ in range(3):
+        found = {one.root.name: one for one in jobs.read(roots, with_others=False)}
+        assert found["other"].job_in_short == "1235 Priority"
+        assert (found["other"].state, found["known"].state) == (RunState.QUEUED, RunState.FAILED)
+        assert "Slurm has forgotten why" in found["known"].reason
+    assert slurm.asked("squeue") == 2
+    assert "--jobs=1234,1235" in slurm.commands[1]
+    now[0] += RUNNING_SECONDS
+    jobs.read(roots, with_others=False)
+    assert "--jobs=1235" in slurm.commands[-1], "the forgotten one later"
+    now[0] += ENDED_SECONDS
+    slurm.raises = FileNotFoundError("squeue")
+    found = {one.root.name: one for one in jobs.read(roots, with_others=False)}
+    assert {one.state for one in found.values()} == {RunState.UNATTENDED}
 
 
 def test_the_command_lists_jobs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +12,13 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
+from tfckpt_trainer.errors import (
+    DamagedFileError,
+    NewerFileError,
+    RefusedError,
+    TfckptError,
+    UsageError,
+)
 from tfckpt_trainer.rundir.files import (
     RECORD_LIMIT,
     NotFlushedError,
@@ -71,6 +78,9 @@ class SealedDocument(Document, frozen=True, kw_only=True):
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+ReadT = TypeVar("ReadT")
+OnError = Callable[[Exception], object]
+"""Called with the reason why something cannot be read and is left out."""
 
 
 def encode(document: Document, *, release: str = "") -> bytes:
@@ -231,6 +241,24 @@ def load_if_exists(path: Path, kind: type[DocumentT]) -> DocumentT | None:
     try:
         return load(path, kind)
     except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def ignore(error: Exception) -> None:
+    """Leaves out what cannot be read."""
+
+
+def try_read(read: Callable[[], ReadT], on_error: OnError = ignore) -> ReadT | None:
+    """Returns what `read` returns; None if what it reads is damaged or cannot be read.
+
+    Args:
+        read: Reads a file or a directory.
+        on_error: Called with the reason if it cannot be read.
+    """
+    try:
+        return read()
+    except (TfckptError, OSError, msgspec.MsgspecError) as error:
+        on_error(error)
         return None
 
 

@@ -12,9 +12,9 @@ from tfckpt_trainer.catalog.alerts import silent_directory_alert
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,
-    WAITING,
     JobAnswer,
     JobReport,
+    JobState,
     read_jobs,
 )
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
@@ -25,7 +25,7 @@ from tfckpt_tui.services.batch.job_reader import (
     RUNNING_SECONDS,
     SILENT_SECONDS,
     SLURM,
-    WAITING_SECONDS,
+    pause_after,
 )
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
@@ -34,6 +34,9 @@ from tfckpt_tui.services.runs.timed_reads import Answer, TimedReads
 
 ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
+
+_MOST_JOBS = 1000
+"""How many jobs one question to Slurm names."""
 
 
 class JobList:
@@ -51,9 +54,9 @@ class JobList:
         self._runner = runner
         self._clock = clock
         self._readings = TimedReads(_read_if_exists)
-        self._answer = JobAnswer()
-        self._asked_at = float("-inf")
-        self._pause = 0.0
+        self._answer: JobAnswer | None = None
+        self._due_at = float("-inf")
+        self._others: dict[str, tuple[float, JobAnswer]] = {}
 
     def read(
         self,
@@ -73,41 +76,72 @@ class JobList:
             ask: Whether to ask Slurm if it is time to, which takes seconds at worst.
             seconds: How long to wait for directories that do not answer.
         """
-        answer = self._ask() if ask else self._answer
+        if ask:
+            self._ask_about_own()
         known = [Path(os.path.abspath(root)) for root in roots]
-        more = roots_of_jobs(answer.jobs.values()) if with_others else []
+        jobs = self._answer.jobs.values() if self._answer is not None else ()
+        more = roots_of_jobs(jobs) if with_others else []
+        readings = self._readings.collect([*known, *more], seconds)
+        records = [one.result.record for one in readings.values() if one.result is not None]
+        if ask:
+            self._ask_about_others(one for one in records if one is not None)
         listed = frozenset(known)
         found: list[RunAccount] = []
-        for root, read in self._readings.collect([*known, *more], seconds).items():
-            reading = read.result
+        for root, read in readings.items():
             # Only directories with the record of a job are those of a job.
-            if root in listed or (reading is not None and reading.record is not None):
-                found += _accounts(root, read, answer)
+            if root in listed or (read.result is not None and read.result.record is not None):
+                found += self._accounts(root, read)
         return sorted(found, key=lambda one: (one.state in HAS_ENDED, -one.active_at))
 
-    def _ask(self) -> JobAnswer:
-        """Returns the jobs of the user, not older than the pause after the last question."""
-        if self._clock() - self._asked_at >= self._pause:
+    def _ask_about_own(self) -> None:
+        """Asks for the jobs of the user if it is time to."""
+        if self._clock() >= self._due_at:
             self._answer = read_jobs(runner=self._runner)
-            self._asked_at = self._clock()
-            self._pause = _pause_after(self._answer)
-        return self._answer
+            self._due_at = self._clock() + _pause_after(self._answer)
+
+    def _ask_about_others(self, records: Iterable[BatchJob]) -> None:
+        """Asks once for jobs that are not among those of the user: forgotten, or another user's."""
+        assert self._answer is not None
+        if self._answer.silence:
+            return
+        now = self._clock()
+        ids = {one.id for one in records if one.scheduler == SLURM} - self._answer.jobs.keys()
+        due = sorted(one for one in ids if now >= self._others.get(one, (now, None))[0])
+        answer = read_jobs(due[:_MOST_JOBS], runner=self._runner) if due else JobAnswer()
+        for one in due[:_MOST_JOBS]:
+            state = answer.jobs[one].state if one in answer.jobs else JobState.UNKNOWN
+            pause = pause_after(state, silences=bool(answer.silence))
+            self._others[one] = now + pause, answer
+
+    def _accounts(self, root: Path, read: Answer[RunReading | None]) -> Sequence[RunAccount]:
+        """Returns the account of a run; none if it does not exist."""
+        reading = read.result
+        if reading is None:
+            return [_silent(RunAccount(time.time(), root), read)] if read.silent_seconds else []
+        view = self._newest_view(root, reading.record) if reading.record is not None else None
+        account = give_account(reading, view)
+        return [_silent(account, read) if read.silent_seconds else account]
+
+    def _newest_view(self, root: Path, record: BatchJob) -> JobView:
+        """Returns the recorded job, or a later one that somebody submitted with the same script."""
+        view = JobView.of(record, self._answer_on(record))
+        own = self._answer
+        if own is not None and (view.report is None or view.report.state in ENDED):
+            later = _active_job_of(root, own.jobs.values())
+            if later is not None:
+                return JobView(_record_of(later), later)
+        return view
+
+    def _answer_on(self, record: BatchJob) -> JobAnswer | None:
+        """Returns the answer to the last question about a job; None without one."""
+        own = self._answer
+        if own is None or own.silence or record.id in own.jobs:
+            return own
+        return self._others[record.id][1] if record.id in self._others else None
 
 
 def _read_if_exists(root: Path) -> RunReading | None:
     return read_run_briefly(RunDirectory(root), time.time()) if root.is_dir() else None
-
-
-def _accounts(
-    root: Path, read: Answer[RunReading | None], answer: JobAnswer
-) -> Sequence[RunAccount]:
-    """Returns the account of a run; none if it does not exist."""
-    reading = read.result
-    if reading is None:
-        return [_silent(RunAccount(time.time(), root), read)] if read.silent_seconds else []
-    view = _newest_view(root, reading.record, answer) if reading.record is not None else None
-    account = give_account(reading, view)
-    return [_silent(account, read) if read.silent_seconds else account]
 
 
 def _silent(last: RunAccount, read: Answer[RunReading | None]) -> RunAccount:
@@ -138,16 +172,6 @@ def _root_of(job: JobReport) -> Path | None:
     return root if job.script and script == RunDirectory(root).job_script else None
 
 
-def _newest_view(root: Path, record: BatchJob, answer: JobAnswer) -> JobView:
-    """Returns the recorded job, or a later one that somebody submitted with the same script."""
-    report = answer.report_on(record)
-    if report is None or report.state in ENDED:
-        later = _active_job_of(root, answer.jobs.values())
-        if later is not None:
-            return JobView(_record_of(later), later)
-    return JobView(record, report)
-
-
 def _active_job_of(root: Path, jobs: Iterable[JobReport]) -> JobReport | None:
     return next((j for j in jobs if _root_of(j) == root and j.state not in ENDED), None)
 
@@ -168,5 +192,4 @@ def _pause_after(answer: JobAnswer) -> float:
         return LONGEST_SILENT_SECONDS
     if answer.problem:
         return SILENT_SECONDS
-    waits = any(job.state in WAITING for job in answer.jobs.values())
-    return WAITING_SECONDS if waits else RUNNING_SECONDS
+    return min([RUNNING_SECONDS, *(pause_after(job.state) for job in answer.jobs.values())])

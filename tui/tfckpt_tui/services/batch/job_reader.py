@@ -5,23 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.jobs import (
-    ENDED,
-    WAITING,
-    JobReport,
-    JobState,
-    is_same_job,
-    read_jobs,
-)
-from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
+from tfckpt_trainer.rundir.documents import OnError, ignore, load_if_exists, try_read
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.batch.shared_answer import SharedAnswer, load_answer, share_answer
 
@@ -54,16 +46,15 @@ _ABOUT_JOB = frozenset(
     {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
 )
 
-_ABSENT = "this machine has no Slurm commands"
-_FORGOTTEN = "Slurm does not know the job any more"
 
+def read_job_record(run: RunDirectory, on_error: OnError = ignore) -> BatchJob | None:
+    """Returns the record of the batch job of a run; None if there is none or it is damaged.
 
-def read_job_record(run: RunDirectory) -> BatchJob | None:
-    """Returns the record of the batch job of a run; None if there is none or it is damaged."""
-    try:
-        return load_if_exists(run.job_file, BatchJob)
-    except (DamagedFileError, OSError):
-        return None
+    Args:
+        run: The run directory.
+        on_error: Called if it cannot be read.
+    """
+    return try_read(partial(load_if_exists, run.job_file, BatchJob), on_error)
 
 
 def last_told(journal: Iterable[JournalEntry]) -> float:
@@ -153,8 +144,8 @@ class JobReader:
         if found is not None and found.answer.is_about(
             record, has_ended=state in HAS_ENDED, told_at=told_at
         ):
-            view = _view_of(record, found.answer.report)
-            pause = self._pause_after(view.state, state, 0)
+            view = JobView.of(record, found.answer.as_answer)
+            pause = pause_after(view.state, state, 0)
             # Of a job that has ended, a command that is called once should not show an old answer.
             oldest = pause if self._known is not None else min(pause, RUNNING_SECONDS)
             if is_new and found.age < oldest:
@@ -181,32 +172,31 @@ class JobReader:
 
     def _ask(self, record: BatchJob, state: RunState | None, topic: tuple[object, ...]) -> JobView:
         answer = read_jobs([record.id], runner=self._runner)
-        problem = clean(answer.problem) if answer.is_present else _ABSENT
-        report = answer.report_on(record)
-        view = JobView(record, None, problem) if problem else _view_of(record, report)
-        self._silences = self._silences + 1 if problem else 0
+        view = JobView.of(record, answer)
+        self._silences = self._silences + 1 if answer.silence else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()
-        self._pause = self._pause_after(view.state, state, self._silences)
+        self._pause = pause_after(view.state, state, self._silences)
         return view
-
-    @staticmethod
-    def _pause_after(state: JobState, run_state: RunState | None, silences: int) -> float:
-        if silences:
-            return min(SILENT_SECONDS * 2.0 ** min(silences - 1, 10), LONGEST_SILENT_SECONDS)
-        ends = state is JobState.RUNNING and run_state in HAS_ENDED
-        if state in WAITING or state is JobState.COMPLETING or ends:
-            return WAITING_SECONDS
-        return ENDED_SECONDS if state in ENDED or state is JobState.UNKNOWN else RUNNING_SECONDS
 
     @staticmethod
     def _topic(record: BatchJob, state: RunState | None, told_at: float) -> tuple[object, ...]:
         return record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at
 
 
-def _view_of(record: BatchJob, report: JobReport | None) -> JobView:
-    """Returns the view of a job about which Slurm has answered."""
-    is_own = report is not None and is_same_job(record, report)
-    return JobView(record, report) if is_own else JobView(record, None, _FORGOTTEN, True)
+def pause_after(state: JobState, run_state: RunState | None = None, silences: int = 0) -> float:
+    """Returns the seconds until Slurm is asked again about a job.
+
+    Args:
+        state: The state of the job.
+        run_state: The state of its run, by heartbeats.
+        silences: How many questions in a row had no answer.
+    """
+    if silences:
+        return min(SILENT_SECONDS * 2.0 ** min(silences - 1, 10), LONGEST_SILENT_SECONDS)
+    ends = state is JobState.RUNNING and run_state in HAS_ENDED
+    if state in WAITING or state is JobState.COMPLETING or ends:
+        return WAITING_SECONDS
+    return ENDED_SECONDS if state in ENDED or state is JobState.UNKNOWN else RUNNING_SECONDS
 
 
 def why_no_logs(run: RunDirectory) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobReport, JobState
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -80,6 +80,23 @@ class JobView:
     problem: str = ""
     is_forgotten: bool = False
     told: frozenset[JournalKind] = frozenset()
+
+    @classmethod
+    def of(cls, record: BatchJob, answer: JobAnswer | None) -> JobView:
+        """Returns a job with what Slurm says about it.
+
+        Args:
+            record: The job.
+            answer: Slurm's answer to a question about it; None if it was not asked.
+        """
+        if answer is None:
+            return cls(record)
+        if answer.silence:
+            return cls(record, None, clean(answer.silence))
+        report = answer.report_on(record)
+        if report is None:
+            return cls(record, None, "Slurm does not know the job any more", is_forgotten=True)
+        return cls(record, report)
 
     @property
     def state(self) -> JobState:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
-from tfckpt_trainer.launch.slurm.jobs import JobReport
+from tfckpt_trainer.launch.slurm.jobs import JobAnswer, JobReport
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -42,6 +42,11 @@ class SharedAnswer(Document, frozen=True, kw_only=True):
     has_ended: bool = False
     told_at: float = 0.0
     report: JobReport | None = None
+
+    @property
+    def as_answer(self) -> JobAnswer:
+        """The answer, as Slurm would give it now."""
+        return JobAnswer({self.report.id: self.report} if self.report is not None else {})
 
     def is_about(self, job: BatchJob, *, has_ended: bool, told_at: float) -> bool:
         """Whether it answers a question about a job, and nothing has changed since."""
