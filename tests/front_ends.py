@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from dataclasses import fields
 
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -13,6 +15,8 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import status_report
+from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.reading import read_account
 
 Said = tuple[str, int | None, int]
 """State, step and branch."""
@@ -39,3 +43,40 @@ def what_all_say(run: RunDirectory, slurm: RecordedSlurm | None = None) -> dict[
         "runs": (listed.state.value, listed.step, listed.branch),
         "app": (snapshot.state.value, snapshot.step, snapshot.branch),
     }
+
+
+def accounts_of(run: RunDirectory, slurm: RecordedSlurm) -> dict[str, dict[str, object]]:
+    """Returns all that the account of a run says, by the front end that shows it."""
+    (listed,) = JobList(slurm).read([run.root], with_others=False)
+    return {
+        "status": _said(read_account(run, time.time(), JobReader(slurm))[1]),
+        "runs": _said(listed),
+        "app": _said(read_snapshot(run, slurm)),
+    }
+
+
+def _said(account: RunAccount) -> dict[str, object]:
+    """Returns an account without what depends on the moment of reading, or on all checkpoints."""
+    left_out = {"at", "active_at", "info", "job", "alerts", "workers", "reason", "problems"}
+    said = {
+        one.name: getattr(account, one.name)
+        for one in fields(RunAccount)
+        if one.name not in left_out
+    }
+    workers = [(one.status, one.state, _steady(one.straggling)) for one in account.workers]
+    derived = {
+        name: getattr(account, name) for name in ("words", "position", "total_steps", "gpus")
+    }
+    return {
+        **said,
+        **derived,
+        "reason": _steady(account.reason),
+        "job": account.job_in_short,
+        "alerts": [(one.kind, one.title) for one in account.alerts],
+        "workers": workers,
+    }
+
+
+def _steady(words: str) -> str:
+    """Returns words without the seconds that pass between two reads."""
+    return re.sub(r"\b\d+ s\b", "N s", words)

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
 from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

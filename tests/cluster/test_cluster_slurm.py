@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.health import process_lives, read_workers
+from tfckpt_trainer.rundir.health import process_lives, read_supervisor, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState

@@ -11,9 +11,9 @@ import msgspec
 import psutil
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind

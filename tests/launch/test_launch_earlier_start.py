@@ -13,7 +13,6 @@ import pytest
 from tfckpt_trainer.errors import ExitCode, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
@@ -28,6 +27,7 @@ from tfckpt_trainer.launch.slurm.submission import UNANSWERED
 from tfckpt_trainer.launch.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind

@@ -16,9 +16,8 @@ from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.local.standby import Program, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

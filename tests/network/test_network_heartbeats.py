@@ -13,13 +13,12 @@ from network_disks import short_directory, sshfs_mounts
 
 from beating import beating
 from faulty_file_system import faulty_mounts
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import overwrite, read_bounded, write_atomic
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.health import WorkerState, read_supervisor, read_workers, worker_state
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState

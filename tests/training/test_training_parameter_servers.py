@@ -15,10 +15,9 @@ from training_cluster import SCRIPTS, Cluster
 from standby_processes import standby_process
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState

@@ -14,9 +14,8 @@ from training_cluster import SCRIPTS
 from front_ends import Said, what_all_say
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.services.report import Json, status_report

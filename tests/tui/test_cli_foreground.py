@@ -12,9 +12,8 @@ import pytest
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from waiting import wait_until

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import time
@@ -17,10 +18,10 @@ import pytest
 from app_driving import StillMonitor, shown, until_shown
 from batch_runs import SUBMITTED_AT, waits, with_job
 from msgspec.structs import replace
-from rundir_factory import RunFactory, two_branches, without_heartbeats
+from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
-from front_ends import Said, read_snapshot, what_all_say
+from front_ends import Said, accounts_of, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.documents import load, store
@@ -35,10 +36,13 @@ from tfckpt_trainer.rundir.records.run import (
 )
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.request import FrontEnd, detect_trainer
 from tfckpt_tui.services.restore import choose_start
-from tfckpt_tui.services.runs.reading import read_run_briefly
+from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.settings.config import Config
 
 REFUSAL = "Slurm refused the job: invalid partition specified: gpuu."
 
@@ -122,6 +126,35 @@ def stopped(made: RunFactory) -> None:
         made.worker(index, activity=Activity.EXITED, ending=Ending.STOPPED)
 
 
+def finished(made: RunFactory) -> None:
+    for index in range(2):
+        made.worker(index, activity=Activity.EXITED, ending=Ending.FINISHED, step=5000)
+
+
+def unattended(made: RunFactory) -> None:
+    without_heartbeats(made)
+
+
+def joining_elsewhere(made: RunFactory) -> None:
+    """Workers on another host write one heartbeat for each phase; their supervisor beats."""
+    began = made.now - 120
+    workers = [
+        WorkerProcess(index=index, pid=4711 + index, process_started_at=began, host=HOST)
+        for index in range(2)
+    ]
+    supervised(made, workers=workers, host=HOST, pid=4000, namespace="", interval_seconds=60.0)
+    early = {"activity": Activity.STARTING, "phase": Phase.JOIN, "step": 0, "branch": 0}
+    for index in range(2):
+        made.worker(
+            index, process_started_at=began, updated_at=made.now - 60, phase_since=began, **early
+        )
+
+
+def degraded(made: RunFactory) -> None:
+    made.live_worker(0)
+    made.worker(1, updated_at=made.now - 100)
+
+
 def chosen(made: RunFactory) -> None:
     stopped(made)
     choose_start(made.run, "ckpt-200", through=FrontEnd.COMMAND_LINE)
@@ -133,6 +166,11 @@ def failed(made: RunFactory) -> None:
 
 
 def queued(made: RunFactory) -> None:
+    with_job(without_heartbeats(made))
+
+
+def forgotten(made: RunFactory) -> None:
+    """Slurm does not know the job any more, and no process of it was ever heard."""
     with_job(without_heartbeats(made))
 
 
@@ -167,10 +205,15 @@ def unanswered(made: RunFactory) -> None:
         (training, ("training", 438, 1), 0),
         (paused, ("paused", 438, 1), 0),
         (stopped, ("stopped", 438, 1), 0),
+        (finished, ("finished", 5000, 1), 0),
+        (unattended, ("unattended", 400, 1), 0),
+        (joining_elsewhere, ("starting", 400, 1), 0),
+        (degraded, ("degraded", 438, 1), 1),
         (chosen, ("stopped", 200, 2), 0),
         (failed, ("failed", 438, 1), 1),
         (killed, ("failed", 400, 1), 1),
         (queued, ("queued", 400, 1), 0),
+        (forgotten, ("failed", 400, 1), 1),
         (refused, ("refused", 438, 1), 1),
         (unanswered, ("unanswered", 438, 1), 1),
     ],
@@ -189,20 +232,30 @@ async def test_all_front_ends_name_the_same_state_step_and_branch(
     slurm = waits(submitted=int(SUBMITTED_AT)) if arrange is queued else RecordedSlurm("")
     found = what_all_say(made.run, slurm)
     assert found == dict.fromkeys(found, expected)
+    said = accounts_of(made.run, slurm)
+    assert said == dict.fromkeys(said, said["status"])
+    # The app, and what the command line asks before it changes the run.
+    assert detect_trainer(made.run).answers == said["app"]["trainer_answers"]
 
     monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
-    said = Tool(capsys)("status", made.run.root)
-    assert said.code == code
+    printed = Tool(capsys)("status", made.run.root)
+    assert printed.code == code
     state, step, branch = expected
-    assert f"state     {state}" in said.data
-    assert f"step      {step} of 5,000 on branch {branch}" in said.data
+    assert f"state     {state}" in printed.data
+    assert f"step      {step:,} of 5,000 on branch {branch}" in printed.data
 
     snapshot = read_snapshot(made.run, slurm)
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, f" {state}")
         await until_shown(pilot, f"branch {branch}")
-        await until_shown(pilot, f"step {step} of 5,000")
+        await until_shown(pilot, f"step {step:,} of 5,000")
+
+    browsed = RunsApp(tmp_path, Config(), JobList(slurm))
+    async with browsed.run_test(size=(160, 20)) as pilot:
+        await until_shown(pilot, f" {said['app']['words']} ")
+        await until_shown(pilot, f" {step:,} ")
+        assert re.search(rf" {step:,} +{branch} ", shown(browsed))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
@@ -410,4 +463,4 @@ def test_a_stop_that_is_accepted_while_the_run_is_read_is_seen(
         return found
 
     monkeypatch.setattr(CommandQueue, "_commands_in", accept_after_the_first_read)
-    assert read_run_briefly(made.run, time.time()).stops
+    assert brief_account(made.run.root).stop is not None

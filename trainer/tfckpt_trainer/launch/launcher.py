@@ -16,7 +16,6 @@ from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.logs import last_lines, open_log
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.preflight import (
     already_alive,
     check_directory,
@@ -25,6 +24,7 @@ from tfckpt_trainer.launch.preflight import (
 )
 from tfckpt_trainer.launch.slurm.submission import submit
 from tfckpt_trainer.rundir.documents import load_if_exists, store
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import psutil
 
-from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.health import is_live, living, process_lives, read_workers
+from tfckpt_trainer.rundir.health import (
+    is_live,
+    living,
+    process_lives,
+    read_supervisor,
+    read_workers,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import are_pids_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.rundir.storage.clock import load_heartbeat
 
 
 @dataclass(frozen=True)
@@ -52,18 +56,6 @@ class OrphanProcess:
     def __str__(self) -> str:
         place = "" if self.is_here else f" on {self.host}"
         return f"worker {self.index}{place} (process {self.pid})"
-
-
-def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
-    """Returns the heartbeat of the supervisor; None if there is none or it is damaged.
-
-    It is not flushed to disk and may be damaged after a power loss. That must not prevent a
-    new launch.
-    """
-    try:
-        return load_heartbeat(run, run.supervisor_status, SupervisorStatus)
-    except (DamagedFileError, OSError):
-        return None
 
 
 def living_supervisor(run: RunDirectory, now: float) -> SupervisorStatus | None:

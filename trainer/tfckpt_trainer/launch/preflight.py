@@ -16,12 +16,13 @@ from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes, read_supervisor
+from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

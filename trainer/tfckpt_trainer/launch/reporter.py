@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.workers import Worker
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace

@@ -13,16 +13,11 @@ import msgspec
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.lock import is_lock_held
-from tfckpt_trainer.launch.orphans import (
-    OrphanProcess,
-    living_supervisor,
-    orphan_processes,
-    read_supervisor,
-)
+from tfckpt_trainer.launch.orphans import OrphanProcess, living_supervisor, orphan_processes
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.health import is_live, read_workers, trainer_answers
+from tfckpt_trainer.rundir.health import is_live, read_supervisor, read_workers, trainer_answers
 from tfckpt_trainer.rundir.journal import note_event, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here

@@ -14,13 +14,21 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
-from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.documents import (
+    OnError,
+    ignore,
+    load,
+    load_if_exists,
+    store,
+    try_read,
+)
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -86,8 +94,15 @@ class _Request(Command, frozen=True, kw_only=True):
 class CommandQueue:
     """The commands of one run, for clients and for the trainer."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, on_error: OnError = ignore) -> None:
+        """Creates a queue.
+
+        Args:
+            run: The run directory.
+            on_error: Called for each command that cannot be read, and is left out.
+        """
         self._run = run
+        self._on_error = on_error
         self._damaged: dict[Path, tuple[tuple[int, int, int], float]] = {}
 
     @property
@@ -290,11 +305,9 @@ class CommandQueue:
     def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:
         commands = []
         for path in _json_files(place):
-            try:
-                command = load(path, form)
-            except (DamagedFileError, OSError):
-                continue
-            if command.id == path.stem:
+            # Another process may move it at any moment.
+            command = try_read(partial(load_if_exists, path, form), self._on_error)
+            if command is not None and command.id == path.stem:
                 commands.append(command)
         return sorted(commands, key=lambda c: (c.requested_at, c.id))
 

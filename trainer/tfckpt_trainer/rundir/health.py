@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 import psutil
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.documents import OnError, ignore, try_read
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
@@ -273,22 +274,34 @@ def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
     return RunState.FINISHED
 
 
-def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStatus]:
+def read_workers(
+    run: RunDirectory, count: int | None = None, on_error: OnError = ignore
+) -> list[WorkerStatus]:
     """Returns the heartbeats of the workers, by index. Skips damaged files.
 
     Args:
         run: The run directory.
         count: Number of workers of the run; heartbeats of higher indexes are ignored.
+        on_error: Called for each file that cannot be read.
     """
-    statuses = []
-    for path in sorted(run.status_directory.glob("worker-*.json")):
-        try:
-            status = load_heartbeat(run, path, WorkerStatus)
-        except (DamagedFileError, OSError):
-            continue
-        if status is not None and (count is None or status.index < count):
-            statuses.append(status)
+    paths = sorted(run.status_directory.glob("worker-*.json"))
+    read = (try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error) for path in paths)
+    statuses = [one for one in read if one is not None and (count is None or one.index < count)]
     return sorted(statuses, key=lambda status: status.index)
+
+
+def read_supervisor(run: RunDirectory, on_error: OnError = ignore) -> SupervisorStatus | None:
+    """Returns the heartbeat of the supervisor; None if there is none or it is damaged.
+
+    It is not flushed to disk and may be damaged after a power loss. That must not prevent a
+    new launch.
+
+    Args:
+        run: The run directory.
+        on_error: Called if it cannot be read.
+    """
+    path = run.supervisor_status
+    return try_read(partial(load_heartbeat, run, path, SupervisorStatus), on_error)
 
 
 def with_started(
@@ -337,8 +350,8 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
 
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
     """Whether a live chief serves the command queue of `run`."""
-    chiefs = (status for status in read_workers(run) if status.index == 0)
-    return any(serves_commands(chief, worker_state(chief, now, lives)) for chief in chiefs)
+    workers = with_started(read_workers(run), living(read_supervisor(run), now, lives))
+    return any(serves_commands(one, worker_state(one, now, lives)) for one in workers)
 
 
 def serves_commands(status: WorkerStatus, state: WorkerState) -> bool:

@@ -57,7 +57,6 @@ class RunSnapshot(RunAccount):
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
         disk_used: Bytes of all checkpoints; a file with several names counts once.
-        problems: Files that could not be read, and why; safe to show.
     """
 
     present: bool = True
@@ -77,7 +76,6 @@ class RunSnapshot(RunAccount):
     disk_free: int | None = None
     disk_used: int = 0
     forecast: Forecast = Forecast()
-    problems: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, account: RunAccount, **more: Any) -> RunSnapshot:

@@ -7,10 +7,9 @@ import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from tfckpt_trainer.catalog.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
@@ -19,23 +18,14 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.verification.stored_results import result_directories
-from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
-from tfckpt_trainer.rundir.health import (
-    ProcessProbe,
-    process_lives,
-    start_was_chosen,
-)
+from tfckpt_trainer.rundir.documents import ReadT, load_if_exists, try_read
+from tfckpt_trainer.rundir.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
-from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.storage.clock import StatusT, known_ahead, load_heartbeat
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
@@ -43,14 +33,14 @@ from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.runs.account import (
-    RunReading,
-    find_next_start,
-    give_account,
-    stops_under_way,
+from tfckpt_tui.services.runs.account import give_account
+from tfckpt_tui.services.runs.reading import (
+    JOURNAL_KEPT,
+    as_problem,
+    find_unreadable_outcomes,
+    read_processes,
+    with_checkpoints,
 )
-from tfckpt_tui.services.runs.heartbeats import Heartbeats
-from tfckpt_tui.services.runs.reading import JOURNAL_KEPT
 
 OUTCOMES_KEPT = 20
 """Maximum number of finished commands in a snapshot."""
@@ -63,8 +53,6 @@ DIAGNOSTIC_SECONDS = 3.0
 
 RACY_SECONDS = 2.0
 """A directory changed this recently may change again without a new modification time."""
-
-ResultT = TypeVar("ResultT")
 
 
 class SnapshotReader:
@@ -123,38 +111,21 @@ class SnapshotReader:
 
     def _read_present(self, now: float) -> RunSnapshot:
         run = self._run
-        info = self._with_check(self._load(run.run_file, RunInfo))
-        statuses = self._statuses(info.worker_count if info is not None else None)
-        supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
-        heartbeats = Heartbeats.judge(statuses, supervisor, now, self._lives)
+        info = self._with_check(self._try(partial(load_if_exists, run.run_file, RunInfo)))
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        record = self._load(run.job_file, BatchJob)
-        job = self._jobs.look(run, record, heartbeats.state, last_told(self._journal))
+        reading = read_processes(run, info, now, journal=self._journal, lives=self._lives)
+        told_at = last_told(reading.journal)
+        job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         tips = self._newest_branch_tips(trash)
-        chief, queue = heartbeats.chief, CommandQueue(run)
-        none: list[Command] = []
-        pending, working = self._try(queue.pending, none), self._try(queue.working, none)
-        reading = RunReading(
-            run,
-            heartbeats,
-            info,
-            record,
-            tuple(self._journal),
-            find_next_start(checkpoints, self._catalog.resumed, tips),
-            self._catalog.latest,
-            start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
-            stops=stops_under_way([*working, *pending], now),
-            saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
-            checkpoints=checkpoints,
-            clock_ahead=known_ahead(run),
-        )
-        account = give_account(reading, job)
         total, free = self._disk()
-        diagnostics = self._newest_diagnostics(now)
+        diagnostics, finished = self._newest_diagnostics(now), self._outcomes()
         # Found with the diagnostics.
         unsupported = tuple(self._catalog.version_one)
+        reading = with_checkpoints(reading, self._catalog, checkpoints, tips)
+        reading = replace(reading, problems=(*reading.problems, *self._problems))
+        account = give_account(reading, job)
         return RunSnapshot.of(
             account,
             tracked=run.was_trained_here,
@@ -163,9 +134,9 @@ class SnapshotReader:
             diagnostics=diagnostics,
             version_one=unsupported,
             other_files=tuple(self._catalog.other_files),
-            pending=tuple(pending),
-            working=tuple(command for command in working if not command.state.is_final),
-            finished=self._outcomes(),
+            pending=reading.pending,
+            working=tuple(one for one in reading.working if not one.state.is_final),
+            finished=finished,
             journal=reading.journal,
             points=self._series.points,
             trash=trash,
@@ -175,7 +146,6 @@ class SnapshotReader:
             + sum(one.size for one in unsupported)
             - self._catalog.shared_bytes,
             forecast=forecast(account.workers, info, checkpoints, free, self._journal, now),
-            problems=tuple(self._problems),
         )
 
     def _forget(self) -> None:
@@ -210,17 +180,6 @@ class SnapshotReader:
             return None
         return stats.st_dev, stats.st_ino
 
-    def _statuses(self, count: int | None) -> list[WorkerStatus]:
-        """Returns the heartbeats of the workers, by index."""
-        found = []
-        for name in _names(self._run.status_directory):
-            if name.startswith("worker-") and name.endswith(".json"):
-                path = self._run.status_directory / name
-                status = self._load_heartbeat(path, WorkerStatus)
-                if status is not None and (count is None or status.index < count):
-                    found.append(status)
-        return sorted(found, key=lambda status: status.index)
-
     def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
         run = self._run
         watched = (
@@ -244,7 +203,7 @@ class SnapshotReader:
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
-            found = self._try(lambda: self._catalog.scan(now, quick=True), None)
+            found = self._try(lambda: self._catalog.scan(now, quick=True))
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
                 self._branch_tips_are_old = True
@@ -254,7 +213,8 @@ class SnapshotReader:
     def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
         """Returns the diagnostics, which cost more than a scan in a directory of thousands."""
         if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < DIAGNOSTIC_SECONDS:
-            self._diagnostics = self._try(lambda: self._catalog.diagnostics(now), self._diagnostics)
+            found = self._try(lambda: self._catalog.diagnostics(now))
+            self._diagnostics = self._diagnostics if found is None else found
             self._diagnostics_are_old, self._diagnosed_at = False, now
         return self._diagnostics
 
@@ -262,7 +222,7 @@ class SnapshotReader:
         signature = _signature((self._run.trash,))
         fresh = now - signature[0][0] / 1e9 < RACY_SECONDS
         if signature != self._trash_signature or fresh:
-            found = self._try(lambda: list_trash(self._run), None)
+            found = self._try(lambda: list_trash(self._run))
             if found is not None:
                 self._trash_known, self._trash_signature = tuple(found), signature
                 self._branch_tips_are_old = True
@@ -278,9 +238,9 @@ class SnapshotReader:
         """Returns the commands that ended since the first read, oldest first."""
         names = {name for name in _names(self._run.done) if name.endswith(".json")}
         if self._done_before is None:
-            self._done_before = names
+            self._done_before = names - find_unreadable_outcomes(self._run).keys()
         for name in sorted(names - self._done_before):
-            command = self._load(self._run.done / name, Command)
+            command = self._try(partial(load_if_exists, self._run.done / name, Command))
             if command is not None and command.state.is_final:
                 self._finished[command.id] = command
                 self._done_before.add(name)
@@ -295,18 +255,8 @@ class SnapshotReader:
             return None, None
         return usage.total, usage.free
 
-    def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
-        return self._try(lambda: load_if_exists(path, kind), None)
-
-    def _load_heartbeat(self, path: Path, kind: type[StatusT]) -> StatusT | None:
-        return self._try(lambda: load_heartbeat(self._run, path, kind), None)
-
-    def _try(self, read: Callable[[], ResultT], otherwise: ResultT) -> ResultT:
-        try:
-            return read()
-        except (TfckptError, OSError, msgspec.MsgspecError) as error:
-            self._problems.append(clean(describe_error(error)))
-            return otherwise
+    def _try(self, read: Callable[[], ReadT]) -> ReadT | None:
+        return try_read(read, lambda error: self._problems.append(as_problem(error)))
 
 
 def _ignore() -> None:

@@ -23,12 +23,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.worker_phases import phase_in_words
-from tfckpt_tui.services.batch.job_reader import JobReader, last_told
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.runs.account import WorkerView, give_account
-from tfckpt_tui.services.runs.problems import find_unreadable_files
-from tfckpt_tui.services.runs.reading import read_whole_run
+from tfckpt_tui.services.runs.account import WorkerView
+from tfckpt_tui.services.runs.reading import read_account
 
 Json = dict[str, Any]
 
@@ -185,11 +184,7 @@ def status_report(
             scheduler is asked less often.
     """
     now = time.time() if now is None else now
-    reading = read_whole_run(run, now)
-    job = (jobs or JobReader()).read(
-        reading.record, reading.heartbeats.state, last_told(reading.journal), share=run
-    )
-    account = give_account(reading, job)
+    reading, account = read_account(run, now, jobs)
     info, supervisor, start = account.info, account.supervisor, reading.start
     return {
         "run": {
@@ -219,7 +214,7 @@ def status_report(
         ],
         "problems": [
             *([describe_newer(reading.newer_records)] if reading.newer_records else []),
-            *find_unreadable_files(run),
+            *account.problems,
         ],
         "workers": [_worker_report(worker, now) for worker in account.workers],
     }

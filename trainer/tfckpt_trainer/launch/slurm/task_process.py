@@ -25,7 +25,6 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
@@ -38,7 +37,7 @@ from tfckpt_trainer.launch.slurm.step_starter import (
 )
 from tfckpt_trainer.launch.workers import RunningWorker, start_worker
 from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import heartbeat_age, living
+from tfckpt_trainer.rundir.health import heartbeat_age, living, read_supervisor
 from tfckpt_trainer.rundir.journal import note_event, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -41,6 +41,11 @@ class CommandState(StrEnum):
         """Whether the command is finished."""
         return self in _FINAL
 
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a process has taken the command."""
+        return self is not CommandState.REQUESTED
+
 
 _FINAL = {CommandState.DONE, CommandState.REFUSED, CommandState.FAILED, CommandState.EXPIRED}
 

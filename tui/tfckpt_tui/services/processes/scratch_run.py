@@ -18,8 +18,9 @@ from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
+from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.rundir.health import read_supervisor
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -7,7 +7,7 @@ each question whether an action is possible take it from here, so that they cann
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.health import (
     serves_commands,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
@@ -61,20 +61,15 @@ class NextStart:
     branch: int
 
 
-def stops_under_way(commands: Iterable[Command], now: float) -> tuple[Command, ...]:
-    """Returns the requests to stop among commands that were asked for or accepted.
+def find_stop(commands: Iterable[Command], now: float) -> Command | None:
+    """Returns the first request to stop among commands that were accepted or asked for.
 
     Args:
         commands: Commands in the queue.
         now: Seconds since the epoch. A request that nobody accepts in time is not carried out.
     """
-    return tuple(
-        one
-        for one in commands
-        if one.kind is CommandKind.STOP
-        and not one.state.is_final
-        and (one.state is not CommandState.REQUESTED or now < one.expires_at)
-    )
+    stops = (one for one in commands if one.kind is CommandKind.STOP and not one.state.is_final)
+    return next((s for s in stops if s.state.is_accepted or now < s.expires_at), None)
 
 
 def find_next_start(
@@ -106,11 +101,14 @@ class RunReading:
         start: What a start continues from. May be left out if the chief knows the step.
         latest: The newest checkpoint according to TensorFlow's state file.
         start_is_chosen: Whether that was chosen after the run had ended.
-        stops: Requests to stop that no one has finished, oldest first.
+        pending: Commands that no trainer has received, oldest first.
+        working: Commands that one has received, oldest first.
         saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
         checkpoints: All checkpoints, newest first, for advice in alerts.
+        tips: The tips of all branches; checkpoints in the trash count.
         newer_records: Which release is needed for each record of a newer one.
         clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
+        problems: Files that cannot be read, and why; safe to show.
     """
 
     run: RunDirectory
@@ -121,11 +119,14 @@ class RunReading:
     start: NextStart | None = None
     latest: Checkpoint | None = None
     start_is_chosen: bool = False
-    stops: tuple[Command, ...] = ()
+    pending: tuple[Command, ...] = ()
+    working: tuple[Command, ...] = ()
     saved_at: float = 0.0
     checkpoints: Sequence[Checkpoint] = ()
+    tips: BranchTips = field(default_factory=BranchTips)
     newer_records: tuple[str, ...] = ()
     clock_ahead: float = 0.0
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ class RunAccount:
         alerts: Problems of the run, the most urgent first.
         active_at: Time of the last activity; 0 if there was none.
         reported: Whether its processes reported their end, instead of falling silent.
+        problems: Files that cannot be read, and why; safe to show.
     """
 
     at: float
@@ -196,6 +198,7 @@ class RunAccount:
     alerts: tuple[Alert, ...] = ()
     active_at: float = 0.0
     reported: bool = True
+    problems: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -208,8 +211,7 @@ class RunAccount:
         does = self.interlude or self.state
         if self.stop is None:
             return does.value
-        is_accepted = self.stop.state is not CommandState.REQUESTED
-        return f"{does}, {'stopping' if is_accepted else 'stop requested'}"
+        return f"{does}, {'stopping' if self.stop.state.is_accepted else 'stop requested'}"
 
     @property
     def interlude(self) -> WorkerState | None:
@@ -296,7 +298,8 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         reason = submission.message
     else:
         reason = state_reason(run, state, heartbeats, job)
-    stop = next(iter(reading.stops), None) if state not in HAS_ENDED else None
+    commands = [*reading.working, *reading.pending]
+    stop = find_stop(commands, heartbeats.now) if state not in HAS_ENDED else None
     if stop is not None:
         reason = f"{reason} {_stop_in_words(stop)}".strip()
     step, branch, lost_steps = _position(reading, state)
@@ -335,6 +338,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         ),
         active_at=_active_at(reading, job),
         reported=reported,
+        problems=reading.problems,
     )
 
 
@@ -351,7 +355,7 @@ def _clock_alerts(ahead: float) -> Iterator[Alert]:
 
 
 def _stop_in_words(stop: Command) -> str:
-    if stop.state is CommandState.REQUESTED:
+    if not stop.state.is_accepted:
         return "A stop was requested; no process has accepted it yet."
     return f"A stop is under way. {stop.message}".strip()
 

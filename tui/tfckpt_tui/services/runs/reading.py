@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.other_formats import find_neighbours
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import read_state_list, resume_point
-from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import read_workers, start_was_chosen
+from tfckpt_trainer.rundir.documents import load_if_exists, try_read
+from tfckpt_trainer.rundir.health import (
+    ProcessProbe,
+    process_lives,
+    read_supervisor,
+    read_workers,
+    start_was_chosen,
+)
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.clock import known_ahead
-from tfckpt_tui.services.batch.job_reader import read_job_record
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services.batch.job_reader import JobReader, last_told, read_job_record
 from tfckpt_tui.services.runs.account import (
     NextStart,
     RunAccount,
@@ -30,12 +40,14 @@ from tfckpt_tui.services.runs.account import (
     find_next_start,
     give_account,
     has_lost_steps,
-    stops_under_way,
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 JOURNAL_KEPT = 500
 """Entries of the event log that an account considers."""
+
+OUTCOMES_READ = 20
+"""How many outcomes of commands are read: a network disk takes long to open hundreds of files."""
 
 
 def read_whole_run(run: RunDirectory, now: float) -> RunReading:
@@ -49,16 +61,30 @@ def read_whole_run(run: RunDirectory, now: float) -> RunReading:
         DamagedFileError: The description of the run cannot be read.
         OSError: The directory cannot be read.
     """
-    info = load_if_exists(run.run_file, RunInfo)
-    found, start, catalog = _scan(run, now)
-    return replace(
-        _read_processes(run, info, now),
-        start=start,
-        latest=catalog.latest,
-        checkpoints=found,
-        newer_records=catalog.newer_records,
-        saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
+    reading = read_processes(run, load_if_exists(run.run_file, RunInfo), now)
+    catalog = Catalog(run)
+    found = catalog.scan(now)
+    return with_checkpoints(reading, catalog, found, catalog.branch_tips(list_trash(run)))
+
+
+def read_account(
+    run: RunDirectory, now: float, jobs: JobReader | None = None
+) -> tuple[RunReading, RunAccount]:
+    """Returns what `read_whole_run` reads, and the account of the run.
+
+    Args:
+        run: The run directory.
+        now: Seconds since the epoch.
+        jobs: Asks about the batch job of the run; keep it for repeated reads, so that the
+            scheduler is asked less often.
+    """
+    reading = read_whole_run(run, now)
+    outcomes = map(as_problem, find_unreadable_outcomes(run).values())
+    reading = replace(reading, problems=(*reading.problems, *outcomes))
+    job = (jobs or JobReader()).read(
+        reading.record, reading.heartbeats.state, last_told(reading.journal), share=run
     )
+    return reading, give_account(reading, job)
 
 
 def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
@@ -70,17 +96,13 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
         run: The run directory.
         now: Seconds since the epoch.
     """
-    info = None
-    with suppress(OSError, TfckptError):
-        info = load_if_exists(run.run_file, RunInfo)
-    reading = replace(_read_processes(run, info, now), saved_at=_last_saved(run))
-    with suppress(OSError, TfckptError):
-        reading = replace(reading, latest=_read_latest(run, now))
+    info = try_read(partial(load_if_exists, run.run_file, RunInfo))
+    reading = replace(read_processes(run, info, now), saved_at=_last_saved(run))
+    reading = replace(reading, latest=try_read(partial(_read_latest, run, now)))
     heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
     if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
-        with suppress(OSError, TfckptError):
-            return replace(reading, start=_read_next_start(run, now))
+        return replace(reading, start=try_read(partial(_read_next_start, run, now)))
     return reading
 
 
@@ -89,21 +111,77 @@ def brief_account(root: Path) -> RunAccount:
     return give_account(read_run_briefly(RunDirectory(root), time.time()), None)
 
 
-def _read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
-    statuses = read_workers(run, info.worker_count if info is not None else None)
-    heartbeats = Heartbeats.judge(statuses, read_supervisor(run), now)
-    chief, queue = heartbeats.chief, CommandQueue(run)
+def read_processes(
+    run: RunDirectory,
+    info: RunInfo | None,
+    now: float,
+    *,
+    journal: Iterable[JournalEntry] | None = None,
+    lives: ProcessProbe = process_lives,
+) -> RunReading:
+    """Reads a run without its checkpoints.
+
+    Args:
+        run: The run directory.
+        info: The description of the run.
+        now: Seconds since the epoch.
+        journal: The newest entries of the event log if they are known, oldest first.
+        lives: Checks whether a process runs on this machine.
+    """
+    errors: list[Exception] = []
+    statuses = read_workers(run, info.worker_count if info is not None else None, errors.append)
+    heartbeats = Heartbeats.judge(statuses, read_supervisor(run, errors.append), now, lives)
+    chief, queue = heartbeats.chief, CommandQueue(run, errors.append)
     # In this order, none is missed that is accepted in between.
     pending, working = queue.pending(), queue.working()
+    record = read_job_record(run, errors.append)
     return RunReading(
         run,
         heartbeats,
         info,
-        read_job_record(run),
-        tuple(read_entries(run, newest=JOURNAL_KEPT)),
+        record,
+        tuple(read_entries(run, newest=JOURNAL_KEPT) if journal is None else journal),
         start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
-        stops=stops_under_way([*working, *pending], now),
+        pending=tuple(pending),
+        working=tuple(working),
         clock_ahead=known_ahead(run),
+        problems=tuple(map(as_problem, errors)),
+    )
+
+
+def find_unreadable_outcomes(run: RunDirectory) -> dict[str, Exception]:
+    """Returns which of the newest outcomes of commands cannot be read, by file name, and why."""
+    errors: dict[str, Exception] = {}
+    for path in sorted(run.done.glob("*.json"))[-OUTCOMES_READ:]:
+        note = partial(errors.__setitem__, path.name)
+        try_read(partial(load_if_exists, path, Command), note)
+    return errors
+
+
+def as_problem(error: Exception) -> str:
+    """Returns why a file cannot be read, safe to show."""
+    return clean(describe_error(error))
+
+
+def with_checkpoints(
+    reading: RunReading, catalog: Catalog, found: Sequence[Checkpoint], tips: BranchTips
+) -> RunReading:
+    """Adds the checkpoints to what was read of a run.
+
+    Args:
+        reading: What was read.
+        catalog: The catalog of the run, scanned.
+        found: All checkpoints, newest first.
+        tips: The tips of all branches.
+    """
+    return replace(
+        reading,
+        start=find_next_start(found, catalog.resumed, tips),
+        latest=catalog.latest,
+        checkpoints=found,
+        tips=tips,
+        newer_records=catalog.newer_records,
+        saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
     )
 
 
@@ -114,7 +192,9 @@ def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
         one = _read_one(run, resumed.checkpoint, now)
         if one is not None and one.restorable:
             return NextStart(one.name, one.step, resumed.branch)
-    return _scan(run, now)[1]
+    catalog = Catalog(run)
+    found = catalog.scan(now)
+    return find_next_start(found, catalog.resumed, catalog.branch_tips(list_trash(run)))
 
 
 def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
@@ -127,14 +207,6 @@ def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
 def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
     found = Catalog(run, frozenset({name})).scan(now)
     return next((one for one in found if one.name == name), None)
-
-
-def _scan(run: RunDirectory, now: float) -> tuple[Sequence[Checkpoint], NextStart | None, Catalog]:
-    """Returns all checkpoints, what a start continues from, and the scanned catalog."""
-    catalog = Catalog(run)
-    found = catalog.scan(now)
-    tips = catalog.branch_tips(list_trash(run))
-    return found, find_next_start(found, catalog.resumed, tips), catalog
 
 
 def _last_saved(run: RunDirectory) -> float:
