@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from app_driving import StillMonitor, shown, until_shown
+from app_driving import StillMonitor, shown, until, until_shown
 from batch_runs import SUBMITTED_AT, waits, with_job
 from msgspec.structs import replace
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
@@ -23,6 +23,7 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from front_ends import Said, accounts_of, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.processes import process_namespace
@@ -464,3 +465,25 @@ def test_a_stop_that_is_accepted_while_the_run_is_read_is_seen(
 
     monkeypatch.setattr(CommandQueue, "_commands_in", accept_after_the_first_read)
     assert brief_account(made.run.root).stop is not None
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_who_prunes_is_decided_when_it_happens_not_when_the_app_looked(
+    tmp_path: Path, answers: bool
+) -> None:
+    """A trainer that began or ended since the last snapshot changes who carries out a prune."""
+    made = two_branches(tmp_path / "run")
+    (stopped if answers else training)(made)
+    snapshot = read_snapshot(made.run, RecordedSlurm(""))
+    (training if answers else stopped)(made)
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until_shown(pilot, "ckpt-b1-400")
+        await pilot.press("p", "2", "enter")
+        await until(
+            pilot,
+            lambda: CommandQueue(made.run).pending() or list_trash(made.run),
+            "a command to the trainer, or a prune here",
+        )
+    assert [one.kind for one in CommandQueue(made.run).pending()] == [CommandKind.PRUNE] * answers
+    assert bool(list_trash(made.run)) is not answers

@@ -225,7 +225,8 @@ def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_pa
     run = two_branches(tmp_path / "run", live=True).run
     asked = prune.prune(run, ["ckpt-100"], through=TEST, wait=False)
     assert asked.trash is None
-    assert (run.inbox / f"{asked.command}.json").exists()
+    assert asked.command is not None
+    assert (run.inbox / f"{asked.command.id}.json").exists()
     assert "ckpt-100" in names(run)
 
 

@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
@@ -60,15 +60,28 @@ class PruneOutcome:
         trash: Id of the prune in the trash; None if the trainer was not waited for.
         names: The checkpoints.
         size: Bytes of all of them.
-        command: Id of the command, if the trainer was not waited for.
+        command: The command, if the trainer was not waited for.
         warnings: Sentences about steps that failed after all files were moved.
     """
 
     trash: str | None
     names: tuple[str, ...]
     size: int
-    command: str | None = None
+    command: Command | None = None
     warnings: tuple[str, ...] = ()
+
+
+class ForeignTrainerError(RefusedError):
+    """A trainer that does not use this library seems to be running, and cannot be asked."""
+
+    def __init__(self, found: ForeignWriters) -> None:
+        first = "Stop that program first" if found.processes else wait_words(found)
+        again = command_or_key("prune", "prune", "--beside-trainer")
+        advice = Advice(
+            (f"{first}, or give --beside-trainer.",), (f"{first}, or use ", again, " again.")
+        )
+        super().__init__(f"{foreign_words(found)} Nothing was changed.", advice)
+        self.foreign = found
 
 
 def foreign_words(found: ForeignWriters) -> str:
@@ -109,8 +122,8 @@ def prune(
         on_change: Called with each change of the command while waiting.
 
     Raises:
-        RefusedError: A checkpoint is protected, or a trainer seems to be running that cannot be
-            asked; nothing was moved.
+        ForeignTrainerError: A trainer that does not use this library seems to be running.
+        RefusedError: A checkpoint is protected; nothing was moved.
         UsageError: A checkpoint does not exist.
     """
     presence = detect_trainer(run, on_full_disk=True)
@@ -125,7 +138,7 @@ def prune(
             on_change=on_change,
         )
         if not wait:
-            return PruneOutcome(None, tuple(names), 0, command.id)
+            return PruneOutcome(None, tuple(names), 0, command)
         return _outcome_of(command.result)
     _refuse_foreign(presence, beside_trainer)
     return _in_this_process(
@@ -210,15 +223,8 @@ def delete(
 
 
 def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
-    found = presence.foreign
-    if found is None or is_agreed:
-        return
-    first = "Stop that program first" if found.processes else wait_words(found)
-    again = command_or_key("prune", "prune", "--beside-trainer")
-    advice = Advice(
-        (f"{first}, or give --beside-trainer.",), (f"{first}, or use ", again, " again.")
-    )
-    raise RefusedError(f"{foreign_words(found)} Nothing was changed.", advice)
+    if presence.foreign is not None and not is_agreed:
+        raise ForeignTrainerError(presence.foreign)
 
 
 def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
@@ -235,10 +241,19 @@ def undo(
     trash: str | None = None,
     *,
     through: FrontEnd,
+    wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
 ) -> PruneOutcome:
     """Brings back the checkpoints of one prune, by default of the newest.
+
+    Args:
+        run: The run directory.
+        trash: Id of the prune in the trash.
+        through: The front end that asks, for the event log.
+        wait: Whether to wait for the trainer, if one runs.
+        timeout: Seconds to wait for the trainer.
+        on_change: Called with each change of the command while waiting.
 
     Raises:
         UsageError: The trash is empty, or there is no such prune.
@@ -251,9 +266,12 @@ def undo(
             CommandKind.UNDO,
             {"trash": trash},
             through=through,
+            wait=wait,
             timeout=timeout,
             on_change=on_change,
         )
+        if not wait:
+            return PruneOutcome(trash, (), 0, command)
         return _outcome_of(command.result)
     if not run.trash.is_dir():
         # Raises the error for an empty trash, also in a read-only directory.

@@ -41,6 +41,9 @@ FORCE_SECONDS = 60.0
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome by default."""
 
+_FOLLOW_SECONDS = 3600.0
+_FOLLOW_POLL_SECONDS = 1.0
+
 OnChange = Callable[[Command], None]
 
 
@@ -119,6 +122,11 @@ def ask(
     if outcome.state is CommandState.REQUESTED:
         outcome = queue.withdraw(outcome) or queue.look_up(command.id) or outcome
     return _require_done(run, outcome, timeout)
+
+
+def follow(run: RunDirectory, command: Command) -> None:
+    """Waits for the outcome of a command, and withdraws it if no trainer takes it in time."""
+    CommandQueue(run).wait(command, timeout=_FOLLOW_SECONDS, poll=_FOLLOW_POLL_SECONDS)
 
 
 def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:

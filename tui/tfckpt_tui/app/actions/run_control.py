@@ -11,11 +11,11 @@ from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
@@ -26,7 +26,8 @@ from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.processes.launch import form_of
-from tfckpt_tui.services.request import FrontEnd, TrainerPresence, ask, detect_trainer
+from tfckpt_tui.services.prune import ForeignTrainerError, PruneOutcome
+from tfckpt_tui.services.request import FrontEnd, ask, follow
 from tfckpt_tui.services.restore import choose_start
 from tfckpt_tui.settings.config import default_policy
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from tfckpt_tui.services.batch.job_view import JobView
 
 _ResultT = TypeVar("_ResultT")
-
-_FOLLOW_SECONDS = 3600.0
-_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,7 @@ class RunControl:
 
         def answered(names: tuple[str, ...] | None) -> None:
             if names:
-                look = partial(detect_trainer, self._run)
-                dashboard.run_app.start_job(
-                    "prune", look, partial(self._confirm_foreign_trainer, names)
-                )
+                self._move_to_trash(names)
 
         dashboard = self._dashboard
         marked = dashboard.selection.marked
@@ -315,16 +310,9 @@ class RunControl:
 
     def undo_prune(self, trash: str) -> None:
         """Undoes the prune with the id `trash`."""
-        if self._dashboard.loaded_snapshot.trainer_answers:
-            self._submit(CommandKind.UNDO, {"trash": trash})
-            return
-
-        def work() -> _Result:
-            done = prune.undo(self._run, trash, through=FrontEnd.APP)
-            what = prune.pruned_words(done.names)
-            return _Result(f"{what} came back from the trash.", done.warnings)
-
-        self._dashboard.run_app.start_job("undo", work, self._report)
+        work = partial(prune.undo, self._run, trash, through=FrontEnd.APP, wait=False)
+        then = partial(self._report_moved, "came back from the trash")
+        self._dashboard.run_app.start_job("undo", work, then)
 
     def empty_trash(self) -> None:
         """Permanently deletes everything in the trash."""
@@ -336,14 +324,35 @@ class RunControl:
             self._report,
         )
 
-    def _confirm_foreign_trainer(self, names: tuple[str, ...], presence: TrainerPresence) -> None:
-        """Prunes, after a second confirmation if a trainer without this library may be running."""
+    def _move_to_trash(self, names: tuple[str, ...], *, beside_trainer: bool = False) -> None:
+        """Prunes; asks a second time if another program may write, or if the disk is full."""
+
+        def work() -> PruneOutcome | ForeignTrainerError | DiskFullError:
+            try:
+                return prune.prune(
+                    self._run,
+                    names,
+                    through=FrontEnd.APP,
+                    beside_trainer=beside_trainer,
+                    wait=False,
+                )
+            except (ForeignTrainerError, DiskFullError) as error:
+                return error
+
+        def then(done: PruneOutcome | ForeignTrainerError | DiskFullError) -> None:
+            if isinstance(done, ForeignTrainerError):
+                self._confirm_foreign_trainer(names, done.foreign)
+            elif isinstance(done, DiskFullError):
+                self._offer_deletion(names, beside_trainer=beside_trainer)
+            else:
+                self._report_moved("moved to the trash", done)
+
+        self._dashboard.run_app.start_job("prune", work, then)
+
+    def _confirm_foreign_trainer(self, names: tuple[str, ...], foreign: ForeignWriters) -> None:
+        """Prunes beside a program that does not use this library, after a second confirmation."""
         from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 
-        foreign = presence.foreign
-        if foreign is None:
-            self._move_to_trash(names)
-            return
         free = tuple(name for name in names if name not in foreign.in_use)
 
         def answered(agreed: bool | None) -> None:
@@ -355,28 +364,13 @@ class RunControl:
             BesideTrainerDialog(dashboard.loaded_snapshot, foreign, len(free)), answered
         )
 
-    def _move_to_trash(self, names: tuple[str, ...], *, beside_trainer: bool = False) -> None:
-        if self._dashboard.loaded_snapshot.trainer_answers:
-            self._submit(CommandKind.PRUNE, {"names": list(names)})
+    def _report_moved(self, what_happened: str, done: PruneOutcome) -> None:
+        """Shows the outcome of a prune or an undo, or follows the command to the trainer."""
+        if done.command is not None:
+            self._follow(done.command)
             return
-
-        def work() -> _Result | None:
-            try:
-                done = prune.prune(
-                    self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer
-                )
-            except DiskFullError:
-                return None
-            what = units.count(len(done.names), "checkpoint")
-            return _Result(f"{what} moved to the trash.", done.warnings)
-
-        def then(result: _Result | None) -> None:
-            if result is None:
-                self._offer_deletion(names, beside_trainer=beside_trainer)
-            else:
-                self._report(result)
-
-        self._dashboard.run_app.start_job("prune", work, then)
+        what = prune.pruned_words(done.names)
+        self._report(_Result(f"{what} {what_happened}.", done.warnings))
 
     def _offer_deletion(self, names: tuple[str, ...], *, beside_trainer: bool) -> None:
         """Permanently deletes checkpoints that did not fit into the trash, after confirmation."""
@@ -413,11 +407,7 @@ class RunControl:
 
     def _follow(self, command: Command) -> None:
         """Withdraws a command that no trainer takes in time."""
-        queue = CommandQueue(self._run)
-        self._dashboard.run_app.start_job(
-            command.kind.value,
-            lambda: queue.wait(command, timeout=_FOLLOW_SECONDS, poll=_POLL_SECONDS),
-        )
+        self._dashboard.run_app.start_job(command.kind.value, partial(follow, self._run, command))
 
     @property
     def _selected(self) -> Checkpoint:

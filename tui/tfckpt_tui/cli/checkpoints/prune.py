@@ -329,7 +329,7 @@ def _print_outcome(
     run: RunDirectory, outcome: PruneOutcome | None, emptied: Emptied | None
 ) -> None:
     if outcome is not None and outcome.command is not None:
-        print_line(f"Asked for: {outcome.command}")
+        print_line(f"Asked for: {outcome.command.id}")
     elif outcome is not None:
         count = len(outcome.names)
         pronoun = "it" if count == 1 else "them"

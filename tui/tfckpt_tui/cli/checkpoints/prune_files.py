@@ -56,7 +56,7 @@ def prune_data(
             ],
         },
         "trash": outcome.trash if outcome else None,
-        "command": outcome.command if outcome else None,
+        "command": outcome.command.id if outcome and outcome.command else None,
         "emptied": emptied_data(emptied or Emptied(0, ())),
         "warnings": [*(outcome.warnings if outcome else ()), *warnings_of(emptied)],
         "problems": list(emptied.problems) if emptied else [],
