@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, loss_at
@@ -15,11 +16,15 @@ from tiny_bundle import write_bundle
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.restore import choose_start
 
 
 @asynccontextmanager
@@ -73,6 +78,19 @@ async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) ->
         assert "which checkpoint?" in top(pilot.app)
         await pilot.press("p")
         assert (await asked(pilot, changed)).arguments == {"name": "ckpt-200", "partial": True}
+
+
+async def test_a_checkpoint_made_from_others_is_no_model_though_a_start_was_chosen_from_it(
+    ended: RunFactory,
+) -> None:
+    ended.checkpoint(400, 1, name="small", seconds_ago=300)
+    write_bundle(ended.run.root / "small", (1.0, 2.0, 3.0))
+    made = Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-400")])
+    record = load(ended.run.record("small"), CheckpointRecord)
+    store(ended.run.record("small"), msgspec.structs.replace(record, derived=made))
+    choose_start(ended.run, "small", through=FrontEnd.APP)
+    async with asking(ended, "small") as pilot:
+        await until_shown(pilot, "1 variable does not match ckpt-b1-400.")
 
 
 async def test_what_fits_cannot_be_restored_in_part(live: RunFactory) -> None:

@@ -144,7 +144,7 @@ def test_a_plan_says_that_metrics_of_the_checkpoint_were_not_finite(tmp_path: Pa
 
 
 def test_a_stopped_run_starts_from_the_checkpoint_that_was_chosen(ended: RunFactory) -> None:
-    message = choose_start(ended.run, "ckpt-200", through=FrontEnd.APP)
+    message = choose_start(ended.run, "ckpt-200", through=FrontEnd.APP).message
     assert message == "The next start restores ckpt-200 if it matches the model, on branch 2."
     resumed = resume_point(ended.run)
     assert resumed is not None

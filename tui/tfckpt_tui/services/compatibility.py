@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.compare import compare_checkpoints
 
+_MOST_MISMATCHES = 5
 _MISMATCHES = {Difference.ADDED, Difference.REMOVED, Difference.SHAPE, Difference.DTYPE}
 
 
@@ -24,6 +26,23 @@ class Compatibility:
 
     reference: str
     mismatches: tuple[str, ...]
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The first mismatches, and how many more there are."""
+        more = len(self.mismatches) - _MOST_MISMATCHES
+        rest = (f"and {more:,} more",) if more > 0 else ()
+        return (*self.mismatches[:_MOST_MISMATCHES], *rest)
+
+
+def find_reference(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """Returns the checkpoint that represents the model; None if none can be restored.
+
+    It is the one that a start continues from. If that was made from others, it is the newest one
+    that training saved.
+    """
+    sound = (checkpoint for checkpoint in checkpoints if checkpoint.restorable)
+    return next(iter(trained_first(sorted(sound, key=lambda c: not c.is_head))), None)
 
 
 def check_compatibility(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import BranchTips, RestorePlan, plan_restore
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import trained_first
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
@@ -18,12 +17,26 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
-from tfckpt_tui.services.compatibility import check_compatibility
+from tfckpt_tui.services.compatibility import check_compatibility, find_reference
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
-from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.services.runs.account import RunReading, give_account
+from tfckpt_tui.services.runs.reading import read_whole_run
 
-_MOST_MISMATCHES = 5
+
+@dataclass(frozen=True)
+class ChosenStart:
+    """The checkpoint that the next start of a run continues from.
+
+    Attributes:
+        target: The checkpoint.
+        message: What was done, as a sentence.
+        reference: The checkpoint that represents the model, as far as files tell.
+    """
+
+    target: Checkpoint
+    message: str
+    reference: Checkpoint | None
 
 
 def plan_restore_of(
@@ -40,24 +53,21 @@ def plan_restore_of(
         UsageError: There is no such checkpoint.
         RefusedError: It cannot be restored, or several branches have the step.
     """
-    return _plan_restore(run, step=step, name=name)[0]
+    return _plan_restore(read_whole_run(run, time.time()), step=step, name=name)
 
 
-def _plan_restore(
-    run: RunDirectory, *, step: int | None = None, name: str | None = None
-) -> tuple[RestorePlan, BranchTips]:
-    catalog = Catalog(run)
-    checkpoints = catalog.scan(time.time())
-    tips = catalog.branch_tips(list_trash(run))
-    position = brief_account(run.root).position
+def _plan_restore(reading: RunReading, *, step: int | None, name: str | None) -> RestorePlan:
+    checkpoints, position = reading.checkpoints, give_account(reading, None).position
     if name is not None:
         target = find_by_name(checkpoints, name)
     else:
         target = find_by_step(checkpoints, step or 0, position)
-    return plan_restore(checkpoints, tips, target, position), tips
+    return plan_restore(checkpoints, reading.tips, target, position)
 
 
-def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
+def choose_start(
+    run: RunDirectory, name: str | None = None, *, step: int | None = None, through: FrontEnd
+) -> ChosenStart:
     """Makes the next start of a stopped run continue from a checkpoint.
 
     Nothing is deleted. The start begins a new branch if the run has later checkpoints.
@@ -65,10 +75,8 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
     Args:
         run: The run directory.
         name: The checkpoint.
+        step: Its step; needed if there is no name.
         through: The front end that asks, for the event log.
-
-    Returns:
-        What was done, as a sentence.
 
     Raises:
         UsageError: There is no such checkpoint.
@@ -84,54 +92,52 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
         raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
     with without_trainer(run):
         refuse_newer_release(run)
-        plan, tips = _plan_restore(run, name=name)
-        resumed = resume_point(run)
-        branch = plan.branch
-        head = read_head(run)
-        is_finished = head is not None and head.finish is not None and head.checkpoint == name
-        if resumed is not None and resumed.checkpoint == name and resumed.branch is not None:
-            branch = resumed.branch
-        if is_finished or resumed is None or resumed.checkpoint != name or resumed.branch is None:
-            # As a restore leaves it behind: the next start continues from the last one.
-            sequence = 1 + (resumed.sequence if resumed is not None else 0)
-            chosen = Head(
-                checkpoint=name,
-                step=plan.target.step or 0,
-                branch=branch,
-                sequence=sequence,
-                highest_begun=tips.highest,
-            )
-            store(run.head_file, chosen)
-            point_state_file_at(run, name)
+        reading = read_whole_run(run, time.time())
+        plan = _plan_restore(reading, step=step, name=name)
+        branch = _point_to(run, plan, reading.tips)
+    name = plan.target.name
     message = f"The next start restores {name} if it matches the model, on branch {branch}."
     warning = log_event(run, JournalKind.NOTE, message, through=through, checkpoint=name)
-    return f"{message} {warning}" if warning else message
+    message = f"{message} {warning}" if warning else message
+    return ChosenStart(plan.target, message, find_reference(reading.checkpoints))
 
 
-def mismatch_warnings(run: RunDirectory, name: str) -> tuple[str, ...]:
-    """Returns a warning if a start from a checkpoint would be refused, as far as files tell.
+def _point_to(run: RunDirectory, plan: RestorePlan, tips: BranchTips) -> int:
+    """Lets the next start carry out a plan; returns the branch of its saves."""
+    name, resumed, head = plan.target.name, resume_point(run), read_head(run)
+    is_chosen = resumed is not None and resumed.checkpoint == name
+    known_branch = resumed.branch if resumed is not None and is_chosen else None
+    branch = plan.branch if known_branch is None else known_branch
+    is_finished = head is not None and head.finish is not None and head.checkpoint == name
+    if is_finished or known_branch is None:
+        # As a restore leaves it behind: the next start continues from the last one.
+        chosen = Head(
+            checkpoint=name,
+            step=plan.target.step or 0,
+            branch=branch,
+            sequence=1 + (resumed.sequence if resumed is not None else 0),
+            highest_begun=tips.highest,
+        )
+        store(run.head_file, chosen)
+        point_state_file_at(run, name)
+    return branch
 
-    The newest checkpoint that training saved represents the model, or the current one.
 
-    Args:
-        run: The run directory.
-        name: The checkpoint.
-    """
-    found = [c for c in Catalog(run).scan(time.time()) if c.restorable]
-    target = find_by_name(found, name)
-    reference = trained_first(sorted(found, key=lambda c: not c.is_head))[0]
+def mismatch_warnings(run: RunDirectory, chosen: ChosenStart) -> tuple[str, ...]:
+    """Returns a warning if a chosen start would be refused, as far as files tell."""
+    target, reference = chosen.target, chosen.reference
+    if reference is None:
+        return ()
+    name = reference.name
     try:
         checked = check_compatibility(run, reference, target)
     except (TfckptError, OSError) as error:
-        return (f"{name} could not be compared with {reference.name}: {describe_error(error)}",)
+        return (f"{target.name} could not be compared with {name}: {describe_error(error)}",)
     if not checked.mismatches:
         return ()
-    shown = "; ".join(checked.mismatches[:_MOST_MISMATCHES])
-    more = len(checked.mismatches) - _MOST_MISMATCHES
-    rest = f"; and {more:,} more" if more > 0 else ""
     return (
-        f"{name} does not match {reference.name}: {shown}{rest}. If the model is that of "
-        f"{reference.name}, the start is refused; choose {reference.name} instead.",
+        f"{target.name} does not match {name}: {'; '.join(checked.listed)}. If the model is that "
+        f"of {name}, the start is refused; choose {name} instead.",
     )
 
 

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services import export, prune
-from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
+from tfckpt_tui.services.compatibility import Compatibility, check_compatibility, find_reference
 from tfckpt_tui.services.processes.launch import form_of
 from tfckpt_tui.services.prune import ForeignTrainerError, PruneOutcome
 from tfckpt_tui.services.request import FrontEnd, ask, follow
@@ -93,7 +93,7 @@ class RunControl:
     def _check_compatibility(
         self, target: Checkpoint, answer: Callable[[Compatibility | str], None]
     ) -> None:
-        reference = self._dashboard.loaded_snapshot.head
+        reference = find_reference(self._dashboard.loaded_snapshot.checkpoints)
         if reference is None:
             answer("the run has no checkpoint to compare it with.")
             return

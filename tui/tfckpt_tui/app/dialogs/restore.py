@@ -32,8 +32,6 @@ from tfckpt_tui.services.compatibility import Compatibility
 CheckCompatibility = Callable[[Checkpoint, Callable[[Compatibility | str], None]], None]
 """Compares a checkpoint with the model; answers with the result, or why there is none."""
 
-_MOST_MISMATCHES = 5
-
 
 @dataclass(frozen=True)
 class Restore:
@@ -335,15 +333,12 @@ def _compatibility_lines(
     reference = clean(checked.reference)
     if not checked.mismatches:
         return [(("✓ ", "good"), (f"Its variables match those of {reference}.", ""))]
-    shown = [(("  ", ""), (clean(one), "value")) for one in checked.mismatches[:_MOST_MISMATCHES]]
-    more = len(checked.mismatches) - len(shown)
-    rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []
+    shown = [(("  ", ""), (clean(one), "value")) for one in checked.listed]
     count = units.count(len(checked.mismatches), "variable")
     verb = "does" if len(checked.mismatches) == 1 else "do"
     found: list[tuple[Span, ...]] = [
         (("✗ ", "bad"), (f"{count} {verb} not match {reference}.", "bad")),
         *shown,
-        *rest,
     ]
     if not starts:
         found.append((("p", "key"), (" restores the variables that match, and no others.", "")))

@@ -34,6 +34,7 @@ from tfckpt_tui.services.request import (
     require_trainer,
 )
 from tfckpt_tui.services.restore import (
+    ChosenStart,
     choose_start,
     describe_plan,
     mismatch_warnings,
@@ -108,7 +109,8 @@ def restore(
     if next_start:
         if partial or no_wait:
             raise click.UsageError("--partial and --no-wait need a trainer; not with --next-start.")
-        _choose_start(run, plan_restore_of(run, step=step, name=name).target.name, as_json)
+        chosen = choose_start(run, name, step=step, through=FrontEnd.COMMAND_LINE)
+        _print_start(run, chosen, as_json)
         return
     try:
         require_trainer(run)
@@ -188,11 +190,10 @@ def stop(
         _force(run, str(error), as_json)
 
 
-def _choose_start(run: RunDirectory, name: str, as_json: bool) -> None:
-    """Lets the next start continue from a checkpoint, and prints how to start."""
-    warnings = mismatch_warnings(run, name)
-    message = choose_start(run, name, through=FrontEnd.COMMAND_LINE)
-    start = launch_command(run)
+def _print_start(run: RunDirectory, chosen: ChosenStart, as_json: bool) -> None:
+    """Prints the checkpoint that the next start continues from, and how to start."""
+    name, message = chosen.target.name, chosen.message
+    start, warnings = launch_command(run), mismatch_warnings(run, chosen)
     if as_json:
         said = {"checkpoint": name, "message": message, "launch": start, "warnings": warnings}
         print_json(said)
