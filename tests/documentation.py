@@ -7,6 +7,7 @@ import re
 from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -20,6 +21,19 @@ def load_tool(name: str, directory: Path = DOCS / "tools") -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def python_blocks(page: Path) -> list[str]:
+    """The blocks of Python on a page."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def extension(name: str) -> Any:
+    """What the page on extensions declares under a name, such as `column`."""
+    (block,) = (b for b in python_blocks(DOCS / "extending.md") if f"\n{name} = " in b)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    return names[name]
 
 
 RUN_DIRECTORY_PAGE = DOCS / "reference" / "run-directory.md"

@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.pilot import Pilot
 
 from bundle_writing import array, write
+from documentation import extension
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
@@ -34,18 +35,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import Config
 
-GREET = Action(
-    name="greet",
-    key="f9",
-    label="greet",
-    title="Greet the workers",
-    help="Says hello to every worker of the run.",
-    perform=lambda dashboard: dashboard.tell(f"Hello, {len(dashboard.loaded_snapshot.workers)}!"),
-    requires=(
-        require(lambda run, selection: run.trainer_answers, "No trainer answers to greetings."),
-    ),
-    in_footer=True,
-)
+GREET: Action = extension("action")
 
 
 class Dashboard(DashboardScreen):

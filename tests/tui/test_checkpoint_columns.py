@@ -15,6 +15,7 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from command_running import Tool
+from documentation import extension
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
@@ -22,11 +23,7 @@ from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.checkpoint_columns import (
     CheckpointColumn,
-    HistoryCell,
-    NumberFilter,
     Order,
-    Sort,
-    TextFilter,
     checkpoint_path,
     copied_row,
     next_order,
@@ -55,17 +52,7 @@ def checkpoint(name: str = "ckpt-b1-400", **changes: Any) -> Checkpoint:
     return Checkpoint(**{**fields, **changes})
 
 
-EPOCH = CheckpointColumn(
-    key="epoch",
-    value=lambda c: None if c.step is None else c.step // 50,
-    history=HistoryCell("epoch", 5),
-    sort=Sort(place=0, descending=False),
-    number_filter=NumberFilter("epoch", ">3"),
-    text_filter=TextFilter("epoch", "3", exact=True),
-    copied=lambda _, c: f"epoch {(c.step or 0) // 50}",
-    ls="EPOCH",
-    json="epoch",
-)
+EPOCH: CheckpointColumn = extension("column")
 
 
 @pytest.fixture

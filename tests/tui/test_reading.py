@@ -32,7 +32,7 @@ from bundle_writing import (
     variants,
     write,
 )
-from documentation import DOCS, ROOT
+from documentation import DOCS, ROOT, python_blocks
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.errors import BundleError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.documents import append
@@ -64,17 +64,13 @@ def is_mapped(found: np.ndarray) -> bool:
     return isinstance(getattr(found, "obj", found), mmap.mmap)
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
 def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     made = two_branches(tmp_path / "runs" / "digits", live=True)
     made.run.record("ckpt-500").unlink()
     write_model(made.run.root / "ckpt-500")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in blocks(PAGE):
+    for block in python_blocks(PAGE):
         exec(block, names)
     shown = capsys.readouterr().out
     assert shown.startswith("(3, 4) float32 11.0\n")
