@@ -37,9 +37,9 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
-from tfckpt_tui.services.copying.copied_state import with_copied
 from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
+from tfckpt_tui.services.copying.destination_state import with_copied
 from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.request import FrontEnd
 

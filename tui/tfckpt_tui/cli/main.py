@@ -22,15 +22,15 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.cli.completion.run_directories import complete_directory
-from tfckpt_tui.cli.completion.shells import register, words_of_shell
-from tfckpt_tui.cli.ending_signals import EndingSignals
-from tfckpt_tui.cli.guard.answer_guard import (
+from tfckpt_tui.cli.answer_guard import (
     DEFAULT_SECONDS,
     NoAnswerError,
     network_paths,
     run_guarded,
 )
+from tfckpt_tui.cli.completion.run_directories import complete_directory
+from tfckpt_tui.cli.completion.shells import register, words_of_shell
+from tfckpt_tui.cli.ending_signals import EndingSignals
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
     discard_output,

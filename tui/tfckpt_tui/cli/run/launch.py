@@ -25,7 +25,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
-from tfckpt_tui.cli.guard.answer_guard import app_opened
+from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, JsonOption, RunArgument
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.services.open_run import open_run

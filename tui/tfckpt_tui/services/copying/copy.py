@@ -22,11 +22,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.copying.address import HostPath
-from tfckpt_tui.services.copying.copied_state import list_copied
 from tfckpt_tui.services.copying.copy_plan import Part, Phase, plan_copy
 from tfckpt_tui.services.copying.destination import Destination
+from tfckpt_tui.services.copying.destination_state import list_copied, refuse_other_model
 from tfckpt_tui.services.copying.local_destination import LocalDestination
-from tfckpt_tui.services.copying.other_model import refuse_other_model
 from tfckpt_tui.services.copying.source import (
     SourceCheckpoint,
     SourceFile,

@@ -1,7 +1,7 @@
-"""Whether a destination has checkpoints of another model.
+"""TensorFlow's state file at a destination: lists the copies, and tells of which model the rest is.
 
-TensorFlow's state file names one newest checkpoint for a directory. A copy of another model there
-would be the one from which the trainer of that directory resumes.
+It names one newest checkpoint for a directory. A copy of another model there would be the one from
+which the trainer of that directory resumes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import tempfile
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import Index, index_path, read_index
-from tfckpt_trainer.bundle.state_file import parse_state_file
+from tfckpt_trainer.bundle.state_file import StateFile, encode_state_file, parse_state_file
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_tui.services.copying.copied_state import NAME
 from tfckpt_tui.services.copying.destination import Destination
+
+_NAME = "checkpoint"
 
 _Tensors = set[tuple[str, str, tuple[int, ...]]]
 """Name, type and shape of each tensor."""
@@ -55,14 +56,53 @@ def refuse_other_model(run: RunDirectory, name: str, destination: Destination) -
         )
 
 
+def list_copied(destination: Destination, name: str, saved_at: float) -> str:
+    """Adds a checkpoint to the state file of a destination; returns the newest one there."""
+    state = _read_state(destination)
+    new = with_copied(state, name, saved_at)
+    if new != state:
+        destination.write(_NAME, encode_state_file(new))
+    return new.latest or ""
+
+
+def with_copied(state: StateFile | None, name: str, saved_at: float) -> StateFile:
+    """Returns a state file with one more checkpoint.
+
+    It becomes the newest one unless the newest one so far was saved later.
+    """
+    if state is None:
+        return StateFile(name, (name,), (saved_at,))
+    if name in state.names:
+        return state
+    stamps = state.timestamps
+    if len(stamps) != len(state.all_paths):
+        stamps = (0.0,) * len(state.all_paths)
+    listed = {**dict(zip(state.all_paths, stamps, strict=True)), name: saved_at}
+    is_newest = listed.get(state.latest or "", 0.0) <= saved_at
+    # From the oldest to the newest, as TensorFlow lists them: a manager deletes the first.
+    ordered = sorted(listed, key=listed.__getitem__)
+    return StateFile(
+        latest=name if is_newest else state.latest,
+        all_paths=tuple(ordered),
+        timestamps=tuple(listed[path] for path in ordered),
+        last_preserved=state.last_preserved,
+    )
+
+
 def _newest_name(destination: Destination) -> str:
-    data = destination.read(NAME)
-    try:
-        state = parse_state_file(data, Path(destination.label) / NAME) if data else None
-    except DamagedFileError:
-        return ""
+    state = _read_state(destination)
     latest = (state.latest or "") if state is not None else ""
     return latest if is_plain_name(latest) else ""
+
+
+def _read_state(destination: Destination) -> StateFile | None:
+    """Returns the state file; None if there is none, or if it is damaged."""
+    data = destination.read(_NAME)
+    try:
+        return parse_state_file(data, Path(destination.label) / _NAME) if data else None
+    except DamagedFileError:
+        # TensorFlow cannot read it either; the next write replaces it.
+        return None
 
 
 def _read_tensors(destination: Destination, name: str) -> _Tensors | None:

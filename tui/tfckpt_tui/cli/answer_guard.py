@@ -19,7 +19,6 @@ from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_tui.cli.guard.relayed_output import RelayedOutput
 
 DEFAULT_SECONDS = 10.0
 """How long a directory may take to answer by default."""
@@ -32,6 +31,8 @@ GRACE_SECONDS = 2.0
 
 _EXIT, _APP = b"x", b"a"
 _FIRST_PATH, _MOST_PATHS = 128, 100
+
+_LARGEST_READ = 1 << 16
 
 _line: int | None = None
 """In the child process, where it reports to this one."""
@@ -73,7 +74,7 @@ def run_guarded(act: Callable[[], int], paths: Sequence[Path], seconds: float) -
     sys.stdout.flush()
     sys.stderr.flush()
     answers, line = os.pipe()
-    output = RelayedOutput()
+    output = _RelayedOutput()
     # Until this process can pass signals on, they wait.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     child = os.fork()
@@ -136,7 +137,7 @@ class _Guard:
         self,
         child: int,
         answers: int,
-        output: RelayedOutput,
+        output: _RelayedOutput,
         paths: Sequence[Path],
         seconds: float,
     ) -> None:
@@ -267,6 +268,79 @@ class _Guard:
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self._child, signal.SIGKILL)
+
+
+class _RelayedOutput:
+    """The standard output and error of a child process, unless they are a terminal.
+
+    A child process that cannot be killed would keep a pipe open, and its reader would wait for it.
+    Create it before the fork. Then call `redirect` in the child process, and `opened` in this one.
+
+    Attributes:
+        sources: What to read in this process, and where to write it.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[int, int] = {}
+        self._redirected: list[tuple[int, int]] = []
+        targets = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+        for number in (stream.fileno() for stream in targets if not stream.isatty()):
+            same = next((n for _, n in self._redirected if _is_same(n, number)), None)
+            if same is not None:
+                line = next(line for line, n in self._redirected if n == same)
+            else:
+                source, line = os.pipe()
+                self.sources[source] = number
+            self._redirected.append((line, number))
+
+    def redirect(self) -> None:
+        """Has this process, the child, write to the other one."""
+        for source in self.sources:
+            os.close(source)
+        for line, number in self._redirected:
+            os.dup2(line, number)
+        self._close_lines()
+
+    def opened(self) -> None:
+        """Prepares this process for reading."""
+        self._close_lines()
+
+    def pass_on(self, source: int) -> bool:
+        """Writes what is there to read; returns False at the end of the output."""
+        data = os.read(source, _LARGEST_READ)
+        try:
+            while data:
+                data = data[os.write(self.sources[source], data) :]
+                if not data:
+                    return True
+        except BrokenPipeError:
+            pass
+        # The child process learns from it that nobody reads.
+        os.close(source)
+        del self.sources[source]
+        return False
+
+    def finish(self) -> None:
+        """Passes on what was written so far, without waiting for more."""
+        for source in list(self.sources):
+            os.set_blocking(source, False)
+            with suppress(BlockingIOError):
+                while self.pass_on(source):
+                    pass
+
+    def close(self) -> None:
+        """Stops reading."""
+        for source in self.sources:
+            os.close(source)
+        self.sources.clear()
+
+    def _close_lines(self) -> None:
+        for line in {line for line, _ in self._redirected}:
+            os.close(line)
+
+
+def _is_same(first: int, second: int) -> bool:
+    return os.path.samestat(os.fstat(first), os.fstat(second))
 
 
 def _explanation(path: Path, waited: float) -> str:
