@@ -15,7 +15,13 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.batch.shared_answer import SharedAnswer, load_answer, share_answer
+from tfckpt_tui.services.batch.shared_answer import (
+    FoundAnswer,
+    SharedAnswer,
+    Topic,
+    load_answer,
+    share_answer,
+)
 
 WAITING_SECONDS = 10.0
 """Seconds between two questions about a job that waits, or that starts or ends."""
@@ -80,7 +86,7 @@ class JobReader:
         self._runner = runner
         self._clock = clock
         self._known: JobView | None = None
-        self._asked_about: tuple[object, ...] = ()
+        self._asked_about: Topic | None = None
         self._asked_at = float("-inf")
         self._pause = 0.0
         self._spread = 1.0
@@ -111,7 +117,7 @@ class JobReader:
         if record is None or record.scheduler != SLURM:
             return False
         since = self._clock() - self._asked_at
-        if self._topic(record, state, told_at) != self._asked_about:
+        if Topic.of(record, state, told_at) != self._asked_about:
             return since >= LEAST_SECONDS
         return since >= self._pause * self._spread
 
@@ -134,53 +140,47 @@ class JobReader:
         """
         if record is None or not self.is_due(record, state, told_at):
             return self.known(record)
-        topic = self._topic(record, state, told_at)
+        topic = Topic.of(record, state, told_at)
         if share is None:
             return self._ask(record, state, topic)
         self._spread = 1.0 + SPREAD * random.SystemRandom().random()
         found = load_answer(share)
-        # The one that this reader has seen is too old, whatever the clocks say.
-        is_new = found is not None and found.written_at != self._seen
-        if found is not None and found.answer.is_about(
-            record, has_ended=state in HAS_ENDED, told_at=told_at
-        ):
-            view = JobView.of(record, found.answer.as_answer)
-            pause = pause_after(view.state, state, 0)
-            # Of a job that has ended, a command that is called once should not show an old answer.
-            oldest = pause if self._known is not None else min(pause, RUNNING_SECONDS)
-            if is_new and found.age < oldest:
-                self._known, self._asked_about, self._silences = view, topic, 0
-                self._asked_at, self._pause = self._clock() - found.age, pause
-                self._seen = found.written_at
-                return view
-            # Of the event log, others may know more.
-            told_at = max(told_at, found.answer.told_at)
+        if found is not None and not found.answer.is_about(topic):
+            found = None
+        view = self._take(found, record, state, topic) if found is not None else None
+        if view is not None:
+            return view
         view = self._ask(record, state, topic)
         if not self._silences:
-            self._seen = share_answer(
-                share,
-                SharedAnswer(
-                    id=record.id,
-                    started_at=record.started_at,
-                    requeues=record.requeues,
-                    has_ended=state in HAS_ENDED,
-                    told_at=told_at,
-                    report=view.report,
-                ),
-            )
+            if found is not None:
+                # Of the event log, others may know more.
+                topic = topic._replace(told_at=max(told_at, found.answer.told_at))
+            self._seen = share_answer(share, SharedAnswer(**topic._asdict(), report=view.report))
         return view
 
-    def _ask(self, record: BatchJob, state: RunState | None, topic: tuple[object, ...]) -> JobView:
+    def _take(
+        self, found: FoundAnswer, record: BatchJob, state: RunState | None, topic: Topic
+    ) -> JobView | None:
+        """Returns the job by a shared answer; None if that is too old."""
+        view = JobView.of(record, found.answer.as_answer)
+        pause = pause_after(view.state, state)
+        # Of a job that has ended, a command that is called once should not show an old answer.
+        oldest = pause if self._known is not None else min(pause, RUNNING_SECONDS)
+        # The one that this reader has seen is too old, whatever the clocks say.
+        if found.written_at == self._seen or found.age >= oldest:
+            return None
+        self._known, self._asked_about, self._silences = view, topic, 0
+        self._asked_at, self._pause = self._clock() - found.age, pause
+        self._seen = found.written_at
+        return view
+
+    def _ask(self, record: BatchJob, state: RunState | None, topic: Topic) -> JobView:
         answer = read_jobs([record.id], runner=self._runner)
         view = JobView.of(record, answer)
         self._silences = self._silences + 1 if answer.silence else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()
         self._pause = pause_after(view.state, state, self._silences)
         return view
-
-    @staticmethod
-    def _topic(record: BatchJob, state: RunState | None, told_at: float) -> tuple[object, ...]:
-        return record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at
 
 
 def pause_after(state: JobState, run_state: RunState | None = None, silences: int = 0) -> float:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.launch.slurm.jobs import JobAnswer, JobReport
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.clock import (
@@ -22,6 +24,27 @@ from tfckpt_trainer.rundir.storage.clock import (
 
 _LATEST = 1e12
 """Times in seconds since the epoch are below it, as Slurm writes them."""
+
+
+class Topic(NamedTuple):
+    """What a question about a job is about, with the same fields as a shared answer."""
+
+    id: str
+    started_at: float | None
+    requeues: int
+    has_ended: bool
+    told_at: float
+
+    @classmethod
+    def of(cls, record: BatchJob, state: RunState | None, told_at: float) -> Topic:
+        """Returns the topic of a question.
+
+        Args:
+            record: The job.
+            state: The state of its run, by heartbeats.
+            told_at: Time of the newest entry about the job in the event log; 0 without one.
+        """
+        return cls(record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at)
 
 
 class SharedAnswer(Document, frozen=True, kw_only=True):
@@ -48,12 +71,10 @@ class SharedAnswer(Document, frozen=True, kw_only=True):
         """The answer, as Slurm would give it now."""
         return JobAnswer({self.report.id: self.report} if self.report is not None else {})
 
-    def is_about(self, job: BatchJob, *, has_ended: bool, told_at: float) -> bool:
-        """Whether it answers a question about a job, and nothing has changed since."""
-        asked = self.id, self.started_at, self.requeues, self.has_ended
-        return (
-            asked == (job.id, job.started_at, job.requeues, has_ended) and self.told_at >= told_at
-        )
+    def is_about(self, topic: Topic) -> bool:
+        """Whether it answers a question about a topic, and nothing has changed since."""
+        own = Topic(self.id, self.started_at, self.requeues, self.has_ended, topic.told_at)
+        return own == topic and self.told_at >= topic.told_at
 
 
 @dataclass(frozen=True)
