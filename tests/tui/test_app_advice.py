@@ -228,7 +228,7 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
     yield from find_alerts(made.run.root, [], [], supervisor)
     left = [(WorkerStatus(**{**CHIEF, "index": 0}), WorkerState.TRAINING)]
     yield from find_alerts(made.run.root, left, [], supervisor, supervisor_lives=False)
-    yield from find_failure(made.run, RunState.FAILED, "The process of worker 0 (1) is gone.")
+    yield from find_failure(made.run, RunState.FAILED, "Worker 0 is gone (process 1).")
     yield missing_directory_alert(str(made.run.root))
 
 

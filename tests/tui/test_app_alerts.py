@@ -134,8 +134,8 @@ async def test_a_failed_run_shows_its_reason_and_the_keys_that_help(ended: RunFa
     options = LaunchOptions(run_directory=root, command=("train.sh",), working_directory=root)
     store(ended.run.launch_file, options)
     async with opened(ended.run, size=(100, 30)) as pilot:
-        await until_shown(pilot, "✗ The process of worker 0 (4194305) is gone.")
-        assert "✗ The process of worker 0 (4194305) is gone" in top(pilot.app).splitlines()[0]
+        await until_shown(pilot, "✗ Worker 0 is gone (process 4194305).")
+        assert "✗ Worker 0 is gone (process 4194305)" in top(pilot.app).splitlines()[0]
         await pilot.press("o")
         await until(
             pilot,

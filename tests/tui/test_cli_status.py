@@ -293,11 +293,11 @@ def test_status_of_a_killed_trainer_says_that_its_process_ended(
     )
     run = tool("status", tmp_path, "--json").json["run"]
     assert run["state"] == "failed"
-    assert run["reason"] == f"The process of worker 0 ({trainer.pid}) is gone."
+    assert run["reason"] == f"Worker 0 is gone (process {trainer.pid})."
     assert "CPU stall" not in tool("status", tmp_path).data
     [view] = SnapshotReader(made.run).read(now).workers
     assert "CPU stall" not in view.straggling
-    assert not view.straggling or view.straggling == f"its process {trainer.pid} is gone"
+    assert not view.straggling or view.straggling == f"is gone (process {trainer.pid})"
 
 
 def test_status_of_a_silent_trainer_on_another_machine_says_since_when(
@@ -448,7 +448,7 @@ def test_a_failed_run_has_an_alert_with_its_reason_and_what_to_do(
     lost = made.worker(0, namespace=process_namespace(), pid=2**22 + 1)
     said = tool("status", tmp_path, "--json")
     [alert] = said.json["alerts"]
-    reason = f"The process of worker 0 ({lost.pid}) is gone."
+    reason = f"Worker 0 is gone (process {lost.pid})."
     assert (said.json["run"]["state"], said.json["run"]["reason"]) == ("failed", reason)
     assert (alert["kind"], alert["message"]) == ("run-failed", reason)
     assert alert["advice"] == (

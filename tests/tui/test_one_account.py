@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -44,6 +45,7 @@ from tfckpt_tui.services.request import FrontEnd, detect_trainer
 from tfckpt_tui.services.restore import choose_start
 from tfckpt_tui.services.runs.reading import brief_account
 from tfckpt_tui.settings.config import Config
+from waiting import wait_until
 
 REFUSAL = "Slurm refused the job: invalid partition specified: gpuu."
 
@@ -428,23 +430,31 @@ async def test_a_run_that_saves_says_so(tmp_path: Path, capsys: pytest.CaptureFi
         await until_shown(pilot, "▼ saving   run")
 
 
-async def test_a_worker_that_was_stopped_by_a_signal_promises_no_save(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(signal.SIGSTOP, "is stopped by a signal"), (signal.SIGKILL, "is gone (process ")],
+)
+async def test_a_worker_that_does_not_react_promises_no_save(
+    tmp_path: Path, number: signal.Signals, why: str
+) -> None:
     """The dialog says the same as the row of the worker, before its heartbeat is old."""
     made = two_branches(tmp_path / "run")
     process = psutil.Process(started_process())
     facts = {"pid": process.pid, "process_started_at": process.create_time()}
-    made.live_worker(1)
+    made.live_worker(0)
     made.worker(
-        0, host=socket.gethostname(), namespace=process_namespace(), updated_at=time.time(), **facts
+        1, host=socket.gethostname(), namespace=process_namespace(), updated_at=time.time(), **facts
     )
-    process.suspend()
+    process.send_signal(number)
+    wanted = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    wait_until(lambda: process.status() in wanted, 10, "the signal took effect")
     snapshot = read_snapshot(made.run, RecordedSlurm(""))
-    assert snapshot.workers[0].straggling.startswith("is stopped by a signal")
+    assert snapshot.workers[1].straggling.startswith(why)
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until_shown(pilot, "is stopped by a")
+        await until_shown(pilot, why[:16])
         await pilot.press("x")
-        await until_shown(pilot, "Worker 0 is stopped by a signal")
+        await until_shown(pilot, f"Worker 1 {why}")
         await until_shown(pilot, "38 steps since the newest checkpoint are lost")
         assert "Training stops on" not in shown(app)
 

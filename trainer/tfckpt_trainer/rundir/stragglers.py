@@ -60,7 +60,7 @@ def find_straggler(
         return None
     lost = _first_lost(statuses, now, lives)
     if lost is not None:
-        return lost.index, _loss_in_words(lost, now, lives)
+        return lost.index, why_silent(lost, now, lives)
     steps = [status.last_step_at for status in training if status.last_step_at is not None]
     usual = max((status.step_seconds or 0.0 for status in training), default=0.0)
     if steps and now - max(steps) > max(HELD_UP_SECONDS, HELD_UP_STEPS * usual):
@@ -87,11 +87,9 @@ def describe_lost_worker(
     lost = _first_lost(statuses, now, lives)
     if lost is None:
         return ""
-    if is_process_gone(lost, lives):
-        return f"The process of worker {lost.index} ({lost.pid}) is gone."
-    if has_ended and not is_process_stopped(lost):
+    if has_ended and not is_process_gone(lost, lives) and not is_process_stopped(lost):
         return f"Worker {lost.index} has sent no heartbeat since {_local_time(lost.updated_at)}."
-    return f"Worker {lost.index} {_loss_in_words(lost, now, lives)}."
+    return f"Worker {lost.index} {why_silent(lost, now, lives)}."
 
 
 def why_silent(status: WorkerStatus, now: float, lives: ProcessProbe = process_lives) -> str:
@@ -104,10 +102,13 @@ def why_silent(status: WorkerStatus, now: float, lives: ProcessProbe = process_l
         now: Seconds since the epoch.
         lives: Checks whether a process runs on this machine.
     """
-    if worker_state(status, now, lives) is WorkerState.LOST:
-        return _loss_in_words(status, now, lives)
-    is_stopped = not status.has_ended and is_process_stopped(status)
-    return _stop_in_words(status) if is_stopped else ""
+    if not status.has_ended and is_process_stopped(status):
+        return f"is stopped by a signal; resume it with `kill -CONT {status.pid}`"
+    if worker_state(status, now, lives) is not WorkerState.LOST:
+        return ""
+    if is_process_gone(status, lives):
+        return f"is gone (process {status.pid})"
+    return f"has sent no heartbeat for {heartbeat_age(status.updated_at, now):.0f} s"
 
 
 def _local_time(at: float) -> str:
@@ -134,22 +135,6 @@ def _first_lost(
     return next(lost, None)
 
 
-def _loss_in_words(status: WorkerStatus, now: float, lives: ProcessProbe) -> str:
-    if is_process_gone(status, lives):
-        return f"its process {status.pid} is gone"
-    if is_process_stopped(status):
-        return _stop_in_words(status)
-    return _silence_in_words(heartbeat_age(status.updated_at, now))
-
-
-def _stop_in_words(status: WorkerStatus) -> str:
-    return f"is stopped by a signal; resume it with `kill -CONT {status.pid}`"
-
-
-def _silence_in_words(seconds: float) -> str:
-    return f"has sent no heartbeat for {seconds:.0f} s"
-
-
 def is_process_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
     """Whether a process has certainly exited. An equal host name alone does not prove it."""
     is_ours = bool(status.namespace) and status.namespace == process_namespace()
@@ -159,16 +144,11 @@ def is_process_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
 def silent_worker(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     """Returns the first worker that is stopped or sends no heartbeat, and the reason."""
     for status in statuses:
-        if status.has_ended:
-            continue
-        if is_process_stopped(status):
-            return status.index, _stop_in_words(status)
-        if status.phase in BEFORE_RUN:
-            # It writes one heartbeat for each phase.
-            continue
-        age = heartbeat_age(status.updated_at, now)
-        if age >= LOST_AFTER_INTERVALS * status.interval_seconds:
-            return status.index, _silence_in_words(age)
+        limit = LOST_AFTER_INTERVALS * status.interval_seconds
+        # Before its run begins, a worker writes one heartbeat for each phase.
+        is_late = status.phase not in BEFORE_RUN and heartbeat_age(status.updated_at, now) >= limit
+        if not status.has_ended and (is_late or is_process_stopped(status)):
+            return status.index, why_silent(status, now)
     return None
 
 

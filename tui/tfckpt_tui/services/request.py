@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.health import RunState, read_workers, trainer_answers
+from tfckpt_trainer.rundir.health import RunState, trainer_answers
 from tfckpt_trainer.rundir.journal import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -31,7 +31,6 @@ from tfckpt_trainer.rundir.reserve import (
     release_reserve,
     replace_advice,
 )
-from tfckpt_trainer.rundir.stragglers import silent_worker
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.runs.reading import brief_account
 
@@ -247,8 +246,8 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
 
 def _why_unanswered(run: RunDirectory) -> str:
     """Returns a sentence about the worker that keeps the others from acting; empty if none does."""
-    found = silent_worker(read_workers(run), time.time())
-    return "" if found is None else f" Worker {found[0]} {found[1]}."
+    silent = brief_account(run.root).silent
+    return "" if silent is None else f" Worker {silent.status.index} {silent.silence}."
 
 
 HEARTBEAT_SECONDS = 3.0
