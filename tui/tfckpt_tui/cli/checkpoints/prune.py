@@ -250,6 +250,7 @@ def _by_rules(
 
 def _rules_of_script(run: RunDirectory) -> tuple[Verdicts, ...]:
     """Returns the trainer's rules of its script, which every prune takes into account."""
+    run.require_changeable()
     info = load_if_exists(run.run_file, RunInfo)
     return recorded_verdicts(info.retention) if info is not None else ()
 
