@@ -1,4 +1,4 @@
-"""What each front end says about a run: `status`, `runs`, and the snapshot that the app shows."""
+"""What each front end says about a run: `status`, `runs`, Python, and the snapshot of the app."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.reading.run_reader import RunReader
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import status_report
@@ -38,8 +39,10 @@ def what_all_say(run: RunDirectory, slurm: RecordedSlurm | None = None) -> dict[
     status = status_report(run, jobs=JobReader(slurm))["run"]
     (listed,) = JobList(slurm).read([run.root], with_others=False)
     snapshot = read_snapshot(run, slurm)
+    opened = RunReader(*read_account(run, time.time(), JobReader(slurm)))
     return {
         "status": (status["state"], status["step"], status["branch"]),
+        "Python": (opened.state.value, opened.step, opened.branch),
         "runs": (listed.state.value, listed.step, listed.branch),
         "app": (snapshot.state.value, snapshot.step, snapshot.branch),
     }

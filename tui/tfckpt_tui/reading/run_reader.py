@@ -22,11 +22,10 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS, Row
 from tfckpt_tui.reading.checkpoint_reader import CheckpointReader, open_checkpoint
 from tfckpt_tui.reading.notebook import html_table
-from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.open_run import open_run as open_directory
-from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
-from tfckpt_tui.services.runs.reading import read_whole_run
+from tfckpt_tui.services.runs.account import RunAccount, RunReading
+from tfckpt_tui.services.runs.reading import read_account
 
 _SHOWN = 50
 """Checkpoints that a notebook shows."""
@@ -60,12 +59,7 @@ def open_run(path: str | os.PathLike[str]) -> RunReader:
         DamagedFileError: The description of the run cannot be read.
         OSError: It cannot be read.
     """
-    run, now = open_directory(os.fspath(path)), time.time()
-    reading = read_whole_run(run, now)
-    job = JobReader().read(
-        reading.record, reading.heartbeats.state, last_told(reading.journal), share=run
-    )
-    return RunReader(reading, give_account(reading, job))
+    return RunReader(*read_account(open_directory(os.fspath(path)), time.time()))
 
 
 class RunReader:
