@@ -27,7 +27,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, run_check
+from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Verdict, run_check
 from tfckpt_tui.services.exactness.check_report import (
     PASS_WORDS,
     cause_of,
@@ -89,6 +89,11 @@ def check(
         workers=workers,
         parameter_servers=parameter_servers,
     )
+    return _check_script(options, as_json)
+
+
+def _check_script(options: CheckOptions, as_json: bool) -> int:
+    """Runs a training script in a scratch directory; returns the exit code."""
     progress = StepProgress()
     try:
         result = run_check(options, progress)
@@ -99,8 +104,7 @@ def check(
         print_json(result_as_json(result, stored))
     else:
         print_result(result)
-    is_exact = result.exact and not result.obstacles
-    return int(ExitCode.DONE if is_exact else ExitCode.PROBLEM)
+    return int(ExitCode.DONE if result.verdict is Verdict.EXACT else ExitCode.PROBLEM)
 
 
 def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
@@ -155,17 +159,19 @@ def print_result(result: CheckResult) -> None:
             print_line(f"    what to do: {cause.advice}")
     compared = f"{units.count(len(result.metrics), 'metric')} of each step"
     compared += ", its input" if result.has_input else ""
-    verdict = "exact" if result.exact else "not exact"
-    if result.exact and result.obstacles:
-        verdict = f"exact only over {units.count(result.steps, 'step')}"
+    words = {
+        Verdict.EXACT: "exact",
+        Verdict.EXACT_SO_FAR: f"exact only over {units.count(result.steps, 'step')}",
+        Verdict.NOT_EXACT: "not exact",
+    }
     print_line(
-        f"{verdict}: compared {compared} and the state of "
+        f"{words[result.verdict]}: compared {compared} and the state of "
         f"{units.count(result.objects, 'object')}, on {units.count(result.workers, 'worker')}, in "
         f"{units.duration(result.seconds)}."
     )
     if not result.has_input:
         print_line("The input was not compared: no dataset was passed to TrainingRun.")
-    if result.exact and result.obstacles:
+    if result.verdict is Verdict.EXACT_SO_FAR:
         print_line(f"Resuming is known not to be exact, because {'; '.join(result.obstacles)}.")
         for remedy in result.remedies:
             print_line(f"    what to do: {remedy}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 import msgspec
@@ -67,6 +68,15 @@ class Repetition:
         return self.difference is None
 
 
+class Verdict(Enum):
+    """What a check says about resuming."""
+
+    EXACT = auto()
+    EXACT_SO_FAR = auto()
+    """All repeated steps are exact; others are known not to be."""
+    NOT_EXACT = auto()
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """The result of a check.
@@ -102,6 +112,13 @@ class CheckResult:
     def exact(self) -> bool:
         """Whether all repeated steps are exact."""
         return all(repetition.exact for repetition in self.repetitions)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the repeated steps and the obstacles say together."""
+        if not self.exact:
+            return Verdict.NOT_EXACT
+        return Verdict.EXACT_SO_FAR if self.obstacles else Verdict.EXACT
 
     @property
     def steps(self) -> int:
