@@ -36,12 +36,12 @@ def read_snapshot(run: RunDirectory, slurm: RecordedSlurm) -> RunSnapshot:
 def what_all_say(run: RunDirectory, slurm: RecordedSlurm | None = None) -> dict[str, Said]:
     """Returns state, step and branch of a run, by front end."""
     slurm = slurm or RecordedSlurm("")
-    status = status_report(run, jobs=JobReader(slurm))["run"]
+    status = status_report(run, jobs=JobReader(slurm)).run
     (listed,) = JobList(slurm).read([run.root], with_others=False)
     snapshot = read_snapshot(run, slurm)
     opened = RunReader(*read_account(run, time.time(), JobReader(slurm)))
     return {
-        "status": (status["state"], status["step"], status["branch"]),
+        "status": (status.state.value, status.step, status.branch),
         "Python": (opened.state.value, opened.step, opened.branch),
         "runs": (listed.state.value, listed.step, listed.branch),
         "app": (snapshot.state.value, snapshot.step, snapshot.branch),

@@ -26,6 +26,7 @@ SHARED_NAMES = {
         "check.py": SAME_VERB,
         "compare.py": SAME_VERB,
         "config.py": SAME_SUBJECT,
+        "control.py": SAME_SUBJECT,
         "copy.py": SAME_VERB,
         "edit.py": SAME_VERB,
         "export.py": SAME_VERB,

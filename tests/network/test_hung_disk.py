@@ -26,7 +26,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 TOOL = [sys.executable, "-m", "tfckpt_tui.cli.main"]
-WITHOUT_RUN = {"check", "completion", "config", "demo", "browse", "runs", "attach"}
+WITHOUT_RUN = {"check", "completion", "config", "demo", "browse", "runs", "schema", "attach"}
 MORE = {
     "compare": ["ckpt-1", "ckpt-2"],
     "inspect": ["ckpt-1"],

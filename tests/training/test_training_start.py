@@ -18,7 +18,8 @@ from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_tui.services.report import Json, status_report
+from tfckpt_tui.reports.run_facts import StatusReport
+from tfckpt_tui.services.report import status_report
 from tfckpt_tui.services.request import FrontEnd, ask
 from waiting import wait_until
 
@@ -46,9 +47,9 @@ def run(tmp_path: Path) -> Iterator[RunDirectory]:
     stop_supervisor(run, 5)
 
 
-def phases(report: Json) -> list[str | None]:
-    assert report["run"]["state"] == "starting", report
-    return [worker["phase"] for worker in report["workers"]]
+def phases(report: StatusReport) -> list[str | None]:
+    assert report.run.state == "starting", report
+    return [worker.phase for worker in report.workers]
 
 
 def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -> None:
@@ -72,10 +73,10 @@ def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -
     # Its first step, which waits: no number of it is known, so it does not train yet.
     await_phases("script", "script")
     report = status_report(run)
-    assert [one["state"] for one in report["workers"]] == ["starting", "starting"]
-    assert (report["run"]["step"], report["alerts"]) == (0, [])
+    assert [worker.state for worker in report.workers] == ["starting", "starting"]
+    assert (report.run.step, report.alerts) == (0, ())
     (place / "step").unlink()
-    wait_until(lambda: status_report(run)["run"]["state"] == "training", 120, "the first steps")
+    wait_until(lambda: status_report(run).run.state == "training", 120, "the first steps")
     supervisor = read_supervisor(run)
     assert supervisor is not None
     assert supervisor.longest_start_seconds is not None
@@ -97,16 +98,16 @@ def test_all_front_ends_say_the_same_of_real_processes(run: RunDirectory) -> Non
     assert await_state("starting") == ("starting", 0, 0)
     for part in PARTS:
         (place / part).unlink()
-    wait_until(lambda: status_report(run)["run"]["checkpoint"], 120, "a checkpoint")
+    wait_until(lambda: status_report(run).run.checkpoint, 120, "a checkpoint")
     state, step, branch = await_state("training")
     assert (state, branch) == ("training", 0)
     assert step is not None and step > 0
     ask(run, CommandKind.PAUSE, through=FrontEnd.COMMAND_LINE)
-    assert await_state("paused")[1] == status_report(run)["workers"][0]["step"]
+    assert await_state("paused")[1] == status_report(run).workers[0].step
 
     (place / "build").touch()
     os.kill(read_workers(run)[1].pid, signal.SIGKILL)
-    newest = wait_until(lambda: status_report(run)["run"]["checkpoint"], 60, "its checkpoint")
+    newest = wait_until(lambda: status_report(run).run.checkpoint, 60, "its checkpoint")
     state, step, branch = await_state("restarting")
     assert (f"ckpt-{step}", branch) == (newest, 0)
     (place / "build").unlink()

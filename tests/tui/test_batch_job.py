@@ -326,7 +326,7 @@ def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck
     assert view is not None and view.explanation
     assert view.is_stuck == is_stuck
     # Slurm keeps its forecast for a job that is held.
-    assert (view.as_data()["expected_start"] is None) == is_stuck
+    assert (view.facts.expected_start is None) == is_stuck
     details = ", ".join(view.details(SUBMITTED_AT, runs=False))
     assert ("starts in" in details) != is_stuck
 

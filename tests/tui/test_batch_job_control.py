@@ -31,6 +31,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.reports.control import ForcedStopReport
 from tfckpt_tui.services.batch import force_stop as force_stop_module
 from tfckpt_tui.services.batch import job_control
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
@@ -373,7 +374,7 @@ def test_stop_cancels_a_job_that_waits(
     slurm = Queue(waits().output)
     commands_with(monkeypatch, slurm)
     said = tool("stop", queued.run.root, "--json")
-    check("`stop --force`", said.json)
+    check(ForcedStopReport, said.json)
     assert said.json["message"].startswith("Cancelled batch job 1234")
     assert tool("stop", queued.run.root).code == ExitCode.NO_TRAINER
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from json_reference import check as check_json
 
@@ -36,13 +37,14 @@ from tfckpt_trainer.rundir.records.exactness import (
 )
 from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_tui.cli.check import print_result
+from tfckpt_tui.reports.checking import CheckReport
 from tfckpt_tui.services.exactness.check import (
     CheckOptions,
     CheckResult,
     Repetition,
     result_of,
 )
-from tfckpt_tui.services.exactness.check_report import result_as_json
+from tfckpt_tui.services.exactness.check_report import check_report
 from tfckpt_tui.services.exactness.stored_checks import store_check, stored_check
 
 
@@ -208,7 +210,8 @@ def result(*, exact: bool) -> CheckResult:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_json_of_a_check(exact: bool) -> None:
-    check_json("`check`", {"schema": 1, **result_as_json(result(exact=exact), "/somewhere")})
+    report = check_report(result(exact=exact), "/somewhere")
+    check_json(CheckReport, msgspec.json.decode(msgspec.json.encode(report)))
 
 
 @pytest.mark.parametrize(
@@ -251,9 +254,12 @@ def test_an_exact_check_repeats_what_is_known_to_be_missing(capsys) -> None:
         "shuffle without a seed.",
         "    what to do: Pass a seed to `shuffle`.",
     ]
-    report = result_as_json(found, None)
-    check_json("`check`", {"schema": 1, **report})
-    assert (report["obstacles"], report["remedies"]) == ([shuffled.reason], shuffled.remedies)
+    report = check_report(found, None)
+    check_json(CheckReport, msgspec.json.decode(msgspec.json.encode(report)))
+    assert (list(report.obstacles), list(report.remedies)) == (
+        [shuffled.reason],
+        shuffled.remedies,
+    )
 
 
 def test_a_check_says_why_no_input_was_compared(capsys) -> None:

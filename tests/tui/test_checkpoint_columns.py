@@ -140,7 +140,7 @@ def test_keys_and_fields_of_columns_are_unique() -> None:
     columns = checkpoint_columns.COLUMNS
     for names in (
         [column.key for column in columns],
-        [column.json for column in columns if column.json],
+        [column.json.name for column in columns if column.json],
         [column.ls for column in columns if column.ls],
         [column.flag for column in columns if column.flag],
         [column.number_filter.field for column in columns if column.number_filter],

@@ -19,6 +19,7 @@ from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.reports.new_files import AverageReport
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_an_average_is_a_verified_checkpoint_of_the_run(tool, made):
     first = tool("ls", run.root, "--json").json["checkpoints"]
     said = tool("average", run.root, "100", "ckpt-500", "200", "--json")
     assert said.code == 0
-    check("`average`", said.json)
+    check(AverageReport, said.json)
     assert said.json["checkpoint"] == "average-500"
     assert [one["name"] for one in said.json["sources"]] == ["ckpt-100", "ckpt-200", "ckpt-500"]
     listed = tool("ls", run.root, "--json").json["checkpoints"]

@@ -15,6 +15,7 @@ from leftovers import processes_naming
 
 from command_running import BINARY, Said, Tool
 from tfckpt_trainer.errors import ExitCode
+from tfckpt_tui.reports.checking import CheckReport
 from waiting import wait_until
 from weekly import weekly
 
@@ -58,7 +59,7 @@ def test_a_script_is_exact_on_two_workers(
     monkeypatch.chdir(scratch.parent)
     said = tool("check", "--workers", "2", "--json", "--", *script)
     assert said.code == ExitCode.DONE, said
-    check_json("`check`", said.json)
+    check_json(CheckReport, said.json)
     assert said.json["exact"] and said.json["workers"] == 2 and said.json["input_compared"]
     assert [one["steps"] for one in said.json["passes"]] == [20, 20]
     assert Path(said.json["stored"]).is_file()

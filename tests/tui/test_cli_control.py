@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.reports.control import NextStartReport
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
     assert resumed is not None
     assert (resumed.checkpoint, resumed.branch) == ("ckpt-300", 2)
     said = tool("restore", root, "--step", "300", "--next-start", "--json")
-    check("`restore --next-start`", said.json)
+    check(NextStartReport, said.json)
 
 
 def test_a_start_from_a_checkpoint_that_does_not_match_is_warned_of(
@@ -228,7 +229,7 @@ def test_a_start_from_a_checkpoint_that_does_not_match_is_warned_of(
         assert words in said.words
         assert "the start is refused; choose ckpt-b1-400 instead." in said.words
     said = tool("restore", root, "--name", "small", "--next-start", "--json")
-    check("`restore --next-start`", said.json)
+    check(NextStartReport, said.json)
     said = tool("restore", root, "--name", "ckpt-300", "--next-start")
     assert "does not match" not in said.words
 

@@ -36,6 +36,7 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.reports.new_files import CopyReport
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
@@ -127,7 +128,7 @@ def test_a_copy_is_listed_verified_and_restored_like_the_run(tool, run, place):
 
 def test_without_a_name_the_newest_is_copied(tool, run, place):
     said = tool("copy", run, place, "--json")
-    check("`copy`", said.json)
+    check(CopyReport, said.json)
     assert [one["checkpoint"] for one in said.json["checkpoints"]] == ["ckpt-200"]
 
 

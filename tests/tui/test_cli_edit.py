@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_tui.reports.new_files import EditReport
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -76,7 +77,7 @@ def test_a_plan_comes_first_and_changes_nothing(tool, run):
         "model/dense/bias: float32 becomes float16\noptimizer/momentum/model/alias is dropped\n"
     )
     found = tool(*words, "--dry-run", "--json").json
-    check("`edit`", found)
+    check(EditReport, found)
     assert found["checkpoint"] == "edited-5"
     assert (found["written"], found["tensors"]) == (False, 3)
     assert said.words == ""
@@ -99,7 +100,7 @@ def test_a_renamed_variable_keeps_its_value_and_its_other_paths(tool, run):
     arguments = ("--rename", "model/dense/kernel", "model/dense/weights", "--yes", "--json")
     said = tool("edit", run, "5", *arguments)
     assert said.code == 0
-    check("`edit`", said.json)
+    check(EditReport, said.json)
     prefix = run / "edited-5"
     assert verify(prefix).findings == ()
     key = key_of("model/dense/weights")

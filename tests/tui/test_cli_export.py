@@ -16,6 +16,7 @@ from bundle_writing import array, write
 from command_running import BINARY
 from real_file_systems import FILLER, fill, make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.reports.new_files import ExportReport
 from waiting import wait_until
 
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
@@ -57,7 +58,7 @@ def test_an_export_answers_in_another_process_as_the_model_does(trained, tmp_pat
     done = tfckpt("export", trained.root, "10", "--format", form, "--to", target, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    check("`export`", answer)
+    check(ExportReport, answer)
     assert answer["checkpoint"] == "ckpt-10"
     assert answer["step"] == 10
     assert answer["difference"] == 0

@@ -36,6 +36,7 @@ from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
+from tfckpt_tui.reports.new_files import ConvertReport, ExtractReport
 from waiting import wait_until
 
 KERNEL = np.arange(6.0, dtype=np.float32).reshape(2, 3)
@@ -97,7 +98,7 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
     said = tool("extract", run, "ckpt-7", *wanted, "--to", "npy", "--json")
     assert said.code == 0
     found = said.json
-    check("`extract`", found)
+    check(ExtractReport, found)
     assert found["path"] == "ckpt-7"
     assert [one["stored_as"] for one in found["tensors"]] == names
     assert found["left_out"] == ([key_of("text")] if wanted == ["*"] else [])
@@ -199,7 +200,7 @@ def test_a_directory_is_made_and_shards_are_cut(tool, tmp_path):
     arguments = ("--by-name", "--shard-size", 1, "--json")
     said = tool("convert", tmp_path / "new" / "run", "ckpt-0", tmp_path / "w.npz", *arguments)
     assert said.code == 0
-    check("`convert`", said.json)
+    check(ConvertReport, said.json)
     assert said.json["tensors"] == 4
     assert [Path(path).name for path in said.json["files"]] == [
         "ckpt-0.data-00000-of-00002",
@@ -289,7 +290,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     assert read_tensor_bytes(run / "ckpt-8", after.entries[key]) == (KERNEL * 2).tobytes()
     assert after.entries[GRAPH_KEY].crc32c == before.entries[GRAPH_KEY].crc32c
     said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "ckpt-7", "--json")
-    check("`convert`", said.json)
+    check(ConvertReport, said.json)
     assert said.json["taken"] == ["step", "text"]
 
 

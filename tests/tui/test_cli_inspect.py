@@ -41,6 +41,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.cli.checkpoints.verify import _verified
+from tfckpt_tui.reports.tensors import CompareReport, InspectReport
+from tfckpt_tui.reports.verification import BisectReport, VerifyReport
 from tfckpt_tui.services.choose import pair_to_compare
 from tfckpt_tui.services.report import list_checkpoints
 from waiting import wait_until
@@ -135,7 +137,7 @@ def test_json_of_verify_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     data = data_of(tmp_path, "ckpt-1")
     data.write_bytes(data.read_bytes() + b"more")
     said = tool("verify", tmp_path, "--finite", "--json")
-    check("`verify`", said.json)
+    check(VerifyReport, said.json)
     (one,) = said.json["checkpoints"]
     assert (one["name"], one["ok"], one["tensors"]) == ("ckpt-1", False, 4)
     assert one["bytes"] == sum(path.stat().st_size for path in tmp_path.glob("ckpt-1.*"))
@@ -154,7 +156,7 @@ def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path
 
     def findings() -> list[tuple[str, str]]:
         found = tool("verify", tmp_path, "--json")
-        check("`verify`", found.json)
+        check(VerifyReport, found.json)
         return [(one["file"], one["message"]) for one in found.json["findings"]]
 
     flip(copy_of(run.head_file), 20)
@@ -450,7 +452,7 @@ def test_json_of_inspect_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 2)
     said = tool("inspect", tmp_path, "--json")
     assert said.code == 0
-    check("`inspect`", said.json)
+    check(InspectReport, said.json)
     assert said.json["record"] is None
     assert {t["name"]: (t["dtype"], t["shape"], t["bytes"]) for t in said.json["tensors"]} == {
         KERNEL: ("float32", [3, 4], 48),
@@ -461,7 +463,7 @@ def test_json_of_inspect_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
     name = made.checkpoint(300)
     said = tool("inspect", tmp_path, name, "--json")
-    check("`inspect`", said.json)
+    check(InspectReport, said.json)
     assert (said.json["record"]["step"], said.json["object_graph"]) == (300, False)
 
 
@@ -469,10 +471,9 @@ def test_json_of_statistics_is_as_documented(tool: Tool, tmp_path: Path) -> None
     save(tmp_path, 2, **in_kernel(3.0, NOTHING))
     said = tool("inspect", tmp_path, "--stats", "--json")
     assert said.code == 0
-    by_name = {t["name"]: t.pop("statistics") for t in said.json["tensors"]}
+    check(InspectReport, said.json)
+    by_name = {tensor["name"]: tensor["statistics"] for tensor in said.json["tensors"]}
     assert by_name[key_of("text")] is None
-    some = [{"statistics": found} for found in by_name.values() if found is not None]
-    check("`inspect --stats`", {"schema": 1, "tensors": some})
     found = by_name[KERNEL]
     assert (found["minimum"], found["maximum"], found["mean"], found["nan"]) == (1, 3, 2, 1)
     assert sum(found["histogram"]["counts"]) == 2
@@ -500,7 +501,7 @@ def test_a_damaged_index_is_one_message(tool: Tool, tmp_path: Path) -> None:
         assert "problem     ckpt-1.index at byte 0: a block does not match" in said.data
         assert "so its content is unknown" in said.data
     found = tool("inspect", tmp_path, "--json").json
-    check("`inspect`", found)
+    check(InspectReport, found)
     assert (found["object_graph"], found["tensors"]) == (None, [])
     assert {one["comes_back"] for one in found["resuming"]} == {None}
     save(tmp_path, 2)
@@ -580,7 +581,7 @@ def test_json_of_compare_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
     save(tmp_path, 2, **{KERNEL: in_parts(matrix * 2, rows(3, 4, 2, 1)), "x": array(np.zeros(2))})
     said = tool("compare", tmp_path, "ckpt-1", "ckpt-2", "--json")
-    check("`compare`", said.json)
+    check(CompareReport, said.json)
     assert said.json["counts"] == {
         "added": 1, "removed": 0, "shape": 0, "dtype": 0, "changed": 2, "equal": 2,
     }  # fmt: skip
@@ -589,17 +590,11 @@ def test_json_of_compare_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     assert by_name["x"]["shape"] == [None, [2]]
 
     said = tool("compare", tmp_path, "1", "2", "--norms", "--json")
-    changes = {one["name"]: one.pop("change") for one in said.json["tensors"]}
-    some = [{"change": change} for change in changes.values() if change is not None]
-    check("`compare --norms`", {"schema": 1, "tensors": some})
-    check("`compare`", {**said.json, "tensors": by_name_without(said.json, "change")})
+    check(CompareReport, said.json)
+    changes = {tensor["name"]: tensor["change"] for tensor in said.json["tensors"]}
     assert changes[KERNEL]["relative"] == pytest.approx(1.0)
     assert changes[KERNEL]["norm_after"] == pytest.approx(2 * np.linalg.norm(matrix))
     assert changes["x"] is None
-
-
-def by_name_without(document: dict[str, Any], field: str) -> list[dict[str, Any]]:
-    return [{k: v for k, v in one.items() if k != field} for one in document["tensors"]]
 
 
 def test_the_largest_change_comes_first(tool: Tool, tmp_path: Path) -> None:
@@ -849,7 +844,7 @@ def test_json_of_bisect_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     row_of(tmp_path, 100)
     said = tool(*checked_by(tmp_path, "sys.exit(125 if step in (4, 5) else step > 5)"))
     assert said.code == 1
-    check("`bisect`", said.json)
+    check(BisectReport, said.json)
     found = said.json
     assert (found["first_bad"], found["last_good"]) == ("ckpt-6", "ckpt-3")
     assert found["undecided"] == ["ckpt-4", "ckpt-5"]

@@ -29,6 +29,10 @@ from tfckpt_trainer.catalog.retention.trash import MANIFEST, list_trash
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashPhase
+from tfckpt_tui.reports.new_files import ExtractReport
+from tfckpt_tui.reports.retention import PruneReport
+from tfckpt_tui.reports.tensors import CompareReport, InspectFileReport
+from tfckpt_tui.reports.verification import VerifyReport
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -74,8 +78,7 @@ def test_what_the_callbacks_wrote_is_a_history(tool: Tool, root: Path) -> None:
 def test_inspect_shows_the_tensors_of_each_format(tool: Tool, root: Path) -> None:
     for name in (keras_model(root), "w-02.weights.h5", "old-02.h5"):
         said = tool("inspect", root, name, "--stats", "--json").json
-        plain = [{k: v for k, v in one.items() if k != "statistics"} for one in said["tensors"]]
-        check("`inspect` of a file", {**said, "tensors": plain})
+        check(InspectFileReport, said)
         assert (said["epoch"], len(said["tensors"])) == (2, 22)
         sums = [one["statistics"]["norm"] for one in said["tensors"] if one["shape"] == [4, 3]]
         assert len(sums) == 3 and all(sums)
@@ -88,7 +91,7 @@ def test_a_file_is_compared_with_a_checkpoint_by_path(tool: Tool, root: Path) ->
     for name in (keras_model(root), "w-02.weights.h5", "old-02.h5"):
         assert tool("compare", root, "ckpt-2", name).data == f"ckpt-2 → {name}: 22 equal\n"
     said = tool("compare", root, "w-01.weights.h5", "2", "--json", "--norms").json
-    check("`compare`", tool("compare", root, "w-01.weights.h5", "2", "--json").json)
+    check(CompareReport, tool("compare", root, "w-01.weights.h5", "2", "--json").json)
     assert said["counts"] == {
         **dict.fromkeys(said["counts"], 0), "changed": 21, "equal": 1,
     }  # fmt: skip
@@ -108,7 +111,7 @@ def test_layers_of_a_subclassed_model_are_found_by_their_attributes(tool: Tool, 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_extract_writes_what_numpy_reads(tool: Tool, root: Path, tmp_path: Path, kind: str) -> None:
     said = tool("extract", root, "w-02.weights.h5", "-o", tmp_path / f"x.{kind}", "--json")
-    check("`extract`", said.json)
+    check(ExtractReport, said.json)
     with open_array_file(tmp_path / f"x.{kind}") as reader:
         found = {one.name: list(one.chunks()) for one in reader.arrays}
     with h5py.File(root / "w-02.weights.h5") as file:
@@ -133,7 +136,7 @@ def test_extract_like_writes_files_that_keras_loads(tool: Tool, root: Path, tmp_
     places = {"a.keras": first, "b.weights.h5": root / "w-01.weights.h5"}
     for name, like in places.items():
         said = tool("extract", root, "2", "--like", like, "-o", root / name, "--json")
-        check("`extract`", said.json)
+        check(ExtractReport, said.json)
         assert (said.json["taken"], said.json["left_out"]) == ([], [])
         assert tool("compare", root, "ckpt-2", name).data.endswith(": 22 equal\n")
         assert tool("extract", root, "2", "--like", like, "-o", root / name).code == 4
@@ -173,7 +176,7 @@ def test_verify_says_what_was_checked(tool: Tool, root: Path) -> None:
     assert re.search(r"keras  sound  \(.*\): CRC-32 of 3 files in it\n", said.data)
     assert "all values were read; it has no checksums" in said.data
     document = tool("verify", root, "--json").json
-    check("`verify`", document)
+    check(VerifyReport, document)
     assert len(document["files"]) == 6
     # One bit of the values in the archive.
     name = keras_model(root)
@@ -490,7 +493,7 @@ def test_files_are_pruned_by_name_and_come_back(tool: Tool, tmp_path: Path) -> N
     planned = tool("prune", tmp_path, *names, "--dry-run")
     assert planned.data.count("delete") == 2 and contents(tmp_path) == before
     said = tool("prune", tmp_path, *names, "--yes", "--json")
-    check("`prune`", said.json)
+    check(PruneReport, said.json)
     (left,) = tool("ls", tmp_path, "--json").json["other_files"]
     assert left["name"] == "w-03.weights.h5"
     assert all(name in tool("trash", tmp_path).data for name in names)

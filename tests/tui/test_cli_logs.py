@@ -13,6 +13,7 @@ from json_reference import check
 from rundir_factory import two_branches
 
 from command_running import BINARY, LIMIT_SECONDS
+from tfckpt_tui.reports.listing import FollowedLineReport
 
 Follow = Callable[..., "subprocess.Popen[str]"]
 
@@ -74,7 +75,7 @@ def test_json_is_one_document_a_line(log: Path, follow: Follow) -> None:
     assert out is not None
     first = json.loads(out.readline())
     assert first == {"schema": 1, "log": "worker-0", "at": None, "line": "first"}
-    check("`logs --follow`", first)
+    check(FollowedLineReport, first)
     with open(log, "a") as more:
         more.write("\x1b[31m50%\r\x1b[31m100%\n")
     line = json.loads(out.readline())["line"]

@@ -12,6 +12,7 @@ from rundir_factory import two_branches, without_heartbeats
 
 from bundle_writing import array, in_parts, key_of, rows, strings, write
 from command_running import Tool
+from tfckpt_tui.reports.tensors import TrackReport
 
 VALUES = [np.random.default_rng(n).normal(size=(6, 4)).astype(np.float32) for n in range(4)]
 
@@ -34,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_figures_are_those_of_numpy(tool, run):
     said = tool("track", run, key_of("m/w"), "--json")
-    check("`track`", said.json)
+    check(TrackReport, said.json)
     assert said.json["tensor"] == key_of("m/w")
     found = {one["name"]: one for one in said.json["checkpoints"]}
     assert list(found) == ["ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"]

@@ -27,6 +27,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour
 from tfckpt_tui.app.screens.settings import all_settings
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.reports.config import ConfigReport
 from tfckpt_tui.settings.config import (
     AppSection,
     Config,
@@ -308,7 +309,7 @@ def test_config_shows_every_setting_and_where_it_comes_from(tool: Tool, home: Pa
     assert 'save = "f2"  # from the file' in said.data
     assert "[app.columns]\nshards = false  # from the file" in said.data
     found = tool("config", "--json").json
-    check("`config`", found)
+    check(ConfigReport, found)
     own = {(s["section"], s["name"]) for s in found["settings"] if s["source"] == "file"}
     assert own == {("app", "theme"), ("app.columns", "shards"), ("keys", "save")}
 

@@ -235,9 +235,9 @@ def test_a_run_is_what_status_says(tmp_path):
     made = two_branches(tmp_path / "run", live=True)
     broken = {"loss": None, "accuracy": 0.5}
     append(made.run.series, SeriesPoint(at=made.now, step=439, branch=1, metrics=broken))
-    run, status = open_run(made.run.root), status_report(made.run)["run"]
+    run, status = open_run(made.run.root), status_report(made.run).run
     for field in ("state", "reason", "step", "branch", "total_steps"):
-        assert getattr(run, field) == status[field]
+        assert getattr(run, field) == getattr(status, field)
     assert [one.name for one in run.checkpoints][:2] == ["ckpt-b1-400", "ckpt-500"]
     assert run.lineage()[:2] == ("ckpt-b1-400", "ckpt-300")
     assert run.lineage(500) == tuple(f"ckpt-{step}" for step in range(500, 0, -100))

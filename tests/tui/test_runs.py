@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.run_list import RunList
+from tfckpt_tui.reports.run_facts import RunsReport
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.runs.reading import brief_account
 from tfckpt_tui.services.runs.search import runs_below
@@ -148,7 +149,7 @@ def test_a_glance_tells_how_a_run_is(runs: Path) -> None:
 
 def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
     said = tool("runs", runs, "--json")
-    check("`runs`", said.json)
+    check(RunsReport, said.json)
     names = [Path(one["directory"]).name for one in said.json["runs"]]
     assert names == ["digits", "foreign"]
     assert "digits" in tool("runs", runs).data

@@ -17,6 +17,7 @@ from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.reports.run_facts import RunsReport
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import (
     ENDED_SECONDS,
@@ -168,7 +169,7 @@ def test_the_command_lists_jobs(
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235", reason="Dependency"))
     monkeypatch.setattr("tfckpt_tui.cli.run.runs.JobList", partial(JobList, slurm))
     said = tool("runs", "--json")
-    check("`runs`", said.json)
+    check(RunsReport, said.json)
     assert {one["job"] for one in said.json["runs"]} == {"1234 Resources", "1235 Dependency"}
     text = tool("runs").data
     assert "queued: job 1234 Resources" in text

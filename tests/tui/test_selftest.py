@@ -37,6 +37,7 @@ from tfckpt_trainer.rundir.records.selftest import (
     WorkerDevices,
 )
 from tfckpt_trainer.strategy_names import StrategyName
+from tfckpt_tui.reports.checking import SelfTestReport
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
 from tfckpt_tui.services.processes import scratch_run
 from tfckpt_tui.services.selftest import machine, self_test
@@ -389,7 +390,7 @@ def test_the_self_test_passes_here(
     # The tests beside this one take most of the machine.
     monkeypatch.setattr(self_test, "LIMIT_SECONDS", 570.0)
     said = tool("selftest", "--strategy", "one-device", "--json")
-    check_json("`selftest`", said.json)
+    check_json(SelfTestReport, said.json)
     outcomes = {row["name"]: row["outcome"] for row in said.json["rows"]}
     # A machine that also does other things may be slow, but never wrong.
     measured = {"stall of a save", "cost per step"}

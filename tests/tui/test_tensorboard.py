@@ -20,6 +20,7 @@ from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
 from tfckpt_tui.services.processes.tensorboard import TensorBoard, TensorBoardProcess
 from waiting import wait_until
@@ -82,7 +83,7 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     again = tensorboard.start(run)
     assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
     told = Tool(capsys)("tensorboard", run.root, "--json").json
-    check("`tensorboard`", told)
+    check(TensorBoardReport, told)
     assert (told["url"], told["pid"], told["started"]) == (first.url, first.pid, False)
     with pytest.raises(TfckptError, match="already runs on"):
         tensorboard.start(run, first.port + 1)

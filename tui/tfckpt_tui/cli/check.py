@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_tui.cli.checkpoints.trash import confirm
-from tfckpt_tui.cli.main import JsonOption
+from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
     StepProgress,
@@ -27,12 +27,14 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.checking import CheckReport
+from tfckpt_tui.reports.control import QuickCheckReport
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Verdict, run_check
 from tfckpt_tui.services.exactness.check_report import (
     PASS_WORDS,
     cause_of,
+    check_report,
     first_problem,
-    result_as_json,
 )
 from tfckpt_tui.services.exactness.quick_check import LONG_SECONDS, QUICK_STEPS, estimated_seconds
 from tfckpt_tui.services.exactness.stored_checks import store_check
@@ -56,7 +58,7 @@ STEPS = 20
 @click.option("--yes", "-y", is_flag=True, help="With --quick: do not ask if it takes long.")
 @WorkersOption
 @ParameterServersOption
-@JsonOption
+@prints(CheckReport, QuickCheckReport)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def check(
     quick: bool,
@@ -101,7 +103,7 @@ def _check_script(options: CheckOptions, as_json: bool) -> int:
         progress.close()
     stored = _store(result)
     if as_json:
-        print_json(result_as_json(result, stored))
+        print_json(check_report(result, stored))
     else:
         print_result(result)
     return int(ExitCode.DONE if result.verdict is Verdict.EXACT else ExitCode.PROBLEM)
@@ -124,7 +126,7 @@ def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
         on_change=CommandProgress(),
     )
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.convert(found, QuickCheckReport, from_attributes=True))
     else:
         print_line(found.message)
     is_exact = found.state is CommandState.DONE and bool(found.result.get("exact"))

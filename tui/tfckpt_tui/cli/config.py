@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import click
 import msgspec
@@ -13,13 +12,14 @@ from click.shell_completion import get_completion_class
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.shells import VARIABLE, register
-from tfckpt_tui.cli.main import JsonOption
+from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
+from tfckpt_tui.reports.config import ConfigReport, Setting
 from tfckpt_tui.settings.config import Config, config_path, read_config
 
 
 @click.command()
-@JsonOption
+@prints(ConfigReport)
 def config(as_json: bool) -> None:
     """Show every setting with its value, and whether the value comes from the file."""
     found = read_config(DEFAULT_KEYS)
@@ -32,7 +32,7 @@ def config(as_json: bool) -> None:
     exists = path is not None and path.exists()
     if as_json:
         where = str(path) if path is not None else None
-        print_json({"path": where, "exists": exists, "settings": settings})
+        print_json(ConfigReport(path=where, exists=exists, settings=tuple(settings)))
         return
     if path is None:
         print_message(f"These are the defaults. {NO_HOME}")
@@ -42,11 +42,11 @@ def config(as_json: bool) -> None:
         print_line(f"# {path}")
     section = ""
     for setting in settings:
-        if setting["section"] != section:
-            section = setting["section"]
+        if setting.section != section:
+            section = setting.section
             print_line()
             print_line(f"[{section}]")
-        source = "" if setting["source"] == "default" else "  # from the file"
+        source = "" if setting.source == "default" else "  # from the file"
         print_line(f"{_assignment(setting)}{source}")
 
 
@@ -70,7 +70,7 @@ def completion(shell: str) -> None:
     sys.stdout.write(kind(cli, {}, "tfckpt-tui", VARIABLE).source() + "\n")
 
 
-def _settings(found: Config) -> list[dict[str, Any]]:
+def _settings(found: Config) -> list[Setting]:
     settings = []
     for section, given, usual in (
         ("app", msgspec.structs.asdict(found.app), msgspec.structs.asdict(Config().app)),
@@ -90,16 +90,11 @@ def _settings(found: Config) -> list[dict[str, Any]]:
     return settings
 
 
-def _setting(section: str, name: str, value: object, is_own: bool) -> dict[str, Any]:
-    return {
-        "section": section,
-        "name": name,
-        "value": msgspec.to_builtins(value),
-        "source": "file" if is_own else "default",
-    }
+def _setting(section: str, name: str, value: object, is_own: bool) -> Setting:
+    return Setting(section, name, msgspec.to_builtins(value), "file" if is_own else "default")
 
 
-def _assignment(setting: dict[str, Any]) -> str:
-    name, value = setting["name"], setting["value"]
+def _assignment(setting: Setting) -> str:
+    name, value = setting.name, setting.value
     # TOML has no null.
     return f"# {name} is not set" if value is None else f"{name} = {json.dumps(value)}"

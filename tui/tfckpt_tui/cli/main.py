@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -38,7 +38,10 @@ from tfckpt_tui.cli.output import (
     print_error,
     print_json,
 )
+from tfckpt_tui.reports.base import Error, ErrorReport, Report
 from tfckpt_tui.services.open_run import open_run
+
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
 class NamedPath(click.Path):
@@ -88,7 +91,19 @@ def _word_for(param: click.Parameter | None) -> str:
 _RUN = DirectoryPath()
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
 DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
-JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
+
+
+class JsonOption(click.Option):
+    """The option `--json`, with the documents that it prints."""
+
+    def __init__(self, names: Sequence[str], *, reports: tuple[type[Report], ...]) -> None:
+        super().__init__(names, is_flag=True, help="Print JSON to standard output.")
+        self.reports = reports
+
+
+def prints(*reports: type[Report]) -> Callable[[_CommandT], _CommandT]:
+    """Decorates a command with `--json`: one of these documents is printed, or an error."""
+    return click.option("--json", "as_json", cls=JsonOption, reports=reports)
 
 
 class Commands(click.Group):
@@ -171,6 +186,7 @@ _COMMAND_MODULES = {
     "unpin": "checkpoints.trash",
     "tensorboard": "run.tensorboard",
     "config": "config",
+    "schema": "schema",
     "completion": "config",
 }
 
@@ -343,7 +359,7 @@ def _as_usage(error: click.UsageError) -> UsageError:
 def _report(error: TfckptError, as_json: bool) -> int:
     code = ExitCode(error.exit_code)
     if as_json:
-        print_json({"error": {"code": int(code), "name": code.name.lower(), "message": str(error)}})
+        print_json(ErrorReport(error=Error(int(code), code.name.lower(), str(error))))
     print_error(str(error))
     return int(code)
 

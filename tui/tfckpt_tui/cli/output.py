@@ -8,12 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from tfckpt_trainer.rundir.documents import SCHEMA
+import msgspec
+
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import cell_width, clean, cut, pad
+from tfckpt_tui.reports.base import Report
 
 _CLEAR_LINE = "\r\x1b[K"
 _PROGRESS_WIDTH = 78
@@ -69,16 +70,16 @@ def print_before_acting(print_plan: Callable[[], None]) -> None:
         discard_output()
 
 
-def print_json(report: dict[str, Any], *, one_line: bool = False) -> None:
-    """Prints a report as JSON, with its schema version.
+def print_json(report: Report, *, one_line: bool = False) -> None:
+    """Prints a report as JSON.
 
     The output is ASCII, so any file name can be printed and no terminal interprets it.
 
     Args:
-        report: Plain data.
+        report: The document.
         one_line: Whether to print one line per report, for several reports in a row.
     """
-    data = json.dumps({"schema": SCHEMA, **report}, indent=None if one_line else 2)
+    data = json.dumps(msgspec.to_builtins(report), indent=None if one_line else 2)
     sys.stdout.write(data + "\n")
 
 

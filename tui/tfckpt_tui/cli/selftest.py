@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import msgspec
 
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_tui.cli.main import JsonOption
+from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import (
     StepProgress,
     print_error,
@@ -18,7 +15,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.launch import need_tensorflow
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.selftest.rows import Outcome
+from tfckpt_tui.reports.checking import Outcome, SelfTestReport
 from tfckpt_tui.services.selftest.self_test import (
     STRATEGIES,
     SelfTestResult,
@@ -40,7 +37,7 @@ from tfckpt_tui.services.selftest.self_test import (
     help="Number of worker processes. Default: 1; with multi-worker one for each GPU, or 2 "
     "without one.",
 )
-@JsonOption
+@prints(SelfTestReport)
 def selftest(strategy: str | None, workers: int | None, as_json: bool) -> int:
     """Test saves, restores and restarts on this machine, in at most five minutes.
 
@@ -60,23 +57,22 @@ def selftest(strategy: str | None, workers: int | None, as_json: bool) -> int:
     for problem in result.problems:
         print_error(problem)
     if as_json:
-        print_json(result_as_json(result))
+        print_json(_report(result))
     else:
         print_result(result)
     return int(ExitCode.PROBLEM if result.failed else ExitCode.DONE)
 
 
-def result_as_json(result: SelfTestResult) -> dict[str, Any]:
-    """Returns the result as plain data."""
-    return {
-        "passed": not result.failed,
-        "strategy": result.options.strategy.value,
-        "workers": result.options.workers,
-        "seconds": result.seconds,
-        "machine": result.machine,
-        "rows": msgspec.to_builtins(result.rows),
-        "problems": list(result.problems),
-    }
+def _report(result: SelfTestResult) -> SelfTestReport:
+    return SelfTestReport(
+        passed=not result.failed,
+        strategy=result.options.strategy.value,
+        workers=result.options.workers,
+        seconds=result.seconds,
+        machine=result.machine,
+        rows=result.rows,
+        problems=result.problems,
+    )
 
 
 def print_result(result: SelfTestResult) -> None:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
 from tfckpt_tui.formats import units
@@ -133,6 +135,33 @@ class TextFilter:
         return f"{self.field}:{self.word}"
 
 
+class LinkedFile(msgspec.Struct, frozen=True):
+    """A file of a checkpoint that is a symbolic link.
+
+    Attributes:
+        name: A file of it that is a symbolic link.
+        target: Where that link leads, as it is stored.
+    """
+
+    name: str
+    target: str
+
+
+@dataclass(frozen=True)
+class JsonField:
+    """A field of each checkpoint in `ls --json`.
+
+    Attributes:
+        name: Its name.
+        kind: Its type, for the schema.
+        meaning: What it is, for the reference.
+    """
+
+    name: str
+    kind: Any
+    meaning: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckpointColumn:
     """One fact about checkpoints, and how each part of the product shows it.
@@ -151,7 +180,7 @@ class CheckpointColumn:
         copied: Field of a copied row; the Path is the run directory.
         ls: Heading in `ls`; empty if the column is not printed.
         ls_text: Text in `ls`, if it differs from that in the history.
-        json: Field in `ls --json`, which holds the raw value; empty if there is none.
+        json: Field in `ls --json`, which holds the raw value.
     """
 
     key: str
@@ -165,7 +194,7 @@ class CheckpointColumn:
     copied: Callable[[Path, Checkpoint], str] | None = None
     ls: str = ""
     ls_text: Callable[[Row], str] | None = None
-    json: str = ""
+    json: JsonField | None = None
 
     @property
     def align(self) -> str:
@@ -206,7 +235,8 @@ def checkpoint_path(root: Path, checkpoint: Checkpoint) -> str:
 
 def copied_names() -> str:
     """Returns the names of the copied columns, as in JSON, for a sentence."""
-    names = [column.json or column.key for column in COLUMNS if column.copied is not None]
+    copied = [column for column in COLUMNS if column.copied is not None]
+    names = [column.json.name if column.json is not None else column.key for column in copied]
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -354,7 +384,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         copied=lambda _, c: c.name,
         ls="NAME",
         ls_text=lambda row: row.checkpoint.name + (" *" if row.checkpoint.pinned else ""),
-        json="name",
+        json=JsonField("name", str, "Its files are `NAME.index` and `NAME.data-…`."),
     ),
     CheckpointColumn(
         key="pin",
@@ -362,7 +392,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=lambda row: "★" if row.checkpoint.pinned else "",
         history=HistoryCell("", 1, align="<"),
         flag="pinned",
-        json="pinned",
+        json=JsonField("pinned", bool, "Whether it is pinned, so never pruned."),
     ),
     CheckpointColumn(
         key="step",
@@ -374,7 +404,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         copied=lambda _, c: "" if c.step is None else str(c.step),
         ls="STEP",
         ls_text=lambda row: "–" if row.checkpoint.step is None else str(row.checkpoint.step),
-        json="step",
+        json=JsonField("step", int | None, "Null if neither the record nor the name contains it."),
     ),
     CheckpointColumn(
         key="branch",
@@ -385,13 +415,15 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text_filter=TextFilter("branch", "2", exact=True),
         copied=lambda _, c: str(c.branch),
         ls="BRANCH",
-        json="branch",
+        json=JsonField("branch", int, "0 is the first branch."),
     ),
     CheckpointColumn(
         key="parent",
         value=lambda c: c.parent,
         text_filter=TextFilter("parent", "ckpt-300"),
-        json="parent",
+        json=JsonField(
+            "parent", str | None, "The checkpoint from which training continued to this one."
+        ),
     ),
     CheckpointColumn(
         key="state",
@@ -404,9 +436,16 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         copied=lambda _, c: c.state.value,
         ls="STATE",
         ls_text=lambda row: row.checkpoint.state.value + (" ←" if row.checkpoint.is_head else ""),
-        json="state",
+        json=JsonField(
+            "state", CheckpointState, "Only `complete`, `verified` and `inexact` can be restored."
+        ),
     ),
-    CheckpointColumn(key="current", value=lambda c: c.is_head, flag="current", json="current"),
+    CheckpointColumn(
+        key="current",
+        value=lambda c: c.is_head,
+        flag="current",
+        json=JsonField("current", bool, "Whether a start resumes from it."),
+    ),
     CheckpointColumn(
         key="age",
         value=lambda c: c.saved_at,
@@ -418,9 +457,17 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         ),
         copied=lambda _, c: _saved_at_text(c),
         ls="AGE",
-        json="saved_at",
+        json=JsonField("saved_at", float, "Time of the save."),
     ),
-    CheckpointColumn(key="verified", value=lambda c: c.verified_at, json="verified_at"),
+    CheckpointColumn(
+        key="verified",
+        value=lambda c: c.verified_at,
+        json=JsonField(
+            "verified_at",
+            float | None,
+            "When it was last verified by reading; `state` has the result.",
+        ),
+    ),
     CheckpointColumn(
         key="size",
         value=lambda c: c.size,
@@ -430,7 +477,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         number_filter=NumberFilter("size", ">1GB", SIZES),
         copied=lambda _, c: str(c.size),
         ls="SIZE",
-        json="bytes",
+        json=JsonField("bytes", int, "Size of all its files."),
     ),
     CheckpointColumn(
         key="shards",
@@ -439,7 +486,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         sort=Sort(8),
         number_filter=NumberFilter("shards", ">1"),
         ls="SHARDS",
-        json="shards",
+        json=JsonField("shards", int, "Number of data files."),
     ),
     CheckpointColumn(
         key="loss",
@@ -457,9 +504,21 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         ),
         flag="not-finite",
     ),
-    CheckpointColumn(key="not-finite-metrics", value=lambda c: c.not_finite, json="not_finite"),
     CheckpointColumn(
-        key="not-finite-tensors", value=lambda c: c.not_finite_tensors, json="not_finite_tensors"
+        key="not-finite-metrics",
+        value=lambda c: c.not_finite,
+        json=JsonField(
+            "not_finite", dict[str, str], "Metrics that were `nan`, `inf` or `-inf`, by name."
+        ),
+    ),
+    CheckpointColumn(
+        key="not-finite-tensors",
+        value=lambda c: c.not_finite_tensors,
+        json=JsonField(
+            "not_finite_tensors",
+            int | None,
+            "Number of tensors with values that are not finite; null before `verify --finite`.",
+        ),
     ),
     CheckpointColumn(
         key="metrics",
@@ -467,7 +526,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=_all_metrics,
         copied=lambda _, c: _copied_metrics(c),
         ls="METRICS",
-        json="metrics",
+        json=JsonField("metrics", dict[str, float | None], "Metrics at that step, by name."),
     ),
     CheckpointColumn(
         key="trigger",
@@ -478,7 +537,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         copied=lambda _, c: c.trigger,
         ls="WHY",
         ls_text=lambda row: row.checkpoint.trigger or row.checkpoint.problem,
-        json="trigger",
+        json=JsonField("trigger", str, "Why it was saved: `every 500 steps`, `command`, …"),
     ),
     CheckpointColumn(
         key="other-metrics",
@@ -503,10 +562,31 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     ),
     CheckpointColumn(
         key="links",
-        value=lambda c: [{"name": link.name, "target": link.target} for link in c.links],
-        json="links",
+        value=lambda c: tuple(LinkedFile(link.name, link.target) for link in c.links),
+        json=JsonField("links", tuple[LinkedFile, ...], "Its files that are symbolic links."),
     ),
-    CheckpointColumn(key="problem", value=lambda c: c.problem, json="problem"),
+    CheckpointColumn(
+        key="problem",
+        value=lambda c: c.problem,
+        json=JsonField("problem", str, "Why it cannot be restored; empty if it can."),
+    ),
     CheckpointColumn(key="path", value=lambda c: c.name, copied=checkpoint_path),
 )
 """All columns, in the order in which the history and `ls` show them."""
+
+
+def json_record() -> type[msgspec.Struct]:
+    """Returns the record of a checkpoint in `ls --json`: a field for each column with `json`."""
+    fields = [column.json for column in COLUMNS if column.json is not None]
+    meanings = "\n".join(f"    {field.name}: {field.meaning}" for field in fields)
+    return msgspec.defstruct(
+        "ListedCheckpoint",
+        [(field.name, field.kind) for field in fields],
+        namespace={"__doc__": f"A checkpoint.\n\nAttributes:\n{meanings}"},
+        frozen=True,
+    )
+
+
+def json_values(checkpoint: Checkpoint) -> list[Any]:
+    """Returns the values of a checkpoint for the fields of `json_record`."""
+    return [column.value(checkpoint) for column in COLUMNS if column.json is not None]

@@ -1,4 +1,4 @@
-"""The reports of `status` and `ls` as plain data, for `--json` and for tables."""
+"""The reports of `status` and `ls`, for `--json` and for tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -21,15 +20,27 @@ from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
 from tfckpt_tui.formats.worker_phases import phase_in_words
+from tfckpt_tui.reports.listing import (
+    ListedDiagnostic,
+    ListedFile,
+    ListedRun,
+    ListReport,
+    UnsupportedCheckpoint,
+)
+from tfckpt_tui.reports.run_facts import (
+    AlertFacts,
+    ExactnessFacts,
+    RunFacts,
+    StatusReport,
+    WorkerLine,
+)
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import WorkerView
 from tfckpt_tui.services.runs.reading import read_account
-
-Json = dict[str, Any]
 
 _BAD = frozenset(
     {
@@ -132,49 +143,40 @@ def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
     return DirectoryContents(found, diagnostics, catalog.version_one, catalog.other_files)
 
 
-def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
+def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
     """Returns the report that `ls --json` prints."""
     info = load_if_exists(run.run_file, RunInfo)
-    columns = [column for column in checkpoint_columns.COLUMNS if column.json]
-    found = [
-        {
-            "kind": diagnostic.kind,
-            "severity": diagnostic.severity,
-            "name": diagnostic.name,
-            "message": diagnostic.message,
-            "bytes": diagnostic.bytes,
-        }
+    listed = json_record()
+    diagnostics = tuple(
+        msgspec.convert(diagnostic, ListedDiagnostic, from_attributes=True)
         for diagnostic in contents.diagnostics
-    ]
-    return {
-        "run": {"id": info.id if info else None, "directory": str(run.root)},
-        "checkpoints": [
-            {column.json: column.value(checkpoint) for column in columns}
-            for checkpoint in contents.checkpoints
-        ],
-        "unsupported": [
-            {"name": one.name, "format": "V1", "bytes": one.size, "files": list(one.files)}
-            for one in contents.version_one
-        ],
-        "other_files": [
-            {
-                "name": one.name,
-                "format": one.format.name,
-                "epoch": one.epoch,
-                "step": one.step,
-                "bytes": one.size,
-                "saved_at": one.saved_at,
-                "loaded_by": one.format.reader.replace("`", ""),
-            }
-            for one in contents.other_files
-        ],
-        "diagnostics": found,
-    }
+    )
+    return ListReport(
+        run=ListedRun(info.id if info else None, str(run.root)),
+        checkpoints=tuple(listed(*json_values(checkpoint)) for checkpoint in contents.checkpoints),
+        unsupported=tuple(
+            UnsupportedCheckpoint(name=old.name, format="V1", bytes=old.size, files=old.files)
+            for old in contents.version_one
+        ),
+        other_files=tuple(
+            ListedFile(
+                name=file.name,
+                format=file.format.name,
+                epoch=file.epoch,
+                step=file.step,
+                bytes=file.size,
+                saved_at=file.saved_at,
+                loaded_by=file.format.reader.replace("`", ""),
+            )
+            for file in contents.other_files
+        ),
+        diagnostics=diagnostics,
+    )
 
 
 def status_report(
     run: RunDirectory, now: float | None = None, jobs: JobReader | None = None
-) -> Json:
+) -> StatusReport:
     """Returns the report that `status --json` prints.
 
     Args:
@@ -186,38 +188,38 @@ def status_report(
     now = time.time() if now is None else now
     reading, account = read_account(run, now, jobs)
     info, supervisor, start = account.info, account.supervisor, reading.start
-    return {
-        "run": {
-            "id": info.id if info else None,
-            "directory": str(run.root),
-            "state": account.state.value,
-            "words": account.words,
-            "reason": account.reason,
-            "exactness": _exactness(info, run),
-            "strategy": info.strategy if info else "",
-            "worker_count": info.worker_count if info else len(account.workers),
-            "cluster": info.cluster if info else {},
-            "step": account.step,
-            "branch": account.branch,
-            "lost_steps": account.lost_steps,
-            "total_steps": account.total_steps,
-            "checkpoint": start.checkpoint if start else None,
-            "checkpoints": len(reading.checkpoints),
-            "other_files": len(_other_files(run)),
-            "restarts": supervisor.attempt if supervisor else 0,
-            "gpus": account.gpus,
-        },
-        "job": account.job.as_data() if account.job is not None else None,
-        "alerts": [
-            {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
+    return StatusReport(
+        run=RunFacts(
+            id=info.id if info else None,
+            directory=str(run.root),
+            state=account.state,
+            words=account.words,
+            reason=account.reason,
+            exactness=_exactness(info, run),
+            strategy=info.strategy if info else "",
+            worker_count=info.worker_count if info else len(account.workers),
+            cluster=info.cluster if info else {},
+            step=account.step,
+            branch=account.branch,
+            lost_steps=account.lost_steps,
+            total_steps=account.total_steps,
+            checkpoint=start.checkpoint if start else None,
+            checkpoints=len(reading.checkpoints),
+            other_files=len(_other_files(run)),
+            restarts=supervisor.attempt if supervisor else 0,
+            gpus=account.gpus,
+        ),
+        job=account.job.facts if account.job is not None else None,
+        alerts=tuple(
+            AlertFacts(kind=alert.kind, message=alert.message, advice=str(alert.advice))
             for alert in account.alerts
-        ],
-        "problems": [
+        ),
+        problems=(
             *([describe_newer(reading.newer_records)] if reading.newer_records else []),
             *account.problems,
-        ],
-        "workers": [_worker_report(worker, now) for worker in account.workers],
-    }
+        ),
+        workers=tuple(_worker_line(worker, now) for worker in account.workers),
+    )
 
 
 def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
@@ -226,39 +228,41 @@ def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
     return ()
 
 
-def _worker_report(worker: WorkerView, now: float) -> Json:
+def _worker_line(worker: WorkerView, now: float) -> WorkerLine:
     status = worker.status
-    return {
-        "index": status.index,
-        "job": status.job,
-        "host": status.host,
-        "pid": status.pid,
-        "state": worker.state.value,
-        "phase": status.phase.value if status.phase is not None else None,
-        "phase_since": status.phase_since,
-        "doing": phase_in_words(status, now) if worker.is_starting else "",
-        "step": status.step,
-        "branch": status.branch,
-        "step_seconds": status.step_seconds,
-        "step_seconds_p95": status.step_seconds_p95,
-        "input_wait_seconds": status.input_wait_seconds,
-        "loss": status.loss,
-        "metrics": dict(status.metrics),
-        "not_finite": {metric.name: metric.value for metric in status.not_finite},
-        "examples_per_second": status.examples_per_second,
-        "cpu_percent": None if worker.is_past else status.cpu_percent,
-        "memory_bytes": None if worker.is_past else status.memory_bytes,
-        "gpus": [] if worker.is_past else [msgspec.to_builtins(gpu) for gpu in status.gpus],
-        "heartbeat_age_seconds": worker.age,
-        "detail": status.detail,
-    }
+    return WorkerLine(
+        index=status.index,
+        job=status.job,
+        host=status.host,
+        pid=status.pid,
+        state=worker.state,
+        phase=status.phase,
+        phase_since=status.phase_since,
+        doing=phase_in_words(status, now) if worker.is_starting else "",
+        step=status.step,
+        branch=status.branch,
+        step_seconds=status.step_seconds,
+        step_seconds_p95=status.step_seconds_p95,
+        input_wait_seconds=status.input_wait_seconds,
+        loss=status.loss,
+        metrics=status.metrics,
+        not_finite={metric.name: metric.value for metric in status.not_finite},
+        examples_per_second=status.examples_per_second,
+        cpu_percent=None if worker.is_past else status.cpu_percent,
+        memory_bytes=None if worker.is_past else status.memory_bytes,
+        gpus=() if worker.is_past else tuple(status.gpus),
+        heartbeat_age_seconds=worker.age,
+        detail=status.detail,
+    )
 
 
-def has_problem(report: Json) -> bool:
+def has_problem(report: StatusReport) -> bool:
     """Whether a status report shows a problem."""
-    return report["run"]["state"] in _BAD or bool(report["alerts"])
+    return report.run.state in _BAD or bool(report.alerts)
 
 
-def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:
+def _exactness(info: RunInfo | None, run: RunDirectory) -> ExactnessFacts | None:
     found = with_stored_check(info, run).known_exactness if info is not None else None
-    return msgspec.to_builtins(found) | {"words": found.explained} if found is not None else None
+    if found is None:
+        return None
+    return ExactnessFacts(**msgspec.structs.asdict(found), words=found.explained)

@@ -17,7 +17,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Probe:
-    """One check: the checkpoint, the result, and the reason."""
+    """The check of one checkpoint.
+
+    Attributes:
+        name: A checkpoint that was checked, in the order of the checks.
+        outcome: The result.
+        detail: What was found.
+    """
 
     name: str
     outcome: Outcome

@@ -51,7 +51,13 @@ _FINAL = {CommandState.DONE, CommandState.REFUSED, CommandState.FAILED, CommandS
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """When a command entered a state, and the message at that time."""
+    """A state that a command was in.
+
+    Attributes:
+        state: A state that it was in.
+        at: Since when.
+        message: Its message at that time.
+    """
 
     state: CommandState
     at: float

@@ -58,10 +58,13 @@ class Ending(StrEnum):
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU of a worker. Memory in bytes, of all processes that use it.
+    """One GPU of a worker.
 
     Attributes:
-        use_percent: Use in percent; None for a part of a GPU (MIG), which does not report it.
+        name: Its name.
+        memory_used: Memory that all processes use, in bytes.
+        memory_total: Its memory in bytes.
+        use_percent: Use in percent; unknown for a part of a GPU (MIG), which does not report it.
     """
 
     name: str

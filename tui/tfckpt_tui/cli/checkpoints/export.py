@@ -11,9 +11,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
+from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
+from tfckpt_tui.reports.new_files import ExportReport
 from tfckpt_tui.services.export import (
     default_target,
     describe,
@@ -58,7 +59,7 @@ class _WithCommand(click.Command):
     type=NamedPath(),
     help="Target path; by default RUN/exports/CKPT with the suffix of the format.",
 )
-@JsonOption
+@prints(ExportReport)
 @on_open_run
 def export(
     run: RunDirectory,
@@ -105,16 +106,16 @@ def export(
         )
     if as_json:
         print_json(
-            {
-                "checkpoint": done.checkpoint,
-                "step": done.step,
-                "format": done.format.value,
-                "path": str(done.path),
-                "bytes": done.size,
-                "compared_on": done.examples,
-                "difference": done.difference,
-                "seconds": done.seconds,
-            }
+            ExportReport(
+                checkpoint=done.checkpoint,
+                step=done.step,
+                format=done.format,
+                path=str(done.path),
+                bytes=done.size,
+                compared_on=done.examples,
+                difference=done.difference,
+                seconds=done.seconds,
+            )
         )
     else:
         print_line(describe(done))

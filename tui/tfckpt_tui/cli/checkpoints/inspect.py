@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
@@ -25,17 +26,17 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     DIFFERENCE_WORDS,
     STATISTICS,
     change_cells,
-    change_data,
-    compared_data,
-    comparison_data,
+    change_report,
+    compared_report,
+    comparison_report,
     difference_counts,
     statistics_cells,
-    statistics_data,
+    statistics_report,
     tensor_words,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
 from tfckpt_tui.cli.completion.tensor_names import TensorName
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -47,6 +48,16 @@ from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
 from tfckpt_tui.formats.text import cut
+from tfckpt_tui.reports.tensors import (
+    ComparedTensor,
+    CompareReport,
+    InspectedTensor,
+    InspectFileReport,
+    InspectReport,
+    ResumedPart,
+    TensorTotal,
+    TensorTotals,
+)
 from tfckpt_tui.services.compare import (
     Comparison,
     MeasuredDifference,
@@ -57,15 +68,13 @@ from tfckpt_tui.services.compare import (
     worst_first,
 )
 from tfckpt_tui.services.inspect import (
-    GROUPS,
     Inspection,
-    Total,
     in_families,
     matching,
     statistics_of,
 )
 from tfckpt_tui.services.inspect import inspect as look_into
-from tfckpt_tui.services.report import Json, look_up, look_up_all
+from tfckpt_tui.services.report import look_up, look_up_all
 from tfckpt_tui.services.tensor_files import find_file
 
 Figures = dict[str, Statistics | None]
@@ -91,7 +100,7 @@ _STATE_WIDTH = 500
 @click.option(
     "--stats", is_flag=True, help="Read the tensors, and print minimum, maximum, mean and norm."
 )
-@JsonOption
+@prints(InspectReport, InspectFileReport)
 @on_open_run
 def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
     """Show the content of a checkpoint, and what a resume from it brings back.
@@ -110,7 +119,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     not_read = unread.refused.keys() - found.damage.keys()
     found = replace(found, damage={**found.damage, **unread.all})
     if as_json:
-        print_json(_inspection_data(found, variables, figures if stats else None, problem))
+        print_json(_inspection_report(found, variables, figures if stats else None, problem))
     else:
         _print_inspection(found, variables, figures, problem, wanted, not_read)
     return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
@@ -133,7 +142,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     metavar="[TENSOR]",
     help="Read the changed tensors, or those that match, and print histograms of B minus A.",
 )
-@JsonOption
+@prints(CompareReport)
 @on_open_run
 def compare(
     run: RunDirectory,
@@ -173,7 +182,7 @@ def compare(
     found = replace(found, damage={**known, **unread})
     if as_json:
         figures = None if pattern is None else {one.name: one.statistics for one in differences}
-        print_json(_comparison_data(found, measured, figures))
+        print_json(_comparison_report(found, measured, figures))
     else:
         _print_comparison(found, measured, everything, unread.keys() - known.keys())
         _print_unread(unread if pattern is None else {})
@@ -355,56 +364,41 @@ def _what(variable: Variable) -> str:
     return variable.role.value
 
 
-def _inspection_data(
+def _inspection_report(
     found: Inspection, variables: Sequence[Variable], figures: Figures | None, problem: str
-) -> Json:
-    checkpoint = found.checkpoint
-    return {
-        "checkpoint": checkpoint.name,
-        "step": checkpoint.step,
-        "branch": checkpoint.branch,
-        "state": checkpoint.state.value,
-        "problem": problem,
-        "object_graph": found.has_graph,
-        "tensors": [_tensor_data(found, variable, figures) for variable in variables],
-        "totals": _totals_data(found.totals),
-        "resuming": [
-            {"what": one.name, "comes_back": one.restored, "how": one.detail}
-            for one in found.resumed
-        ],
-        "record": None if checkpoint.record is None else msgspec.to_builtins(checkpoint.record),
-    }
+) -> InspectReport:
+    checkpoint, record = found.checkpoint, found.checkpoint.record
+    return InspectReport(
+        checkpoint=checkpoint.name,
+        step=checkpoint.step,
+        branch=checkpoint.branch,
+        state=checkpoint.state,
+        problem=problem,
+        object_graph=found.has_graph,
+        tensors=tuple(_tensor_report(found, variable, figures) for variable in variables),
+        totals=TensorTotals(**{t.group: TensorTotal(t.tensors, t.bytes) for t in found.totals}),
+        resuming=tuple(ResumedPart(one.name, one.restored, one.detail) for one in found.resumed),
+        record=None if record is None else msgspec.to_builtins(record),
+    )
 
 
-def _totals_data(totals: Sequence[Total]) -> Json:
-    known = {total.group: total for total in totals}
-    return {
-        group: {
-            "tensors": known[group].tensors if known else None,
-            "bytes": known[group].bytes if known else None,
-        }
-        for group in GROUPS
-    }
-
-
-def _tensor_data(found: Inspection, variable: Variable, figures: Figures | None) -> Json:
+def _tensor_report(
+    found: Inspection, variable: Variable, figures: Figures | None
+) -> InspectedTensor:
     entry = variable.entry
-    data: Json = {
-        "name": entry.name,
-        "dtype": entry.dtype,
-        "shape": list(entry.shape),
-        "bytes": variable.size,
-        "shard": None if entry.slices else entry.shard,
-        "path": variable.path,
-        "role": variable.role.value,
-        "slot_of": variable.slot_of or None,
-        "slot_name": variable.slot_name or None,
-        "problem": found.damage.get(entry.name, ""),
-    }
-    if figures is not None:
-        measured = figures.get(entry.name)
-        data["statistics"] = None if measured is None else statistics_data(measured)
-    return data
+    return InspectedTensor(
+        name=entry.name,
+        dtype=entry.dtype,
+        shape=entry.shape,
+        bytes=variable.size,
+        shard=None if entry.slices else entry.shard,
+        path=variable.path,
+        role=variable.role,
+        slot_of=variable.slot_of or None,
+        slot_name=variable.slot_name or None,
+        problem=found.damage.get(entry.name, ""),
+        statistics=UNSET if figures is None else statistics_report(figures.get(entry.name)),
+    )
 
 
 def _print_comparison(
@@ -454,17 +448,17 @@ def _difference_words(found: Comparison, one: TensorComparison, is_unread: bool)
     return DIFFERENCE_WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
 
 
-def _comparison_data(
+def _comparison_report(
     found: Comparison, measured: dict[str, TensorChange] | None, figures: Figures | None
-) -> Json:
-    tensors = []
-    for one in found.tensors:
-        data = compared_data(one, found.path(one.name), found.damage.get(one.name, ""))
-        if measured is not None:
-            change = measured.get(one.name)
-            data["change"] = None if change is None else change_data(change)
-        if figures is not None:
-            read = figures.get(one.name)
-            data["difference_statistics"] = None if read is None else statistics_data(read)
-        tensors.append(data)
-    return comparison_data(found.before.name, found.after.name, found.problems, tensors)
+) -> CompareReport:
+    def tensor(one: TensorComparison) -> ComparedTensor:
+        return msgspec.structs.replace(
+            compared_report(one, found.path(one.name), found.damage.get(one.name, "")),
+            change=UNSET if measured is None else change_report(measured.get(one.name)),
+            difference_statistics=(
+                UNSET if figures is None else statistics_report(figures.get(one.name))
+            ),
+        )
+
+    tensors = [tensor(one) for one in found.tensors]
+    return comparison_report(found.before.name, found.after.name, found.problems, tensors)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tfckpt_trainer.bundle.analysis.compare import ArrayComparison, Difference
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, chunk_statistics
 from tfckpt_trainer.bundle.dtypes import format_shape
@@ -19,18 +21,19 @@ from tfckpt_tui.cli.checkpoints.tensor_output import (
     DIFFERENCE_WORDS,
     STATISTICS,
     change_cells,
-    change_data,
-    compared_data,
-    comparison_data,
+    change_report,
+    compared_report,
+    comparison_report,
     difference_counts,
     statistics_cells,
-    statistics_data,
+    statistics_report,
     tensor_words,
 )
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.variable_tree import has_text
-from tfckpt_tui.services.report import Json
+from tfckpt_tui.reports.tensors import ComparedTensor, FileTensor, InspectFileReport
+from tfckpt_tui.reports.verification import Skipped, VerifiedFile
 from tfckpt_tui.services.tensor_files import (
     compare_sources,
     not_finite_words,
@@ -50,7 +53,7 @@ def inspect_file(
         arrays = [one for one in source.arrays if has_text(wanted, one.name, one.owner)]
         figures = _measured(arrays) if stats else {}
     if as_json:
-        print_json(_file_data(file, arrays, figures, stats=stats))
+        print_json(_file_report(file, arrays, figures, stats=stats))
     else:
         _print_file(file, arrays, figures)
     is_damaged = any(isinstance(one, str) for one in figures.values())
@@ -107,30 +110,36 @@ def _problems(figures: Figures) -> list[str]:
     return list(dict.fromkeys(one for one in figures.values() if isinstance(one, str)))
 
 
-def _file_data(file: OtherFile, arrays: Sequence[Array], figures: Figures, *, stats: bool) -> Json:
-    tensors = []
-    for array in arrays:
-        data: Json = {
-            "name": array.name,
-            "dtype": array.dtype,
-            "shape": list(array.shape),
-            "bytes": array.size,
-            "layer": array.owner or None,
-        }
-        if stats:
-            measured = figures[array.name]
-            data["problem"] = measured if isinstance(measured, str) else ""
-            data["statistics"] = None if isinstance(measured, str) else statistics_data(measured)
-        tensors.append(data)
-    return {
-        "file": file.name,
-        "format": file.format.name,
-        "epoch": file.epoch,
-        "step": file.step,
-        "bytes": file.size,
-        "saved_at": file.saved_at,
-        "tensors": tensors,
-    }
+def _file_report(
+    file: OtherFile, arrays: Sequence[Array], figures: Figures, *, stats: bool
+) -> InspectFileReport:
+    tensors = [
+        FileTensor(
+            name=array.name,
+            dtype=array.dtype,
+            shape=array.shape,
+            bytes=array.size,
+            layer=array.owner or None,
+        )
+        for array in arrays
+    ]
+    if stats:
+        tensors = [_with_figures(tensor, figures[tensor.name]) for tensor in tensors]
+    return InspectFileReport(
+        file=file.name,
+        format=file.format.name,
+        epoch=file.epoch,
+        step=file.step,
+        bytes=file.size,
+        saved_at=file.saved_at,
+        tensors=tuple(tensors),
+    )
+
+
+def _with_figures(tensor: FileTensor, measured: Statistics | str) -> FileTensor:
+    if isinstance(measured, str):
+        return replace(tensor, problem=measured, statistics=None)
+    return replace(tensor, problem="", statistics=statistics_report(measured))
 
 
 def compare_files(
@@ -142,8 +151,8 @@ def compare_files(
         sizes = {array.name: array.size for side in sides for array in side.arrays}
         found = list(_metered(sum(sizes.values()), compare_sources(*sides)))
     if json:
-        tensors = [_compared_data(one, norms=norms) for one in found]
-        print_json(comparison_data(sides[0].name, sides[1].name, (), tensors))
+        tensors = [_compared_report(one, norms=norms) for one in found]
+        print_json(comparison_report(sides[0].name, sides[1].name, (), tensors))
     else:
         _print_comparison(sides[0].name, sides[1].name, found, norms, everything)
     is_damaged = any(one.problem for one in found)
@@ -184,11 +193,9 @@ def _print_comparison(
         print_line(f"problem: {problem}")
 
 
-def _compared_data(one: ArrayComparison, *, norms: bool) -> Json:
-    data = compared_data(one, one.name, one.problem)
-    if norms:
-        data["change"] = None if one.change is None else change_data(one.change)
-    return data
+def _compared_report(one: ArrayComparison, *, norms: bool) -> ComparedTensor:
+    tensor = compared_report(one, one.name, one.problem)
+    return replace(tensor, change=change_report(one.change)) if norms else tensor
 
 
 class FileVerdicts(NamedTuple):
@@ -196,43 +203,43 @@ class FileVerdicts(NamedTuple):
 
     Attributes:
         ok: Whether none is damaged, and with `finite` all values are finite.
-        data: The results as JSON.
+        files: The results.
         states: Of each of them, as in `FileResult`.
         skipped: Files that cannot be read here, each with the reason.
     """
 
     ok: bool
-    data: list[Json]
+    files: list[VerifiedFile]
     states: list[str]
-    skipped: list[Json]
+    skipped: list[Skipped]
 
 
 def verify_files(
     run: RunDirectory, files: Iterable[OtherFile], *, finite: bool, show: bool
 ) -> FileVerdicts:
     """Reads files and compares their checksums; prints a line for each if `show` is set."""
-    ok, data, states, skipped = True, list[Json](), list[str](), list[Json]()
+    ok, read, states, skipped = True, list[VerifiedFile](), list[str](), list[Skipped]()
     for file in files:
         try:
             found = _verified(run, file)
         except (UsageError, OSError) as error:
-            skipped.append({"name": file.name, "reason": describe_error(error)})
+            skipped.append(Skipped(file.name, describe_error(error)))
             continue
         ok = ok and not found.problem and not (finite and found.not_finite)
-        data.append(
-            {
-                "name": file.name,
-                "format": file.format.name,
-                "bytes": file.size,
-                "checked": found.checked,
-                "problem": found.problem,
-                "not_finite": list(found.not_finite),
-            }
+        read.append(
+            VerifiedFile(
+                name=file.name,
+                format=file.format.name,
+                bytes=file.size,
+                checked=found.checked,
+                problem=found.problem,
+                not_finite=found.not_finite,
+            )
         )
         states.append(found.state)
         if show:
             print_line(_verified_words(file, found, finite=finite))
-    return FileVerdicts(ok, data, states, skipped)
+    return FileVerdicts(ok, read, states, skipped)
 
 
 def _verified(run: RunDirectory, file: OtherFile) -> FileResult:

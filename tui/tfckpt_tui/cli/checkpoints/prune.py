@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.cli.checkpoints.prune_files import PlanRow, print_plan, prune_data, prune_files
+from tfckpt_tui.cli.checkpoints.prune_files import print_plan, prune_files, prune_report
 from tfckpt_tui.cli.checkpoints.trash import (
     confirm,
     empty,
@@ -38,7 +38,7 @@ from tfckpt_tui.cli.checkpoints.trash import (
     warnings_of,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
-from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
+from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
     ReadProgress,
@@ -50,6 +50,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.retention import PruneDecision, PruneReport
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import list_checkpoints, look_up_all
@@ -77,10 +78,10 @@ class _Intent:
     doubt: str = ""
 
     @property
-    def rows(self) -> list[PlanRow]:
+    def rows(self) -> list[PruneDecision]:
         """The plan, as it is printed."""
         return [
-            PlanRow(one.checkpoint.name, one.keep, one.reason, one.checkpoint.size)
+            PruneDecision(one.checkpoint.name, one.keep, one.reason, one.checkpoint.size)
             for one in self.plan.decisions
         ]
 
@@ -127,7 +128,7 @@ def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="With --yes: prune although a trainer that does not use this library seems to be running.",
 )
 @waiting
-@JsonOption
+@prints(PruneReport)
 @on_open_run
 def prune(
     run: RunDirectory,
@@ -169,7 +170,7 @@ def prune(
         print_message(intent.doubt)
     if dry_run or intent.is_nothing:
         if as_json:
-            print_json(prune_data(intent.rows, None))
+            print_json(prune_report(intent.rows, None))
         return ExitCode.DONE
     if intent.refusal:
         raise RefusedError(f"{intent.refusal} Nothing was changed.")
@@ -193,7 +194,7 @@ def prune(
     overdue = empty(run, intent.before, intent.overdue) if intent.overdue else None
     emptied = _joined(deleted, overdue)
     if as_json:
-        print_json(prune_data(intent.rows, outcome, emptied))
+        print_json(prune_report(intent.rows, outcome, emptied))
     else:
         _print_outcome(run, outcome, emptied)
     print_warnings([*(outcome.warnings if outcome else ()), *warnings_of(emptied)])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tfckpt_trainer.catalog.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.retention.protection import refuse_protected_files
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.checkpoints.trash import confirm, emptied_data, warnings_of
+from tfckpt_tui.cli.checkpoints.trash import confirm, warnings_of
 from tfckpt_tui.cli.output import (
     print_before_acting,
     print_json,
@@ -19,48 +18,35 @@ from tfckpt_tui.cli.output import (
     print_warnings,
 )
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.retention import EmptiedTrash, PruneDecision, PrunePlan, PruneReport
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
-from tfckpt_tui.services.report import Json
 from tfckpt_tui.services.request import FrontEnd
 
 
-class PlanRow(NamedTuple):
-    """What a prune does with one checkpoint or file, and why."""
-
-    name: str
-    keep: bool
-    reason: str
-    size: int
-
-
-def print_plan(title: str, rows: Sequence[PlanRow]) -> None:
+def print_plan(title: str, rows: Sequence[PruneDecision]) -> None:
     """Prints what a prune does with each; `title` heads the names."""
     cells = [
-        ("keep" if row.keep else "delete", row.name, units.size(row.size), row.reason)
+        ("keep" if row.keep else "delete", row.name, units.size(row.bytes), row.reason)
         for row in rows
     ]
     print_table(("PLAN", title, "SIZE", "REASON"), cells, right={2})
 
 
-def prune_data(
-    rows: Sequence[PlanRow], outcome: PruneOutcome | None, emptied: Emptied | None = None
-) -> Json:
-    """Returns a prune as JSON: the plan, and what was done if anything was."""
-    return {
-        "plan": {
-            "freed_bytes": sum(row.size for row in rows if not row.keep),
-            "decisions": [
-                {"name": row.name, "keep": row.keep, "reason": row.reason, "bytes": row.size}
-                for row in rows
-            ],
-        },
-        "trash": outcome.trash if outcome else None,
-        "command": outcome.command.id if outcome and outcome.command else None,
-        "emptied": emptied_data(emptied or Emptied(0, ())),
-        "warnings": [*(outcome.warnings if outcome else ()), *warnings_of(emptied)],
-        "problems": list(emptied.problems) if emptied else [],
-    }
+def prune_report(
+    decisions: Sequence[PruneDecision],
+    outcome: PruneOutcome | None,
+    emptied: Emptied | None = None,
+) -> PruneReport:
+    """Returns a prune for JSON: the plan, and what was done if anything was."""
+    return PruneReport(
+        plan=PrunePlan(sum(one.bytes for one in decisions if not one.keep), tuple(decisions)),
+        trash=outcome.trash if outcome else None,
+        command=outcome.command.id if outcome and outcome.command else None,
+        emptied=EmptiedTrash(emptied.freed, emptied.names) if emptied else EmptiedTrash(),
+        warnings=(*(outcome.warnings if outcome else ()), *warnings_of(emptied)),
+        problems=emptied.problems if emptied else (),
+    )
 
 
 def prune_files(
@@ -70,21 +56,23 @@ def prune_files(
     protected = service.protected_files(run)
     names = list(dict.fromkeys(file.name for file in files))
     rows = [
-        PlanRow(file.name, file.name in protected, protected.get(file.name, "named"), file.size)
+        PruneDecision(
+            file.name, file.name in protected, protected.get(file.name, "named"), file.size
+        )
         for file in dict.fromkeys(files)
     ]
     if not as_json:
         print_before_acting(lambda: print_plan("FILE", rows))
     if dry_run:
         if as_json:
-            print_json(prune_data(rows, None))
+            print_json(prune_report(rows, None))
         return int(ExitCode.DONE)
     refuse_protected_files(names, protected)
     if not yes:
         confirm(f"Move {units.count(len(names), 'file')} to the trash?")
     done = service.prune_files(run, names, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json(prune_data(rows, done))
+        print_json(prune_report(rows, done))
     else:
         print_line(
             f"Moved {units.count(len(done.names), 'file')} to the trash "

@@ -17,7 +17,13 @@ from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.report import Json
+from tfckpt_tui.reports.tensors import (
+    Bins,
+    ComparedTensor,
+    CompareReport,
+    TensorDistance,
+    TensorStatistics,
+)
 
 STATISTICS = ("MIN", "MAX", "MEAN", "NORM", "NOT FINITE")
 CHANGES = ("CHANGE", "NORM BEFORE", "NORM AFTER")
@@ -48,23 +54,23 @@ def statistics_cells(found: Statistics | None) -> tuple[str, ...]:
     return (*shown, str(found.nan + found.infinite))
 
 
-def statistics_data(found: Statistics) -> Json:
-    """Returns the statistics of a tensor as JSON; values that are not finite are null."""
-    histogram = found.histogram
-    return {
-        "elements": found.elements,
-        "zeros": found.zeros,
-        "nan": found.nan,
-        "infinite": found.infinite,
-        "minimum": found.minimum,
-        "maximum": found.maximum,
-        "mean": _finite(found.mean),
-        "deviation": _finite(found.deviation),
-        "norm": _finite(found.norm),
-        "histogram": None
-        if histogram is None
-        else {"low": histogram.low, "high": histogram.high, "counts": list(histogram.counts)},
-    }
+def statistics_report(found: Statistics | None) -> TensorStatistics | None:
+    """Returns the statistics of a tensor for JSON; values that are not finite are null."""
+    if found is None:
+        return None
+    bins = found.histogram
+    return TensorStatistics(
+        elements=found.elements,
+        zeros=found.zeros,
+        nan=found.nan,
+        infinite=found.infinite,
+        minimum=found.minimum,
+        maximum=found.maximum,
+        mean=_finite(found.mean),
+        deviation=_finite(found.deviation),
+        norm=_finite(found.norm),
+        histogram=None if bins is None else Bins(bins.low, bins.high, bins.counts),
+    )
 
 
 def _finite(number: float | None) -> float | None:
@@ -89,40 +95,44 @@ def change_cells(change: TensorChange | None) -> tuple[str, str, str]:
     return relative, units.metric(change.norm_before), units.metric(change.norm_after)
 
 
-def compared_data(one: TensorComparison | ArrayComparison, path: str, problem: str) -> Json:
-    """Returns a tensor of a comparison as JSON, without by how much it changed."""
-    sides = (one.before, one.after)
-    return {
-        "name": one.name,
-        "path": path,
-        "difference": one.difference.value,
-        "unknown": isinstance(one, TensorComparison) and one.unknown,
-        "dtype": [side.dtype if side else None for side in sides],
-        "shape": [list(side.shape) if side else None for side in sides],
-        "problem": problem,
-    }
+def compared_report(
+    one: TensorComparison | ArrayComparison, path: str, problem: str
+) -> ComparedTensor:
+    """Returns a tensor of a comparison for JSON, without by how much it changed."""
+    before, after = one.before, one.after
+    return ComparedTensor(
+        name=one.name,
+        path=path,
+        difference=one.difference,
+        unknown=isinstance(one, TensorComparison) and one.unknown,
+        dtype=(before.dtype if before else None, after.dtype if after else None),
+        shape=(before.shape if before else None, after.shape if after else None),
+        problem=problem,
+    )
 
 
-def comparison_data(
-    before: str, after: str, problems: Sequence[str], tensors: Sequence[Json]
-) -> Json:
-    """Returns a comparison as JSON, with the tensors as `compared_data` returns them."""
-    kinds = Counter(one["difference"] for one in tensors)
-    return {
-        "before": before,
-        "after": after,
-        "problems": list(problems),
-        "counts": {kind.value: kinds[kind.value] for kind in Difference},
-        "tensors": list(tensors),
-    }
+def comparison_report(
+    before: str, after: str, problems: Sequence[str], tensors: Sequence[ComparedTensor]
+) -> CompareReport:
+    """Returns a comparison for JSON."""
+    kinds = Counter(one.difference for one in tensors)
+    return CompareReport(
+        before=before,
+        after=after,
+        problems=tuple(problems),
+        counts={kind: kinds[kind] for kind in Difference},
+        tensors=tuple(tensors),
+    )
 
 
-def change_data(change: TensorChange) -> Json:
-    """Returns a change as JSON; values that are not finite are null."""
-    return {
-        "norm_before": _finite(change.norm_before),
-        "norm_after": _finite(change.norm_after),
-        "distance": _finite(change.distance),
-        "relative": _finite(change.relative),
-        "not_finite": change.not_finite,
-    }
+def change_report(change: TensorChange | None) -> TensorDistance | None:
+    """Returns a change for JSON; values that are not finite are null."""
+    if change is None:
+        return None
+    return TensorDistance(
+        norm_before=_finite(change.norm_before),
+        norm_after=_finite(change.norm_after),
+        distance=_finite(change.distance),
+        relative=_finite(change.relative),
+        not_finite=change.not_finite,
+    )

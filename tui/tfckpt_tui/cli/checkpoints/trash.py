@@ -22,7 +22,7 @@ from tfckpt_trainer.errors import (
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
     ReadProgress,
@@ -35,8 +35,15 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.retention import (
+    EmptiedReport,
+    PinReport,
+    TrashedPrune,
+    TrashReport,
+    UndoReport,
+)
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.request import FrontEnd
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -61,7 +68,7 @@ def parse_age(text: str) -> float:
     "--trash", metavar="ID", help="Which prune; by default the newest that a user asked for."
 )
 @TimeoutOption
-@JsonOption
+@prints(UndoReport)
 @on_open_run
 def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
     """Bring back what a prune moved to the trash."""
@@ -69,13 +76,7 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
         run, trash, through=FrontEnd.COMMAND_LINE, timeout=timeout, on_change=CommandProgress()
     )
     if as_json:
-        print_json(
-            {
-                "trash": outcome.trash,
-                "names": list(outcome.names),
-                "warnings": list(outcome.warnings),
-            }
-        )
+        print_json(UndoReport(trash=outcome.trash, names=outcome.names, warnings=outcome.warnings))
     else:
         print_line(f"Brought back {', '.join(outcome.names)}.")
     print_warnings(outcome.warnings)
@@ -91,7 +92,7 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
     help="Empty only what was pruned longer ago: 30m, 12h, 7d; hours without a letter.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@JsonOption
+@prints(TrashReport, EmptiedReport)
 @on_open_run
 def trash(
     run: RunDirectory, act: str | None, older_than: float | None, yes: bool, as_json: bool
@@ -111,17 +112,9 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
     for problem in reader.damaged:
         print_message(problem)
     if as_json:
-        entries = [
-            {
-                "id": manifest.id,
-                "at": manifest.at,
-                "by": manifest.by,
-                "names": [c.name for c in manifest.checkpoints],
-                "bytes": trashed_size([manifest]),
-            }
-            for manifest in manifests
-        ]
-        print_json({"trash": entries, "problems": list(reader.damaged)})
+        print_json(
+            TrashReport(trash=tuple(map(_trashed_prune, manifests)), problems=tuple(reader.damaged))
+        )
     else:
         rows = [
             (
@@ -137,6 +130,11 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
     return ExitCode.PROBLEM if reader.damaged else ExitCode.DONE
 
 
+def _trashed_prune(manifest: TrashManifest) -> TrashedPrune:
+    names = tuple(trashed.name for trashed in manifest.checkpoints)
+    return TrashedPrune(manifest.id, manifest.at, manifest.by, names, trashed_size([manifest]))
+
+
 def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> int:
     before = None if age is None else time.time() - age
     manifests = trashed_before(run, before)
@@ -146,11 +144,12 @@ def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool)
     emptied = empty(run, before, manifests)
     if as_json:
         print_json(
-            {
-                **emptied_data(emptied),
-                "warnings": list(warnings_of(emptied)),
-                "problems": list(emptied.problems),
-            }
+            EmptiedReport(
+                freed_bytes=emptied.freed,
+                names=emptied.names,
+                warnings=warnings_of(emptied),
+                problems=emptied.problems,
+            )
         )
     else:
         print_emptied(emptied)
@@ -206,11 +205,6 @@ def print_emptied(emptied: Emptied) -> None:
     print_line(f"Deleted {what} for good, freed {units.size(emptied.freed)}.")
 
 
-def emptied_data(emptied: Emptied) -> Json:
-    """Returns what was deleted for good, for JSON."""
-    return {"freed_bytes": emptied.freed, "names": list(emptied.names)}
-
-
 def warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
     """Returns the warnings of a deletion, and what was kept."""
     return (*map(str, emptied.kept), *emptied.warnings) if emptied is not None else ()
@@ -243,7 +237,7 @@ def trashed_size(manifests: Sequence[TrashManifest]) -> int:
 @click.command()
 @RunArgument
 @click.argument("name", type=CHECKPOINT, metavar="CKPT")
-@JsonOption
+@prints(PinReport)
 @on_open_run
 def pin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Never prune this checkpoint; CKPT is a name or a step."""
@@ -255,7 +249,7 @@ def pin(run: RunDirectory, name: str, as_json: bool) -> None:
 @click.command()
 @RunArgument
 @click.argument("name", type=CHECKPOINT, metavar="CKPT")
-@JsonOption
+@prints(PinReport)
 @on_open_run
 def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Let this checkpoint be pruned again; CKPT is a name or a step."""
@@ -272,7 +266,7 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool, done: str) -> None:
     warnings = service.set_pins(run, [name], pinned=pinned, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json({"name": name, "pinned": pinned, "warnings": list(warnings)})
+        print_json(PinReport(name=name, pinned=pinned, warnings=tuple(warnings)))
     else:
         print_line(done)
     print_warnings(warnings)

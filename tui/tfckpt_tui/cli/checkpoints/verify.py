@@ -28,12 +28,19 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
 from tfckpt_tui.cli.checkpoints.other_files import verify_files
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, CHECKPOINT_OR_FILE
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.verification import (
+    BisectReport,
+    NotFiniteTensor,
+    Skipped,
+    VerifiedCheckpoint,
+    VerifyFinding,
+    VerifyReport,
+)
 from tfckpt_tui.services.choose import checkpoints_to_bisect
 from tfckpt_tui.services.report import (
-    Json,
     list_checkpoints,
     list_with_diagnostics,
     look_up_all,
@@ -62,7 +69,7 @@ _LAST_STATUS = 127
 @click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")
-@JsonOption
+@prints(VerifyReport)
 @on_open_run
 def verify(
     run: RunDirectory,
@@ -103,16 +110,15 @@ def verify(
     of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
     verdicts = verify_files(run, others, finite=finite, show=not as_json)
     if as_json:
-        skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
-        skipped += [{"name": one.name, "reason": _UNSUPPORTED} for one in unsupported]
-        skipped += verdicts.skipped
+        skipped = [Skipped(checkpoint.name, checkpoint.problem) for checkpoint in passed_over]
+        skipped += [Skipped(old.name, _UNSUPPORTED) for old in unsupported]
         print_json(
-            {
-                "checkpoints": [_verified_data(one) for one in results],
-                "files": verdicts.data,
-                "skipped": skipped,
-                "findings": [_finding_data(finding) for finding in of_run],
-            }
+            VerifyReport(
+                checkpoints=tuple(map(_verified_report, results)),
+                files=tuple(verdicts.files),
+                skipped=(*skipped, *verdicts.skipped),
+                findings=tuple(map(_finding_report, of_run)),
+            )
         )
     else:
         for finding in of_run:
@@ -120,8 +126,8 @@ def verify(
         _print_summary(results, passed_over, verdicts.states)
         for old in unsupported:
             print_message(f"{old.name} was skipped ({_UNSUPPORTED})")
-        for one in verdicts.skipped:
-            print_message(f"{one['name']} was skipped: {one['reason']}")
+        for file in verdicts.skipped:
+            print_message(f"{file.name} was skipped: {file.reason}")
     unanswered = bool(names and (passed_over or verdicts.skipped))
     done = all(one.ok for one in results) and verdicts.ok and not unanswered
     if strict:
@@ -149,7 +155,7 @@ def verify(
     metavar="CKPT",
     help="Last checkpoint; the current one by default.",
 )
-@JsonOption
+@prints(BisectReport)
 @on_open_run
 def bisect(
     run: RunDirectory,
@@ -178,7 +184,7 @@ def bisect(
         lambda probe, left: None if as_json else _print_probe(probe, left),
     )
     if as_json:
-        print_json(_bisection_data(found))
+        print_json(_bisection_report(found))
     else:
         _print_bisection(found)
     is_good = found.first_bad is None and found.last_good is not None
@@ -267,38 +273,28 @@ def _print_counts(noun: str, words: Sequence[str]) -> None:
     print_line(f"{units.count(len(words), noun)}: {', '.join(parts)}.")
 
 
-def _verified_data(verified: Verified) -> Json:
+def _verified_report(verified: Verified) -> VerifiedCheckpoint:
     record = verified.record
-    return {
-        "name": record.name,
-        "ok": verified.ok,
-        "remembered": verified.remembered,
-        "verified_at": record.verified_at,
-        "seconds": record.seconds,
-        "bytes": record.bytes,
-        "tensors": record.tensors,
-        "findings": [_finding_data(finding) for finding in record.findings],
-        "not_finite": [
-            {
-                "tensor": one.tensor,
-                "nan": one.nan,
-                "infinite": one.infinite,
-                "elements": one.elements,
-                "first": list(one.first),
-            }
+    return VerifiedCheckpoint(
+        name=record.name,
+        ok=verified.ok,
+        remembered=verified.remembered,
+        verified_at=record.verified_at,
+        seconds=record.seconds,
+        bytes=record.bytes,
+        tensors=record.tensors,
+        findings=tuple(map(_finding_report, record.findings)),
+        not_finite=tuple(
+            NotFiniteTensor(one.tensor, one.nan, one.infinite, one.elements, one.first)
             for one in verified.not_finite
-        ],
-    }
+        ),
+    )
 
 
-def _finding_data(finding: FoundFault) -> Json:
-    return {
-        "severity": finding.severity,
-        "kind": finding.kind,
-        "file": finding.file,
-        "tensor": finding.tensor or None,
-        "message": finding.message,
-    }
+def _finding_report(found: FoundFault) -> VerifyFinding:
+    return VerifyFinding(
+        found.severity, found.kind, found.file, found.tensor or None, found.message
+    )
 
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
@@ -383,13 +379,10 @@ def _without_bad(found: Bisection) -> str:
     )
 
 
-def _bisection_data(found: Bisection) -> Json:
-    return {
-        "first_bad": found.first_bad,
-        "last_good": found.last_good,
-        "undecided": list(found.undecided),
-        "checks": [
-            {"name": probe.name, "outcome": probe.outcome.value, "detail": probe.detail}
-            for probe in found.probes
-        ],
-    }
+def _bisection_report(found: Bisection) -> BisectReport:
+    return BisectReport(
+        first_bad=found.first_bad,
+        last_good=found.last_good,
+        undecided=found.undecided,
+        checks=found.probes,
+    )

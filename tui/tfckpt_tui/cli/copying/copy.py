@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
 from tfckpt_tui.cli.completion.checkpoint_names import CheckpointOrDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -22,10 +22,11 @@ from tfckpt_tui.cli.output import (
     print_warnings,
 )
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.new_files import CopyEntry, CopyReport, CopyState
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopiedCheckpoint, CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.report import Json, look_up_all
+from tfckpt_tui.services.report import look_up_all
 from tfckpt_tui.services.request import FrontEnd
 
 
@@ -39,7 +40,7 @@ from tfckpt_tui.services.request import FrontEnd
     help="Copy to this directory of another host; in place of DEST.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be copied, and change nothing.")
-@JsonOption
+@prints(CopyReport)
 @on_open_run
 @click.pass_context
 def copy(
@@ -80,7 +81,7 @@ def copy(
     finally:
         progress.close()
     if as_json:
-        print_json(_data(outcome, dry_run=dry_run))
+        print_json(_report(outcome, dry_run=dry_run))
     else:
         _print(outcome, dry_run=dry_run)
     return int(ExitCode.DONE)
@@ -155,30 +156,30 @@ def _line(outcome: CopyOutcome, checkpoint: CopiedCheckpoint, *, dry_run: bool) 
     return f"{name}: {size} copied to {outcome.label}{there}, verified"
 
 
-def _data(outcome: CopyOutcome, *, dry_run: bool) -> Json:
-    return {
-        "destination": outcome.label,
-        "transport": outcome.transport,
-        "dry_run": dry_run,
-        "free_bytes": outcome.free_bytes,
-        "latest": outcome.latest or None,
-        "seconds": outcome.seconds,
-        "warning": outcome.warning,
-        "checkpoints": [
-            {
-                "checkpoint": checkpoint.name,
-                "step": checkpoint.step,
-                "files": checkpoint.files,
-                "bytes": checkpoint.bytes,
-                "sent_bytes": checkpoint.sent_bytes,
-                "state": _state(checkpoint, dry_run=dry_run),
-            }
-            for checkpoint in outcome.checkpoints
-        ],
-    }
+def _report(outcome: CopyOutcome, *, dry_run: bool) -> CopyReport:
+    return CopyReport(
+        destination=outcome.label,
+        transport=outcome.transport,
+        dry_run=dry_run,
+        free_bytes=outcome.free_bytes,
+        latest=outcome.latest or None,
+        seconds=outcome.seconds,
+        warning=outcome.warning,
+        checkpoints=tuple(
+            CopyEntry(
+                checkpoint=copied.name,
+                step=copied.step,
+                files=copied.files,
+                bytes=copied.bytes,
+                sent_bytes=copied.sent_bytes,
+                state=_state(copied, dry_run=dry_run),
+            )
+            for copied in outcome.checkpoints
+        ),
+    )
 
 
-def _state(checkpoint: CopiedCheckpoint, *, dry_run: bool) -> str:
+def _state(checkpoint: CopiedCheckpoint, *, dry_run: bool) -> CopyState:
     if not checkpoint.is_missing:
         return "present"
     return "missing" if dry_run else "copied"

@@ -15,13 +15,19 @@ from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
     print_json,
     print_line,
     print_message,
     print_warnings,
+)
+from tfckpt_tui.reports.control import (
+    CommandFacts,
+    CommandReport,
+    ForcedStopReport,
+    NextStartReport,
 )
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
@@ -64,7 +70,7 @@ def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @RunArgument
 @waiting
-@JsonOption
+@prints(CommandReport)
 @on_open_run
 def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Save a checkpoint now, at the same step on all workers."""
@@ -88,7 +94,7 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
     help="For a run that has ended: let its next start continue from the checkpoint.",
 )
 @waiting
-@JsonOption
+@prints(CommandReport, NextStartReport)
 @on_open_run
 def restore(
     run: RunDirectory,
@@ -130,7 +136,7 @@ def restore(
 @click.command()
 @RunArgument
 @waiting
-@JsonOption
+@prints(CommandReport)
 @on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Pause training, after the same step on all workers."""
@@ -140,7 +146,7 @@ def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> No
 @click.command()
 @RunArgument
 @waiting
-@JsonOption
+@prints(CommandReport)
 @on_open_run
 def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Resume training after a pause."""
@@ -154,7 +160,7 @@ def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> N
 )
 @click.option("--force", is_flag=True, help="End the processes if the trainer does not answer.")
 @waiting
-@JsonOption
+@prints(CommandReport, ForcedStopReport)
 @on_open_run
 def stop(
     run: RunDirectory,
@@ -195,8 +201,11 @@ def _print_start(run: RunDirectory, chosen: ChosenStart, as_json: bool) -> None:
     name, message = chosen.target.name, chosen.message
     start, warnings = launch_command(run), mismatch_warnings(run, chosen)
     if as_json:
-        said = {"checkpoint": name, "message": message, "launch": start, "warnings": warnings}
-        print_json(said)
+        print_json(
+            NextStartReport(
+                checkpoint=name, message=message, launch=start, warnings=tuple(warnings)
+            )
+        )
     else:
         print_line(message)
         print_warnings(warnings)
@@ -206,7 +215,7 @@ def _print_start(run: RunDirectory, chosen: ChosenStart, as_json: bool) -> None:
 def _cancel(run: RunDirectory, as_json: bool) -> None:
     message = cancel_waiting_job(run, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json({"stopped": True, "message": message, "warnings": []})
+        print_json(ForcedStopReport(stopped=True, message=message, warnings=()))
     else:
         print_line(message)
 
@@ -243,7 +252,7 @@ def _ask(
     if then is not None and not no_wait:
         then(command)
     if as_json:
-        print_json({"command": _as_data(command)})
+        print_json(CommandReport(command=_facts(command)))
     elif no_wait:
         print_line(f"Requested: {command.id}")
     else:
@@ -268,13 +277,9 @@ def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
         show(stopped)
 
 
-def _as_data(command: Command) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(command)
+def _facts(command: Command) -> CommandFacts:
     # One that was not carried out is an error, whose message has the advice.
-    del fields["advice"]
-    for internal in ("schema", "unknown"):
-        fields.pop(internal)
-    return fields
+    return msgspec.convert(command, CommandFacts, from_attributes=True)
 
 
 def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
@@ -283,7 +288,7 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     print_message(f"{reason} {what}.")
     message, warnings = force_stop(run, plan, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json({"stopped": True, "message": message, "warnings": list(warnings)})
+        print_json(ForcedStopReport(stopped=True, message=message, warnings=tuple(warnings)))
     else:
         print_line(message)
     for warning in warnings:

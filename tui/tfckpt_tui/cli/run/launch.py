@@ -26,8 +26,9 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.cli.answer_guard import app_opened
-from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, JsonOption, RunArgument
+from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
+from tfckpt_tui.reports.control import LaunchReport
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.settings.recent_runs import remember_run
 
@@ -134,7 +135,7 @@ def SlurmOptionsOption(command: Callable[..., int]) -> Callable[..., int]:  # no
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to train.")
 @DetachOption
 @RestartsOption
-@JsonOption
+@prints(LaunchReport)
 def demo(
     workers: int,
     strategy: str,
@@ -235,7 +236,7 @@ def need_tensorflow(subject: str) -> None:
     help="Launch although Slurm cannot be asked about the last batch job of the run. If that job "
     "still waits, it ends as soon as it starts.",
 )
-@JsonOption
+@prints(LaunchReport)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(
     directory: Path,
@@ -377,7 +378,7 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool, *, force: bool 
     if job is not None:
         print_message(f"Submitted job {job.id}.")
     if as_json:
-        print_json({"directory": str(run.root), **_identity(started)})
+        print_json(_report(run, started))
     if detach:
         what = "Training runs in the background" if job is None else "Slurm starts it in its turn"
         print_message(f"{what}. Watch it: tfckpt-tui attach {run.shell_word}")
@@ -390,10 +391,10 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool, *, force: bool 
     return code
 
 
-def _identity(started: SupervisorStatus | BatchJob) -> dict[str, Any]:
+def _report(run: RunDirectory, started: SupervisorStatus | BatchJob) -> LaunchReport:
     if isinstance(started, BatchJob):
-        return {"supervisor_pid": None, "job": started.id}
-    return {"supervisor_pid": started.pid}
+        return LaunchReport(directory=str(run.root), supervisor_pid=None, job=started.id)
+    return LaunchReport(directory=str(run.root), supervisor_pid=started.pid)
 
 
 def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
@@ -420,7 +421,7 @@ def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:
     status = _start(options, force=force)
     assert isinstance(status, SupervisorStatus)
     if as_json:
-        print_json({"directory": str(run.root), **_identity(status)})
+        print_json(_report(run, status))
     return follow_run(run, status, print_message)
 
 

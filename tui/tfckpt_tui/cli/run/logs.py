@@ -14,9 +14,10 @@ import click
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
+from tfckpt_tui.reports.listing import FollowedLineReport, LoggedLine, LogsReport
 from tfckpt_tui.services.batch.job_reader import read_job_record, why_no_logs
 
 FOLLOW_SECONDS = 0.2
@@ -38,7 +39,7 @@ _WORKER_LOG = re.compile(r"worker-(\d{1,9})")
     show_default=True,
     help="Number of lines from the end of each log.",
 )
-@JsonOption
+@prints(LogsReport, FollowedLineReport)
 @on_open_run
 def logs(
     run: RunDirectory,
@@ -55,7 +56,8 @@ def logs(
     tails = {path: LogTail(path) for path in paths}
     found = merge_logs({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
     if as_json and not follow:
-        print_json({"lines": [_as_data(row) for row in found]})
+        last = tuple(LoggedLine(row.log, row.at, row.text) for row in found)
+        print_json(LogsReport(lines=last))
         return
     _print_rows(found, as_json, prefixed=len(tails) > 1)
     while follow:
@@ -109,10 +111,6 @@ def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[
 def _print_rows(rows: Sequence[LogRow], as_json: bool, *, prefixed: bool) -> None:
     for row in rows:
         if as_json:
-            print_json(_as_data(row), one_line=True)
+            print_json(FollowedLineReport(row.log, row.at, row.text), one_line=True)
         else:
             print_line(f"{row.log}: {row.text}" if prefixed else row.text)
-
-
-def _as_data(row: LogRow) -> dict[str, object]:
-    return {"log": row.log, "at": row.at, "line": row.text}

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_tui.cli.main import DirectoryArgument, JsonOption
+from tfckpt_tui.cli.main import DirectoryArgument, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.run_facts import RunLine, RunsReport
 from tfckpt_tui.services.batch.job_list import ANSWER_TIMEOUT_SECONDS, JobList
-from tfckpt_tui.services.report import Json
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.recent_runs import remembered_runs
@@ -20,7 +20,7 @@ from tfckpt_tui.settings.recent_runs import remembered_runs
 
 @click.command()
 @DirectoryArgument
-@JsonOption
+@prints(RunsReport)
 def runs(directory: Path | None, as_json: bool) -> None:
     """List the runs below DIRECTORY, or else the recent runs, with their states.
 
@@ -40,7 +40,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     if search is not None and search.is_running:
         print_message(f"A directory below {directory} does not answer; runs may be missing.")
     if as_json:
-        print_json({"runs": [_data(one) for one in found]})
+        print_json(RunsReport(runs=tuple(map(_line, found))))
         return
     if not found:
         where = f"There is no run below {directory}."
@@ -70,18 +70,18 @@ def _state(one: RunAccount) -> str:
     return f"{state}: job {one.job_in_short}" if one.job_in_short else state
 
 
-def _data(one: RunAccount) -> Json:
-    return {
-        "directory": str(one.root),
-        "state": one.state.value,
-        "words": one.words,
-        "step": one.step,
-        "branch": one.branch,
-        "lost_steps": one.lost_steps,
-        "total_steps": one.total_steps,
-        "loss": one.loss,
-        "strategy": one.info.strategy if one.info is not None else "",
-        "active_at": one.active_at,
-        "alerts": [alert.title for alert in one.alerts],
-        "job": one.job_in_short,
-    }
+def _line(account: RunAccount) -> RunLine:
+    return RunLine(
+        directory=str(account.root),
+        state=account.state,
+        words=account.words,
+        step=account.step,
+        branch=account.branch,
+        lost_steps=account.lost_steps,
+        total_steps=account.total_steps,
+        loss=account.loss,
+        strategy=account.info.strategy if account.info is not None else "",
+        active_at=account.active_at,
+        alerts=tuple(alert.title for alert in account.alerts),
+        job=account.job_in_short,
+    )

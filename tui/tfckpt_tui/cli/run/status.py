@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from typing import Any
 
 import click
 import msgspec
@@ -15,16 +14,18 @@ from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, parse_complete_filter
 from tfckpt_tui.formats.text import strategy_words
+from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
+from tfckpt_tui.reports.run_facts import JobFacts, StatusReport
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import (
-    checkpoints_report,
     has_problem,
+    list_report,
     list_with_diagnostics,
     status_report,
 )
@@ -37,7 +38,7 @@ _BEFORE_POSITION = frozenset({*BEFORE_RUN, Phase.RESTORE})
 @click.command()
 @RunArgument
 @click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
-@JsonOption
+@prints(StatusReport)
 @on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     """Show the state of the run and its workers. Exits 1 if something is wrong."""
@@ -68,7 +69,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     metavar="WORDS",
     help="List only checkpoints that match all words, as in 'step>1000 state:verified -pinned'.",
 )
-@JsonOption
+@prints(ListReport)
 @on_open_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
@@ -80,7 +81,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
             f"{', '.join(comparable_fields(found.checkpoints))}."
         )
     if as_json:
-        print_json(checkpoints_report(run, replace(found, checkpoints=checkpoints)))
+        print_json(list_report(run, replace(found, checkpoints=checkpoints)))
         return
     columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = [
@@ -126,13 +127,14 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     show_default=True,
     help="Number of newest entries to print.",
 )
-@JsonOption
+@prints(JournalReport)
 @on_open_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
     """Show the event log of the run: saves, restores, prunes, restarts, failures."""
     entries = read_entries(run, newest=lines)
     if as_json:
-        print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
+        events = (msgspec.convert(entry, Event, from_attributes=True) for entry in entries)
+        print_json(JournalReport(entries=tuple(events)))
         return
     for entry in entries:
         stamp = units.local_time(entry.at)
@@ -140,82 +142,78 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
 
 
-def _print_status(report: dict[str, Any]) -> None:
-    run = report["run"]
-    total = f" of {run['total_steps']:,}" if run["total_steps"] else ""
-    step = "unknown" if run["step"] is None else f"{run['step']:,}{total}"
-    print_line(f"run       {run['directory']}")
-    print_line(f"state     {run['words']}" + (f": {run['reason']}" if run["reason"] else ""))
-    if run["strategy"]:
-        processes = units.processes(run["cluster"], run["worker_count"])
-        print_line(f"strategy  {strategy_words(run['strategy'])}, {processes}")
-    if run["gpus"]:
-        print_line(f"gpus      {run['gpus']}")
-    lost = f"; {units.count(run['lost_steps'], 'step')} after it lost" if run["lost_steps"] else ""
-    print_line(f"step      {step} on branch {run['branch']}{lost}")
-    if report["job"] is not None:
-        print_line(f"job       {_job_text(report['job'])}")
-    if run["exactness"] is not None:
-        print_line(f"exact     {run['exactness']['words']}")
-    current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
-    others = units.count(run["other_files"], "file of another format", "files of other formats")
+def _print_status(report: StatusReport) -> None:
+    run = report.run
+    total = f" of {run.total_steps:,}" if run.total_steps else ""
+    step = "unknown" if run.step is None else f"{run.step:,}{total}"
+    print_line(f"run       {run.directory}")
+    print_line(f"state     {run.words}" + (f": {run.reason}" if run.reason else ""))
+    if run.strategy:
+        processes = units.processes(run.cluster, run.worker_count)
+        print_line(f"strategy  {strategy_words(run.strategy)}, {processes}")
+    if run.gpus:
+        print_line(f"gpus      {run.gpus}")
+    lost = f"; {units.count(run.lost_steps, 'step')} after it lost" if run.lost_steps else ""
+    print_line(f"step      {step} on branch {run.branch}{lost}")
+    if report.job is not None:
+        print_line(f"job       {_job_text(report.job)}")
+    if run.exactness is not None:
+        print_line(f"exact     {run.exactness.words}")
+    current = f", current {run.checkpoint}" if run.checkpoint else ""
+    others = units.count(run.other_files, "file of another format", "files of other formats")
     print_line(
-        f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}"
-        + (f"; {others}" if run["other_files"] else "")
+        f"saved     {units.count(run.checkpoints, 'checkpoint')}{current}"
+        + (f"; {others}" if run.other_files else "")
     )
-    for alert in report["alerts"]:
-        print_line(f"alert     {alert['message']} {alert['advice']}")
-    for problem in report["problems"]:
+    for alert in report.alerts:
+        print_line(f"alert     {alert.message} {alert.advice}")
+    for problem in report.problems:
         print_line(f"problem   {problem}")
-    if not report["workers"]:
+    if not report.workers:
         return
     rows = [
         (
-            str(worker["index"]),
-            worker["job"],
-            worker["host"],
-            worker["state"],
-            "–" if worker["phase"] in _BEFORE_POSITION else str(worker["step"]),
-            units.step_time(worker["step_seconds"]),
-            units.metric(worker["loss"]) if "loss" in worker["metrics"] else "–",
-            "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
-            units.age(worker["heartbeat_age_seconds"]),
+            str(worker.index),
+            worker.job,
+            worker.host,
+            worker.state,
+            "–" if worker.phase in _BEFORE_POSITION else str(worker.step),
+            units.step_time(worker.step_seconds),
+            units.metric(worker.loss) if "loss" in worker.metrics else "–",
+            "–" if worker.memory_bytes is None else units.size(worker.memory_bytes),
+            units.age(worker.heartbeat_age_seconds),
         )
-        for worker in report["workers"]
+        for worker in report.workers
     ]
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
-    for worker in report["workers"]:
-        if worker["doing"]:
-            print_line(f"worker {worker['index']}  {worker['doing']}")
+    for worker in report.workers:
+        if worker.doing:
+            print_line(f"worker {worker.index}  {worker.doing}")
 
 
-def _job_text(job: dict[str, Any]) -> str:
+def _job_text(job: JobFacts) -> str:
     """Returns a job as one line: ID, state, what it waits for, its nodes and its time limit."""
     now = time.time()
-    parts = [f"{job['id']} {job['state']}"]
-    if job["problem"]:
-        parts[0] += f" ({job['problem']})"
-    if job["reason"]:
-        parts.append(job["reason"])
-    if job["state"] in WAITING:
-        start = job["expected_start"]
+    parts = [f"{job.id} {job.state}"]
+    if job.problem:
+        parts[0] += f" ({job.problem})"
+    if job.reason:
+        parts.append(job.reason)
+    if job.state in WAITING:
+        start = job.expected_start
         if start is not None and start > now:
             parts.append(
                 f"expected to start in {units.duration(start - now)} ({units.local_time(start)})"
             )
-    elif job["state"] in {JobState.RUNNING, JobState.COMPLETING, JobState.UNKNOWN}:
-        nodes = job["nodes"]
+    elif job.state in {JobState.RUNNING, JobState.COMPLETING, JobState.UNKNOWN}:
+        nodes = job.nodes
         if nodes:
             names = ", ".join(nodes[:_NODES_SHOWN]) + (" …" if len(nodes) > _NODES_SHOWN else "")
             parts.append(f"{units.count(len(nodes), 'node')} ({names})")
-        if job["ends_at"] is not None and job["ends_at"] > now:
-            parts.append(f"{units.duration(job['ends_at'] - now)} left of its time limit")
-    if job["requeues"]:
-        parts.append(f"requeued {units.count(job['requeues'], 'time')}")
+        if job.ends_at is not None and job.ends_at > now:
+            parts.append(f"{units.duration(job.ends_at - now)} left of its time limit")
+    if job.requeues:
+        parts.append(f"requeued {units.count(job.requeues, 'time')}")
     return ", ".join(parts)
-
-
-def _without_schema(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in {"schema", "unknown"}}

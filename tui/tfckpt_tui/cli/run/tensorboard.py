@@ -6,10 +6,10 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
+from tfckpt_tui.reports.control import StoppedTensorBoardReport, TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard as board
-from tfckpt_tui.services.report import Json
 
 
 @click.command()
@@ -31,7 +31,7 @@ from tfckpt_tui.services.report import Json
 @click.option(
     "--status", "asking", is_flag=True, help="Only show whether it runs. Exits 1 if it does not."
 )
-@JsonOption
+@prints(TensorBoardReport, StoppedTensorBoardReport)
 @on_open_run
 def tensorboard(
     run: RunDirectory,
@@ -48,7 +48,7 @@ def tensorboard(
     if stopping:
         stopped = board.stop(run)
         if as_json:
-            print_json({"stopped": stopped})
+            print_json(StoppedTensorBoardReport(stopped=stopped))
         else:
             print_line("Stopped." if stopped else "TensorBoard was not running.")
         return int(ExitCode.DONE)
@@ -64,15 +64,15 @@ def tensorboard(
     return int(ExitCode.DONE if found else ExitCode.PROBLEM)
 
 
-def _report(found: board.TensorBoard | None) -> Json:
+def _report(found: board.TensorBoard | None) -> TensorBoardReport:
     if found is None:
-        return {"running": False}
-    return {
-        "running": True,
-        "url": found.url,
-        "port": found.port,
-        "pid": found.pid,
-        "directory": found.directory,
-        "started": found.started,
-        "forward": found.forward_line,
-    }
+        return TensorBoardReport(running=False)
+    return TensorBoardReport(
+        running=True,
+        url=found.url,
+        port=found.port,
+        pid=found.pid,
+        directory=found.directory,
+        started=found.started,
+        forward=found.forward_line,
+    )

@@ -13,7 +13,7 @@ from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -23,7 +23,8 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.report import Json, look_up_all
+from tfckpt_tui.reports.new_files import AverageReport, AverageSource, NamedTensor
+from tfckpt_tui.services.report import look_up_all
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.average import AveragePlan, plan_average
 from tfckpt_tui.services.tensors.average import average as write_average
@@ -47,7 +48,7 @@ _MOST_NAMED = 3
     help="Exponential moving average with this decay, such as 0.999, starting with the oldest.",
 )
 @click.option("--name", metavar="NAME", help="The new checkpoint. By default average-STEP.")
-@JsonOption
+@prints(AverageReport)
 @on_open_run
 def average(
     run: RunDirectory,
@@ -85,7 +86,7 @@ def average(
     finally:
         meter.close()
     if as_json:
-        print_json(_data(plan, record, warnings))
+        print_json(_report(plan, record, warnings))
     else:
         _print(run, plan, record, warnings)
     return int(ExitCode.DONE)
@@ -131,22 +132,26 @@ def _named(variables: Sequence[Variable]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _data(plan: AveragePlan, record: CheckpointRecord, warnings: Sequence[str]) -> Json:
-    return {
-        "checkpoint": record.name,
-        "step": record.step,
-        "branch": record.branch,
-        "bytes": record.size,
-        "sources": [
-            {"name": checkpoint.name, "step": checkpoint.step, "weight": source.weight}
+def _report(plan: AveragePlan, record: CheckpointRecord, warnings: Sequence[str]) -> AverageReport:
+    return AverageReport(
+        checkpoint=record.name,
+        step=record.step,
+        branch=record.branch,
+        bytes=record.size,
+        sources=tuple(
+            AverageSource(checkpoint.name, checkpoint.step, source.weight)
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
-        ],
-        "tensors": [
-            {"name": one.entry.name, "path": one.path}
-            for one in (*plan.averaged, *plan.from_newest)
-        ],
-        "averaged": [one.entry.name for one in plan.averaged],
-        "from_newest": [one.entry.name for one in plan.from_newest],
-        "batch_normalization": [one.entry.name for one in plan.batch_statistics],
-        "warning": " ".join(warnings),
-    }
+        ),
+        tensors=tuple(
+            NamedTensor(variable.entry.name, variable.path)
+            for variable in (*plan.averaged, *plan.from_newest)
+        ),
+        averaged=_stored_names(plan.averaged),
+        from_newest=_stored_names(plan.from_newest),
+        batch_normalization=_stored_names(plan.batch_statistics),
+        warning=" ".join(warnings),
+    )
+
+
+def _stored_names(variables: Sequence[Variable]) -> tuple[str, ...]:
+    return tuple(variable.entry.name for variable in variables)

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.checkpoints.trash import confirm
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.tensor_names import CopiedTensor, TensorAndType, TensorName
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -22,7 +22,8 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.reports.new_files import EditReport
+from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
 from tfckpt_tui.services.tensors.edit import edit as write_edit
@@ -71,7 +72,7 @@ _TENSOR = TensorName("checkpoint")
 @click.option("--name", metavar="NAME", help="The new checkpoint. By default edited-STEP.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@JsonOption
+@prints(EditReport)
 @on_open_run
 def edit(
     run: RunDirectory,
@@ -100,7 +101,7 @@ def edit(
             print_message(plan.new.notice)
     if dry_run:
         if as_json:
-            print_json(_data(plan, None, ()))
+            print_json(_report(plan, None, ()))
         return int(ExitCode.DONE)
     if not yes:
         confirm(f"Write {plan.new.name} from {plan.checkpoint.name} with these changes?")
@@ -117,7 +118,7 @@ def edit(
     finally:
         meter.close()
     if as_json:
-        print_json(_data(plan, record, warnings))
+        print_json(_report(plan, record, warnings))
     else:
         count = units.count(len(plan.edit.tensors), "tensor")
         print_line(f"{record.name}: {count}, {units.size(record.size)}, verified")
@@ -132,15 +133,17 @@ def _copy(run: RunDirectory, source: str, target: str) -> tuple[Checkpoint, str,
     return look_up(run, name), tensor, target
 
 
-def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]) -> Json:
-    return {
-        "checkpoint": plan.new.name,
-        "source": plan.checkpoint.name,
-        "step": plan.new.step,
-        "branch": plan.checkpoint.branch,
-        "changes": list(plan.edit.changes),
-        "tensors": len(plan.edit.tensors),
-        "bytes": None if record is None else record.size,
-        "written": record is not None,
-        "warnings": list(warnings),
-    }
+def _report(
+    plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]
+) -> EditReport:
+    return EditReport(
+        checkpoint=plan.new.name,
+        source=plan.checkpoint.name,
+        step=plan.new.step,
+        branch=plan.checkpoint.branch,
+        changes=tuple(plan.edit.changes),
+        tensors=len(plan.edit.tensors),
+        bytes=None if record is None else record.size,
+        written=record is not None,
+        warnings=warnings,
+    )

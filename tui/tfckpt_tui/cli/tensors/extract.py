@@ -20,7 +20,7 @@ from tfckpt_tui.cli.completion.checkpoint_names import (
     complete_other_run,
 )
 from tfckpt_tui.cli.completion.tensor_names import TensorName
-from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
+from tfckpt_tui.cli.main import DirectoryPath, NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -30,6 +30,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.new_files import ConvertReport, ExtractedTensor, ExtractReport
 from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
@@ -75,7 +76,7 @@ _Path = NamedPath()
     metavar="FILE",
     help="Write a Keras file with the structure of this one, which is not changed.",
 )
-@JsonOption
+@prints(ExtractReport)
 @on_open_run
 def extract(
     run: RunDirectory,
@@ -174,18 +175,18 @@ def _print_extraction(
         print_line(f"{path}: {count}, {units.size(written.bytes)}")
         return
     print_json(
-        {
-            "checkpoint": name,
-            "path": str(path),
-            "format": kind,
-            "bytes": written.bytes,
-            "tensors": [
-                {"name": tensor, "stored_as": stored, "widened_to": written.widened.get(tensor)}
+        ExtractReport(
+            checkpoint=name,
+            path=str(path),
+            format=kind,
+            bytes=written.bytes,
+            tensors=tuple(
+                ExtractedTensor(tensor, stored, written.widened.get(tensor))
                 for tensor, stored in written.names.items()
-            ],
-            "left_out": list(left_out),
-            "taken": list(taken),
-        }
+            ),
+            left_out=tuple(left_out),
+            taken=tuple(taken),
+        )
     )
 
 
@@ -211,7 +212,7 @@ def _print_extraction(
     metavar="MB",
     help="Start a new data file after this many megabytes.",
 )
-@JsonOption
+@prints(ConvertReport)
 def convert(
     directory: Path,
     name: str,
@@ -247,14 +248,14 @@ def convert(
     warnings = [words for words in (*_loss_words(found), step_words(new)) if words]
     if as_json:
         print_json(
-            {
-                "checkpoint": name,
-                "files": [str(new.with_name(facts.name)) for facts in record.files],
-                "tensors": written.tensors,
-                "bytes": written.bytes,
-                "taken": [variable.path for variable in taken],
-                "warning": " ".join(warnings),
-            }
+            ConvertReport(
+                checkpoint=name,
+                files=tuple(str(new.with_name(facts.name)) for facts in record.files),
+                tensors=written.tensors,
+                bytes=written.bytes,
+                taken=tuple(variable.path for variable in taken),
+                warning=" ".join(warnings),
+            )
         )
         return int(ExitCode.DONE)
     count = units.count(written.tensors, "tensor")

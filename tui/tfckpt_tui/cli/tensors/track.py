@@ -7,9 +7,10 @@ import click
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.tensor_names import TensorName
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.tensors import TrackReport
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.tensors.track import (
     TrackedPoint,
@@ -24,7 +25,7 @@ from tfckpt_tui.services.tensors.track import track as follow
 @RunArgument
 @click.argument("tensor", type=TensorName(), metavar="TENSOR")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV to standard output.")
-@JsonOption
+@prints(TrackReport)
 @on_open_run
 def track(run: RunDirectory, tensor: str, as_csv: bool, as_json: bool) -> int:
     """Show norm, mean and update ratio of a tensor over all checkpoints, oldest first.
@@ -45,8 +46,13 @@ def track(run: RunDirectory, tensor: str, as_csv: bool, as_json: bool) -> int:
     finally:
         progress.close()
     if as_json:
-        names = {"tensor": tracked.entry.name, "path": tracked.path}
-        print_json({**names, "checkpoints": [point_report(point) for point in points]})
+        print_json(
+            TrackReport(
+                tensor=tracked.entry.name,
+                path=tracked.path,
+                checkpoints=tuple(map(point_report, points)),
+            )
+        )
     elif as_csv:
         for row in csv_lines(points):
             print_line(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
@@ -12,6 +11,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.run_facts import JobFacts
 
 _EXACT_BELOW = 90.0
 """Seconds below which a duration is shown with its seconds."""
@@ -233,26 +233,27 @@ class JobView:
             found.append(self.node_list)
         return tuple(part for part in found if part)
 
-    def as_data(self) -> dict[str, Any]:
-        """Returns the job as `status --json` prints it."""
+    @property
+    def facts(self) -> JobFacts:
+        """The job as `status --json` prints it."""
         record, report = self.record, self.report
-        return {
-            "scheduler": record.scheduler,
-            "id": record.id,
-            "name": record.name,
-            "user": record.user,
-            "state": self.state.value,
-            "reason": report.reason if report is not None and self.is_waiting else "",
-            "expected_start": self.expected_start,
-            "started_at": record.started_at if report is None else report.started_at,
-            "ends_at": self.ends_at,
-            "nodes": list(self.nodes),
-            "requeues": record.requeues,
-            "max_requeues": record.max_requeues,
-            "preempted": self.was_preempted,
-            "submitted_at": record.submitted_at,
-            "problem": self.problem,
-        }
+        return JobFacts(
+            scheduler=record.scheduler,
+            id=record.id,
+            name=record.name,
+            user=record.user,
+            state=self.state,
+            reason=report.reason if report is not None and self.is_waiting else "",
+            expected_start=self.expected_start,
+            started_at=record.started_at if report is None else report.started_at,
+            ends_at=self.ends_at,
+            nodes=self.nodes,
+            requeues=record.requeues,
+            max_requeues=record.max_requeues,
+            preempted=self.was_preempted,
+            submitted_at=record.submitted_at,
+            problem=self.problem,
+        )
 
 
 def _about(seconds: float) -> str:

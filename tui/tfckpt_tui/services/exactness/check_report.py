@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
 from tfckpt_trainer.exactness.step_differences import describe_difference
 from tfckpt_trainer.rundir.records.check import Pass
+from tfckpt_tui.reports.checking import CheckedPass, CheckReport
 from tfckpt_tui.services.exactness.check import CheckResult, Repetition
 
 PASS_WORDS = {Pass.IN_PLACE: "in place", Pass.COLD: "in a new process"}
@@ -26,44 +24,44 @@ def first_problem(result: CheckResult) -> Repetition | None:
     return next((one for one in result.repetitions if not one.exact), None)
 
 
-def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
-    """Returns the result as plain data.
+def check_report(result: CheckResult, stored: str | None) -> CheckReport:
+    """Returns the result for JSON.
 
     Args:
         result: The result.
         stored: Where it is stored.
     """
-    return {
-        "exact": result.exact,
-        "command": list(result.options.command),
-        "workers": result.workers,
-        "steps": result.steps,
-        "metrics": list(result.metrics),
-        "objects": result.objects,
-        "input_compared": result.has_input,
-        "gpu_order_varies": result.gpu_order_varies,
-        "obstacles": list(result.obstacles),
-        "remedies": list(result.remedies),
-        "seconds": result.seconds,
-        "stored": stored,
-        "passes": [_pass_as_json(result, repetition) for repetition in result.repetitions],
-    }
+    return CheckReport(
+        exact=result.exact,
+        command=result.options.command,
+        workers=result.workers,
+        steps=result.steps,
+        metrics=result.metrics,
+        objects=result.objects,
+        input_compared=result.has_input,
+        gpu_order_varies=result.gpu_order_varies,
+        obstacles=result.obstacles,
+        remedies=result.remedies,
+        seconds=result.seconds,
+        stored=stored,
+        passes=tuple(_checked_pass(result, repetition) for repetition in result.repetitions),
+    )
 
 
-def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]:
-    found, cause = repetition.difference, cause_of(result, repetition)
-    return {
-        "pass": repetition.phase.value,
-        "exact": repetition.exact,
-        "steps": repetition.steps,
-        "what": found.what.value if found else None,
-        "name": found.name if found else None,
-        "kind": found.kind.value if found and found.kind else None,
-        "passed": found.passed if found else None,
-        "worker": found.worker if found else None,
-        "step": found.step if found else None,
-        "after_steps": found.after_steps if found else None,
-        "message": describe_difference(found) if found else None,
-        "others": list(found.others) if found else [],
-        "cause": asdict(cause) if cause is not None else None,
-    }
+def _checked_pass(result: CheckResult, repetition: Repetition) -> CheckedPass:
+    found = repetition.difference
+    return CheckedPass(
+        pass_=repetition.phase,
+        exact=repetition.exact,
+        steps=repetition.steps,
+        what=found.what if found else None,
+        name=found.name if found else None,
+        kind=found.kind if found else None,
+        passed=found.passed if found else None,
+        worker=found.worker if found else None,
+        step=found.step if found else None,
+        after_steps=found.after_steps if found else None,
+        message=describe_difference(found) if found else None,
+        others=found.others if found else (),
+        cause=cause_of(result, repetition),
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from tfckpt_trainer.exactness.step_differences import describe_difference
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.selftest import WorkerDevices
 from tfckpt_tui.formats import units
+from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckResult
 from tfckpt_tui.services.exactness.check_report import cause_of
 from tfckpt_tui.services.selftest.evidence import Evidence, Steps
@@ -30,33 +30,6 @@ ADDED_SHARE = 0.1
 """What the library may add to a step: the larger of both."""
 
 BUSY = "Run it again while the machine does nothing else. If it stays so, report this table."
-
-
-class Outcome(StrEnum):
-    """The outcome of a row."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_MEASURED = "not measured"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table.
-
-    Attributes:
-        name: What was tested.
-        outcome: Whether it passed.
-        found: What was found, with units.
-        compared: What was compared, and how.
-        advice: What to do if it failed.
-    """
-
-    name: str
-    outcome: Outcome
-    found: str
-    compared: str
-    advice: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec.structs import astuple
+
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Contents, Variable, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
@@ -27,8 +29,8 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState,
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
+from tfckpt_tui.reports.tensors import TrackedCheckpoint
 from tfckpt_tui.services.inspect import errors_by_path
-from tfckpt_tui.services.report import Json
 
 _NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States of files that are no checkpoint yet, or no longer."""
@@ -211,32 +213,33 @@ def _before(
     return next((one for one in known if one.entry.shape == entry.shape), None)
 
 
-def point_report(point: TrackedPoint) -> Json:
+def point_report(point: TrackedPoint) -> TrackedCheckpoint:
     """Returns one entry of what `track --json` prints."""
     checkpoint, found = point.checkpoint, point.statistics
-    return {
-        "name": checkpoint.name,
-        "step": checkpoint.step,
-        "branch": checkpoint.branch,
-        "compared_with": point.before.name if point.before is not None else None,
-        "mean": None if found is None else found.mean,
-        "deviation": None if found is None else _finite(found.deviation),
-        "norm": None if found is None else _finite(found.norm),
-        "minimum": None if found is None else found.minimum,
-        "maximum": None if found is None else found.maximum,
-        "not_finite": None if found is None else point.not_finite,
-        "update": _finite(point.update),
-        "update_ratio": point.update_ratio,
-        "problem": point.problem,
-    }
+    return TrackedCheckpoint(
+        name=checkpoint.name,
+        step=checkpoint.step,
+        branch=checkpoint.branch,
+        compared_with=point.before.name if point.before is not None else None,
+        mean=None if found is None else found.mean,
+        deviation=None if found is None else _finite(found.deviation),
+        norm=None if found is None else _finite(found.norm),
+        minimum=None if found is None else found.minimum,
+        maximum=None if found is None else found.maximum,
+        not_finite=None if found is None else point.not_finite,
+        update=_finite(point.update),
+        update_ratio=point.update_ratio,
+        problem=point.problem,
+    )
 
 
 def csv_lines(points: Sequence[TrackedPoint]) -> Iterator[str]:
     """Yields the lines that `track --csv` prints: the names of the fields, then the points."""
-    for place, row in enumerate(point_report(point) for point in points):
-        if place == 0:
-            yield csv_line(list(row))
-        yield csv_line(["" if value is None else str(value) for value in row.values()])
+    if points:
+        yield csv_line(TrackedCheckpoint.__struct_fields__)
+    for point in points:
+        row = astuple(point_report(point))
+        yield csv_line(["" if value is None else str(value) for value in row])
 
 
 def _finite(number: float | None) -> float | None:

@@ -1,0 +1,153 @@
+"""What `ls`, `journal` and `logs` print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.formats.checkpoint_columns import json_record
+from tfckpt_tui.reports.base import Report
+
+
+class ListedRun(msgspec.Struct, frozen=True):
+    """The run of a list.
+
+    Attributes:
+        id: Permanent identifier of the run; null in a directory that this library never used.
+        directory: The run directory.
+    """
+
+    id: str | None
+    directory: str
+
+
+if TYPE_CHECKING:
+    ListedCheckpoint = msgspec.Struct
+else:
+    ListedCheckpoint = json_record()
+
+
+class UnsupportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that is recognised and not read.
+
+    Attributes:
+        name: A checkpoint that is recognised and not read.
+        format: TensorFlow's V1 format.
+        bytes: Size of all its files.
+        files: Their names.
+    """
+
+    name: str
+    format: Literal["V1"]
+    bytes: int
+    files: tuple[str, ...]
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or directory of another format.
+
+    Attributes:
+        name: A file or directory of
+            [another format](checkpoints.md#files-of-other-formats), newest first.
+        format: `Keras model`, `Keras weights`, `Keras HDF5`, `safetensors`, `Orbax`, `SavedModel`.
+        epoch: Epochs that were done; null if the name does not tell.
+        step: Null if the name does not tell.
+        bytes: Its size; of a directory, of all files below it.
+        saved_at: When it was last written.
+        loaded_by: The Python functions or the command that load it.
+    """
+
+    name: str
+    format: str
+    epoch: int | None
+    step: int | None
+    bytes: int
+    saved_at: float
+    loaded_by: str
+
+
+class ListedDiagnostic(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of the directory.
+
+    Attributes:
+        kind: Kind of the [diagnostic](checkpoints.md#diagnostics).
+        severity: A warning may cost a checkpoint or keep a trainer from starting; a note costs
+            space at most.
+        name: The file or checkpoint, or the first of several.
+        message: What it is, its consequence, and what to do.
+        bytes: Space that can be freed.
+    """
+
+    kind: str
+    severity: Literal["warning", "note"]
+    name: str
+    message: str
+    bytes: int | None
+
+
+class ListReport(Report, frozen=True, kw_only=True):
+    """Newest first."""
+
+    run: ListedRun
+    checkpoints: tuple[ListedCheckpoint, ...]
+    unsupported: tuple[UnsupportedCheckpoint, ...]
+    other_files: tuple[ListedFile, ...]
+    diagnostics: tuple[ListedDiagnostic, ...]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event.
+
+    Attributes:
+        at: When.
+        kind: What happened.
+        message: One sentence.
+        step: At which step.
+        branch: On which branch.
+        checkpoint: About which checkpoint.
+        by: Who requested it.
+        details: Values, by kind of event.
+    """
+
+    at: float
+    kind: JournalKind
+    message: str
+    step: int | None
+    branch: int | None
+    checkpoint: str | None
+    by: str
+    details: dict[str, Any]
+
+
+class JournalReport(Report, frozen=True, kw_only=True):
+    """Oldest first."""
+
+    entries: tuple[Event, ...]
+
+
+class LoggedLine(msgspec.Struct, frozen=True):
+    """A line of a log.
+
+    Attributes:
+        log: `worker-0`, …, `supervisor`.
+        at: Time by which it was printed; null if unknown.
+        line: The line, without control characters.
+    """
+
+    log: str
+    at: float | None
+    line: str
+
+
+class LogsReport(Report, frozen=True, kw_only=True):
+    """The last lines of the logs."""
+
+    lines: tuple[LoggedLine, ...]
+
+
+class FollowedLineReport(LoggedLine, Report, frozen=True):
+    """One document for each line."""
+
+    variant: ClassVar[str] = "--follow"

@@ -1,0 +1,244 @@
+"""What `status` and `runs` print."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
+from tfckpt_trainer.rundir.records.worker import GpuStatus, Phase
+from tfckpt_tui.reports.base import Report
+
+
+class ExactnessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether resuming is exact.
+
+    Attributes:
+        level: What is known.
+        reasons: Why it is not possible or unknown, each as a clause; empty otherwise.
+        inputs: The input pipelines.
+        step: The training steps.
+        compared: What a check found, as a clause; empty without one that counts.
+        outdated: Which check no longer counts and why, as a clause; empty if there is none.
+        words: All of it as a sentence.
+    """
+
+    level: ExactnessLevel
+    reasons: list[str]
+    inputs: list[PipelineFacts]
+    step: StepFacts
+    compared: str
+    outdated: str
+    words: str
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A run.
+
+    Attributes:
+        id: Permanent identifier of the run; null in a directory that this library never used.
+        directory: The run directory.
+        state: What it does.
+        words: `run.state` in words: `saving` or `restoring` between two steps of a run that
+            trains, and `, stop requested` or `, stopping` while a stop is under way.
+        reason: Why the supervisor restarts, stopped or failed; otherwise which worker is lost or
+            holds up the others.
+        exactness: Whether resuming is exact; null if nothing is recorded.
+        strategy: Class of the `tf.distribute` strategy.
+        worker_count: Number of processes that write heartbeats: the workers, and also the chief and
+            the parameter servers if there are any.
+        cluster: Addresses by job, as in `TF_CONFIG`; empty if unknown.
+        step: Step of the chief, or of the checkpoint that a start resumes from.
+        branch: The branch of that step.
+        lost_steps: Steps after it that ended with their processes before a checkpoint had them.
+        total_steps: The step after which training ends.
+        checkpoint: The checkpoint that a start resumes from.
+        checkpoints: Number of checkpoints.
+        other_files: Number of files of
+            [other formats](checkpoints.md#files-of-other-formats).
+        restarts: Number of restarts of the workers.
+        gpus: Which GPUs are idle, shared by workers, or not counted, as sentences; empty otherwise,
+            and after the end of the run.
+    """
+
+    id: str | None
+    directory: str
+    state: RunState
+    words: str
+    reason: str
+    exactness: ExactnessFacts | None
+    strategy: str
+    worker_count: int
+    cluster: dict[str, list[str]]
+    step: int | None
+    branch: int
+    lost_steps: int
+    total_steps: int | None
+    checkpoint: str | None
+    checkpoints: int
+    other_files: int
+    restarts: int
+    gpus: str
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch job.
+
+    Attributes:
+        scheduler: `slurm`.
+        id: The job ID.
+        name: Its name.
+        user: Who submitted it.
+        state: A `requeued` job waits for a further start. Of an `unknown` one, Slurm did not
+            answer; `problem` says why.
+        reason: Slurm's reason why a job waits.
+        expected_start: When Slurm expects it to start.
+        started_at: When the current or last start began.
+        ends_at: When the time limit ends it.
+        nodes: The nodes of the current or last start.
+        requeues: The starts after the first.
+        max_requeues: How many of them there can be.
+        preempted: Whether Slurm preempted the last start.
+        submitted_at: When it was submitted.
+        problem: Why its state is unknown.
+    """
+
+    scheduler: str
+    id: str
+    name: str
+    user: str
+    state: JobState
+    reason: str
+    expected_start: float | None
+    started_at: float | None
+    ends_at: float | None
+    nodes: tuple[str, ...]
+    requeues: int
+    max_requeues: int
+    preempted: bool
+    submitted_at: float
+    problem: str
+
+
+class AlertFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert.
+
+    Attributes:
+        kind: Kind of the [alert](../how-to/alerts.md): `run-failed`, `submit-refused`,
+            `no-supervisor`, `save-failed`, `save-overdue`, `not-finite`, `no-heartbeat`,
+            `checkpoint-damaged`, `job-stuck`, `job-silent`, `clock-differs`.
+        message: What happened.
+        advice: What to do.
+    """
+
+    kind: str
+    message: str
+    advice: str
+
+
+class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that writes heartbeats.
+
+    Attributes:
+        index: 0 is the chief.
+        job: Its job in the cluster: `worker`, `chief`, or `ps`, a parameter server.
+        host: Host name.
+        pid: Process id.
+        state: What it does.
+        phase: Up to `restore` the phases of a start, in their order; then those of training.
+            `prepare` and `build` are the script before and after `create_strategy`.
+        phase_since: When that phase began.
+        doing: The phase of a worker that starts, in words; otherwise empty.
+        step: The last step that it finished.
+        branch: The branch it trains.
+        step_seconds: Median time of a step.
+        step_seconds_p95: 95th percentile.
+        input_wait_seconds: Median time that a step waits for its input.
+        loss: Newest value, mean over all replicas.
+        metrics: Newest value of each metric, by name.
+        not_finite: Metrics that are `nan`, `inf` or `-inf`, by name.
+        examples_per_second: Sum over all workers.
+        cpu_percent: Percent of one core; null for a worker that exited or is lost.
+        memory_bytes: Resident memory; null for a worker that exited or is lost.
+        gpus: Its GPUs; empty without `nvidia-ml-py`.
+        heartbeat_age_seconds: Time since its last heartbeat.
+        detail: Current activity, or cause of death.
+    """
+
+    index: int
+    job: str
+    host: str
+    pid: int
+    state: WorkerState
+    phase: Phase | None
+    phase_since: float | None
+    doing: str
+    step: int
+    branch: int
+    step_seconds: float | None
+    step_seconds_p95: float | None
+    input_wait_seconds: float | None
+    loss: float | None
+    metrics: dict[str, float | None]
+    not_finite: dict[str, str]
+    examples_per_second: float | None
+    cpu_percent: float | None
+    memory_bytes: int | None
+    gpus: tuple[GpuStatus, ...]
+    heartbeat_age_seconds: float
+    detail: str
+
+
+class StatusReport(Report, frozen=True, kw_only=True):
+    """Exit code 1 if the run is degraded, restarting, failed, refused or unanswered, or if there is
+    an [alert](../how-to/alerts.md).
+
+    Attributes:
+        job: The batch job of the run; null without a scheduler.
+        problems: Files of the run that cannot be read, and why; they do not change the exit code.
+    """
+
+    run: RunFacts
+    job: JobFacts | None
+    alerts: tuple[AlertFacts, ...]
+    problems: tuple[str, ...]
+    workers: tuple[WorkerLine, ...]
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list.
+
+    Attributes:
+        directory: The run directory.
+        state: As `run.state` of `status`, or `unknown` if its directory does not answer.
+        words: As `run.words` of `status`.
+        step: As `run.step` of `status`.
+        branch: As `run.branch` of `status`.
+        lost_steps: As `run.lost_steps` of `status`.
+        total_steps: The step after which training ends.
+        loss: The newest.
+        strategy: Class of the `tf.distribute` strategy; empty if unknown.
+        active_at: Time of the last activity.
+        alerts: Its [alerts](../how-to/alerts.md) in a few words each.
+        job: ID of its batch job, and why the job waits or how it ended; empty without one.
+    """
+
+    directory: str
+    state: RunState
+    words: str
+    step: int | None
+    branch: int
+    lost_steps: int
+    total_steps: int | None
+    loss: float | None
+    strategy: str
+    active_at: float
+    alerts: tuple[str, ...]
+    job: str
+
+
+class RunsReport(Report, frozen=True, kw_only=True):
+    """Sorted by last activity, newest first."""
+
+    runs: tuple[RunLine, ...]
