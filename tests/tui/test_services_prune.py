@@ -24,8 +24,9 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.services import prune
 from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.request import FrontEnd
 
-TEST = "a test"
+TEST = FrontEnd.COMMAND_LINE
 
 
 def names(run: RunDirectory) -> list[str]:

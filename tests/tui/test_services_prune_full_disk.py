@@ -25,9 +25,10 @@ from tfckpt_trainer.rundir.reserve import (
     release_reserve,
 )
 from tfckpt_tui.services import prune, request
+from tfckpt_tui.services.request import FrontEnd
 from waiting import LEAST_SECONDS, wait_until
 
-TEST = "a test"
+TEST = FrontEnd.COMMAND_LINE
 
 
 @pytest.fixture

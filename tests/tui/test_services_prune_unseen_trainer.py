@@ -19,9 +19,10 @@ from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.services import prune
+from tfckpt_tui.services.request import FrontEnd
 from waiting import wait_until
 
-TEST = "a test"
+TEST = FrontEnd.COMMAND_LINE
 
 
 @pytest.fixture

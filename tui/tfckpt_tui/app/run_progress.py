@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.request import FrontEnd
@@ -23,7 +22,7 @@ class RunProgress:
         self.snapshot: RunSnapshot | None = None
         self.failures: list[tuple[str, str]] = []
         self._dismissed: set[str] = set()
-        self._requester = requester(FrontEnd.APP)
+        self._requester = FrontEnd.APP.requester
 
     @property
     def has_unread(self) -> bool:

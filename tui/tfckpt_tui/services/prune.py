@@ -24,7 +24,6 @@ from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.retention.trash import find_in_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -148,7 +147,7 @@ def prune(
         lambda on_warning: move_to_trash(
             run,
             names,
-            by=requester(through),
+            by=through.requester,
             now=time.time(),
             update_state_file=presence.may_update_state_file,
             in_use=presence.in_use,
@@ -179,7 +178,7 @@ def prune_files(run: RunDirectory, names: Sequence[str], *, through: FrontEnd) -
         JournalKind.PRUNE,
         through,
         lambda on_warning: move_files_to_trash(
-            run, names, by=requester(through), now=time.time(), on_warning=on_warning
+            run, names, by=through.requester, now=time.time(), on_warning=on_warning
         ),
     )
 

@@ -56,6 +56,11 @@ class FrontEnd(StrEnum):
     APP = "terminal app"
     COMMAND_LINE = "command line"
 
+    @property
+    def requester(self) -> str:
+        """Who asks, for commands and the event log."""
+        return requester(self)
+
 
 def log_event(
     run: RunDirectory, kind: JournalKind, message: str, *, through: FrontEnd, **fields: Any
@@ -72,7 +77,7 @@ def log_event(
     Returns:
         A sentence for the user if the entry could not be written; empty if it was.
     """
-    return note_event(run, kind, message, by=requester(through), **fields)
+    return note_event(run, kind, message, by=through.requester, **fields)
 
 
 def ask(
@@ -108,7 +113,7 @@ def ask(
     """
     require_trainer(run, kind)
     queue = CommandQueue(run)
-    by = requester(through)
+    by = through.requester
     is_undo = kind is CommandKind.UNDO
     advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
     with replace_advice(advice):
@@ -345,7 +350,7 @@ def end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[s
     """
     began = time.monotonic()
     warnings: list[str] = []
-    if not stop_supervisor(run, FORCE_SECONDS, by=requester(through), on_warning=warnings.append):
+    if not stop_supervisor(run, FORCE_SECONDS, by=through.requester, on_warning=warnings.append):
         raise _nothing_runs(run)
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
     return message, tuple(warnings)

@@ -399,14 +399,13 @@ def _report(run: RunDirectory, started: SupervisorStatus | BatchJob) -> LaunchRe
 
 def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
     from tfckpt_trainer.launch.launcher import launch as start_run
-    from tfckpt_trainer.rundir.command_queue import requester
     from tfckpt_tui.services.request import FrontEnd
 
     processes = processes_in_words(options.tasks)
     place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"
     verb = "Submitting" if options.slurm is not None else "Starting"
     print_message(f"{verb} {processes} {place} …")
-    started = start_run(options, requester(FrontEnd.COMMAND_LINE), force=force)
+    started = start_run(options, FrontEnd.COMMAND_LINE.requester, force=force)
     if remark := plan_gpus(options).remark:
         print_message(remark)
     # Also if the app is never opened on it.

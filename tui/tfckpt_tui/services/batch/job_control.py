@@ -29,7 +29,6 @@ from tfckpt_trainer.launch.slurm.submission import (
     new_job,
     submit_script,
 )
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -78,7 +77,7 @@ def cancel_waiting_job(
         RefusedError: The job has started.
         LaunchError: Slurm did not cancel it, or cannot be asked whether it has a job.
     """
-    adopt_job(run, requester(through), runner)
+    adopt_job(run, through.requester, runner)
     job = read_job_record(run)
     if job is None:
         raise UsageError(f"{run.root} has no batch job; there is nothing to cancel.")
@@ -123,7 +122,7 @@ def submit_again(
         LaunchError: Slurm did not accept the job.
         OSError: The new job cannot be recorded.
     """
-    adopted = adopt_job(run, requester(through), runner)
+    adopted = adopt_job(run, through.requester, runner)
     if adopted is not None:
         return adopted, f"Slurm had accepted job {adopted.id} already. No other was submitted."
     before, asked = read_job_record(run), last_slurm_options(run)
@@ -134,7 +133,7 @@ def submit_again(
             launch_to_slurm(run.root),
         )
     _refuse_active(run, before, runner)
-    job_id, cluster = submit_script(run, script, requester(through), runner)
+    job_id, cluster = submit_script(run, script, through.requester, runner)
     job = new_job(run, job_id, cluster, asked)
     if before is not None:
         job = _like_before(job, before, asked)
