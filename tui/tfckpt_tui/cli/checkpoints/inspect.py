@@ -1,18 +1,15 @@
-"""The commands `inspect` and `compare`: options and output."""
+"""The command `inspect`: options and output."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import TypeVar
 
 import click
 import msgspec
 from msgspec import UNSET
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.dtypes import format_shape
@@ -20,52 +17,30 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
-from tfckpt_tui.cli.checkpoints.other_files import compare_files, inspect_file
+from tfckpt_tui.cli.checkpoints.other_files import inspect_file
 from tfckpt_tui.cli.checkpoints.tensor_output import (
-    CHANGES,
-    DIFFERENCE_WORDS,
     STATISTICS,
-    change_cells,
-    change_report,
-    compared_report,
-    comparison_report,
-    difference_counts,
     statistics_cells,
     statistics_report,
-    tensor_words,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
-from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
     print_line,
-    print_message,
     print_table,
 )
-from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
 from tfckpt_tui.formats.text import cut
 from tfckpt_tui.reports.tensors import (
-    ComparedTensor,
-    CompareReport,
     InspectedTensor,
     InspectFileReport,
     InspectReport,
     ResumedPart,
     TensorTotal,
     TensorTotals,
-)
-from tfckpt_tui.services.compare import (
-    Comparison,
-    MeasuredDifference,
-    compare_checkpoints,
-    difference_of_each,
-    find_differing,
-    measure,
-    worst_first,
 )
 from tfckpt_tui.services.inspect import (
     Inspection,
@@ -74,14 +49,10 @@ from tfckpt_tui.services.inspect import (
     statistics_of,
 )
 from tfckpt_tui.services.inspect import inspect as look_into
-from tfckpt_tui.services.report import look_up, look_up_all
+from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.tensor_files import find_file
 
 Figures = dict[str, Statistics | None]
-_MeasuredT = TypeVar("_MeasuredT")
-
-_MOST_PROBLEMS = 5
-"""Problems that `compare` prints."""
 
 _STATE_WIDTH = 500
 """Longest line about a value of the script, in characters; `--json` has all of it."""
@@ -123,87 +94,6 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     else:
         _print_inspection(found, variables, figures, problem, wanted, not_read)
     return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
-
-
-@click.command()
-@RunArgument
-@click.argument("before", type=CHECKPOINT_OR_FILE, metavar="A")
-@click.argument("after", type=CHECKPOINT_OR_FILE, metavar="B")
-@click.option(
-    "--norms", is_flag=True, help="Read the changed tensors, and print by how much they changed."
-)
-@click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
-@click.option(
-    "--histogram",
-    "pattern",
-    type=TensorName("after"),
-    is_flag=False,
-    flag_value="*",
-    metavar="[TENSOR]",
-    help="Read the changed tensors, or those that match, and print histograms of B minus A.",
-)
-@prints(CompareReport)
-@on_open_run
-def compare(
-    run: RunDirectory,
-    before: str,
-    after: str,
-    norms: bool,
-    everything: bool,
-    pattern: str | None,
-    as_json: bool,
-) -> int:
-    """Show what changed from checkpoint A to checkpoint B; each is a name or a step.
-
-    A and B can be files of Keras or safetensors in the directory: then all values are read. Tensors
-    are compared by path, and with a checkpoint by the variable of the model that they are.
-
-    Without --norms and --histogram only the indexes are read, which is fast for any size. Put
-    --histogram last, so that A or B is not taken for its tensor. Exits 1 if A or B cannot be
-    restored, or if a tensor is damaged or cannot be read.
-    """
-    if find_file(run, before) or find_file(run, after):
-        if pattern is not None:
-            raise click.UsageError("--histogram compares two checkpoints of TensorFlow.")
-        return compare_files(run, before, after, norms=norms, everything=everything, json=as_json)
-    found = compare_checkpoints(run, *look_up_all(run, [before, after]))
-    measured, unread = None, dict[str, str]()
-    if norms:
-        changed = [one.name for one in found.tensors if one.difference is Difference.CHANGED]
-        read = list(_metered(found, changed, measure(run, found)))
-        measured = {one.name: one.change for one in read if one.change is not None}
-        unread = {one.name: one.problem for one in read if one.problem}
-    differences: list[MeasuredDifference] = []
-    if pattern is not None:
-        names = find_differing(run, found, pattern)
-        differences = list(_metered(found, names, difference_of_each(run, found, names)))
-    unread |= {one.name: one.problem for one in differences if one.problem}
-    known = found.damage
-    found = replace(found, damage={**known, **unread})
-    if as_json:
-        figures = None if pattern is None else {one.name: one.statistics for one in differences}
-        print_json(_comparison_report(found, measured, figures))
-    else:
-        _print_comparison(found, measured, everything, unread.keys() - known.keys())
-        _print_unread(unread if pattern is None else {})
-    if pattern is not None and not as_json:
-        print_line()
-        print_differences(found, differences)
-    return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
-
-
-def _metered(
-    found: Comparison, names: Sequence[str], work: Iterator[_MeasuredT]
-) -> Iterator[_MeasuredT]:
-    """Shows progress while tensors are read from both checkpoints, in the order of their names."""
-    sizes = [2 * found.variables[name].size if name in found.variables else 0 for name in names]
-    total, meter = sum(sizes), ReadProgress("reading")
-    try:
-        for done, measured in zip(accumulate(sizes), work, strict=True):
-            meter(done, total)
-            yield measured
-    finally:
-        meter.close()
 
 
 @dataclass(frozen=True)
@@ -399,66 +289,3 @@ def _tensor_report(
         problem=found.damage.get(entry.name, ""),
         statistics=UNSET if figures is None else statistics_report(figures.get(entry.name)),
     )
-
-
-def _print_comparison(
-    found: Comparison,
-    measured: dict[str, TensorChange] | None,
-    everything: bool,
-    unread: Collection[str],
-) -> None:
-    print_line(f"{found.before.name} → {found.after.name}: {difference_counts(found.count)}")
-    for problem in found.problems:
-        print_line(f"problem: {problem}")
-    shown = [
-        one
-        for one in found.tensors
-        if everything or one.difference is not Difference.EQUAL or one.name in found.damage
-    ]
-    if measured is not None:
-        shown.sort(key=lambda one: worst_first(found.damage, measured, one))
-    header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
-    header += CHANGES if measured is not None else []
-    rows = [
-        [
-            found.path(one.name),
-            _difference_words(found, one, one.name in unread),
-            tensor_words(one.before),
-            tensor_words(one.after),
-            *(change_cells(measured.get(one.name)) if measured is not None else ()),
-        ]
-        for one in shown
-    ]
-    if rows:
-        print_table(header, rows, right={4, 5, 6})
-
-
-def _print_unread(unread: Mapping[str, str]) -> None:
-    """Prints why tensors could not be read; a histogram says so in its place."""
-    problems = list(dict.fromkeys(unread.values()))
-    for problem in problems[:_MOST_PROBLEMS]:
-        print_message(problem)
-    if len(problems) > _MOST_PROBLEMS:
-        print_message(f"{len(problems) - _MOST_PROBLEMS} more tensors could not be read.")
-
-
-def _difference_words(found: Comparison, one: TensorComparison, is_unread: bool) -> str:
-    parts = " (saved in other parts)" if one.unknown else ""
-    damage = " (damaged)" if one.name in found.damage else ""
-    return DIFFERENCE_WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
-
-
-def _comparison_report(
-    found: Comparison, measured: dict[str, TensorChange] | None, figures: Figures | None
-) -> CompareReport:
-    def tensor(one: TensorComparison) -> ComparedTensor:
-        return msgspec.structs.replace(
-            compared_report(one, found.path(one.name), found.damage.get(one.name, "")),
-            change=UNSET if measured is None else change_report(measured.get(one.name)),
-            difference_statistics=(
-                UNSET if figures is None else statistics_report(figures.get(one.name))
-            ),
-        )
-
-    tensors = [tensor(one) for one in found.tensors]
-    return comparison_report(found.before.name, found.after.name, found.problems, tensors)
