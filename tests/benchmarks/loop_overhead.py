@@ -1,6 +1,7 @@
 """What the library adds to a step when nothing is asked: the same loop with and without it.
 
     python tests/benchmarks/loop_overhead.py [--workers N] [--blocks N] [--step-ms MS …] [--fit]
+                                              [--steps-per-call N]
 
 Both loops run in the same processes, in turn, block by block, so that a slow moment of the
 machine meets both. Both feed from a dataset and read the mean loss of every step; with one worker,
@@ -10,6 +11,8 @@ difference of the CPU time of the thread that runs the loop.
 
 After a longer wait for TensorFlow the caches of the processor are cold, and the same code takes
 several times as long, with the library and without. So the CPU time of both is printed.
+
+With `--steps-per-call`, a loop that runs several steps in each call is compared too.
 
 With `--fit`, Keras's `Model.fit` is compared with `fit` of the library, on one worker: Keras's
 own does not work on several.
@@ -27,7 +30,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from scripts.machine import on_quiet_machine
 
@@ -47,9 +52,10 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--step-ms", type=float, nargs="+", default=[0.5, 5.0, 50.0])
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--steps-per-call", type=int, default=1)
     options = parser.parse_args()
     if "TF_CONFIG" in os.environ:
-        measure(options.step_ms, options.blocks, with_fit=options.fit)
+        measure(options.step_ms, options.blocks, options.steps_per_call, with_fit=options.fit)
         return
     if options.fit and options.workers > 1:
         parser.error("Keras's fit does not work on several workers, so there is nothing to compare")
@@ -76,7 +82,8 @@ def main() -> None:
         for process in processes[1:]:
             process.kill()
             process.wait()
-    sys.exit(status)
+    if status:
+        sys.exit(status)
 
 
 @dataclass(frozen=True)
@@ -87,14 +94,15 @@ class Block:
     cpu: float
 
 
-def block_of(step: Callable[[], object], steps: int) -> Block:
+def block_of(call: Callable[[], object], steps: int, steps_per_call: int = 1) -> Block:
     times = []
     cpu = time.thread_time()
-    for _ in range(steps):
+    for _ in range(0, steps, steps_per_call):
         began = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - began)
-    return Block(statistics.median(times), (time.thread_time() - cpu) / steps)
+        call()
+        times.append((time.perf_counter() - began) / steps_per_call)
+    cpu = time.thread_time() - cpu
+    return Block(statistics.median(times), cpu / len(times) / steps_per_call)
 
 
 def compare(
@@ -121,11 +129,10 @@ def compare(
     )
 
 
-def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
+def measure(lengths: list[float], blocks: int, steps_per_call: int, *, with_fit: bool) -> None:
     import keras
     import tensorflow as tf
 
-    from tfckpt_trainer import TrainingRun
     from tfckpt_trainer.training import create_strategy, fit
     from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -187,28 +194,46 @@ def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
         products.assign(max(0, round((milliseconds / 1e3 - empty) / each)))
         return max(10, round(BLOCK_SECONDS / max(milliseconds / 1e3, empty)))
 
-    model, optimizer, replica_step, dataset = parts()
-    run = TrainingRun(model=model, optimizer=optimizer, strategy=strategy, dataset=dataset)
-    library_step = run.function(replica_step)
-    library_input = iter(run)
-
-    def library(steps):
-        # What the library does after a step happens when the next input is asked for.
-        return block_of(lambda: library_step(next(library_input)), steps)
-
+    inputs = ExitStack()
+    loops = {
+        count: library_loop(strategy, parts, count, inputs) for count in sorted({1, steps_per_call})
+    }
     workers = strategy.num_replicas_in_sync
     steps_of, products_of = {}, {}
     for length in lengths:
         steps_of[length] = set_length(length)
         products_of[length] = int(products.numpy())
-        compare(bare, library, steps_of[length], blocks, f"{workers} workers, loop")
+        for count, library in loops.items():
+            what = f"{workers} workers, loop of {count} in a call"
+            compare(bare, library, steps_of[length], blocks, what)
     if with_fit:
-        library_input.close()
+        inputs.close()
         measure_fit(parts, fit, products, products_of, steps_of, blocks)
     if not group.is_chief:
         # The first worker may still need this one to finish its last step.
         signal.pause()
     os._exit(0)
+
+
+def library_loop(strategy, parts, steps_per_call, inputs) -> Callable[[int], Block]:
+    """Returns what measures a loop of the library, which ends when `inputs` are closed."""
+    from tfckpt_trainer import TrainingRun
+
+    model, optimizer, replica_step, dataset = parts()
+    run = TrainingRun(
+        f"{os.environ['TFCKPT_RUN_DIR']}/{steps_per_call}",
+        model=model,
+        optimizer=optimizer,
+        strategy=strategy,
+        dataset=dataset,
+    )
+    step = run.function(replica_step, steps_per_call=steps_per_call)
+    loop = iter(run)
+    inputs.callback(loop.close)
+    # The first call of a process runs one step, and is not measured.
+    step(next(loop))
+    # What the library does after a step happens when the next input is asked for.
+    return partial(block_of, lambda: step(next(loop)), steps_per_call=steps_per_call)
 
 
 def measure_fit(parts, fit, products, products_of, steps_of, blocks) -> None:

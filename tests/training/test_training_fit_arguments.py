@@ -21,6 +21,8 @@ FIRST = [
     "steps_per_epoch within a pass",
     "dataset, class_weight",
     "averaged weights",
+    "steps_per_execution",
+    "jit_compile",
     "dictionary of arrays",
     "generator function",
     "batches by index, threads",

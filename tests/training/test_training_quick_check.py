@@ -62,17 +62,19 @@ def test_a_run_that_trains_is_checked_on_all_workers_and_goes_on(tmp_path, strat
     assert {k: e.crc32c for k, e in ours.items()} == {k: e.crc32c for k, e in theirs.items()}
 
 
-def checked_run(make_run, replica_step, dataset, total_steps, during=None, **options):
+def checked_run(
+    make_run, replica_step, dataset, total_steps, during=None, steps_per_call=1, **options
+):
     """Trains, asks for a check that begins after step 4, and returns the run and the outcome.
 
     `during` is called once with the run, in the first step that the check will repeat.
     """
     run = make_run(dataset=dataset, total_steps=total_steps, **options)
     directory = RunDirectory(run.directory)
-    command, step = None, run.function(replica_step)
+    command, step = None, run.function(replica_step, steps_per_call=steps_per_call)
     for batch in run:
         step(batch)
-        if run.step == 2 and command is None:
+        if run.step >= 2 and command is None:
             command = submit(run, CommandKind.CHECK)
         if run.may_repeat_step and during is not None:
             during(run)
@@ -145,11 +147,13 @@ def test_a_check_repeats_what_the_data_has_left_and_the_run_ends_there(make_run)
     assert saved == [6]
 
 
-def test_draws_with_a_seed_are_exact(make_run):
-    run, outcome = checked_run(make_run, random_step, numbers(20), 12, random_seed=7)
+@pytest.mark.parametrize("steps_per_call", [1, 3])
+def test_draws_with_a_seed_are_exact(make_run, steps_per_call):
+    options = {"random_seed": 7, "steps_per_call": steps_per_call}
+    run, outcome = checked_run(make_run, random_step, numbers(40), 20, **options)
     assert outcome.result["exact"] is True, outcome.message
     assert outcome.result["steps"] == 3
-    assert recorded_steps(run) == list(range(1, 13))
+    assert recorded_steps(run) == list(range(1, 21))
 
 
 def test_a_stop_during_the_check_ends_it_without_a_word_of_going_on(make_run):

@@ -98,12 +98,19 @@ def test_a_metric_that_is_reported_rarely_stays_not_finite_until_it_is_reported(
     assert watch.current == (of_loss(1),)
 
 
+def call_done(metrics, step):
+    """Ends a call of one step."""
+    from tfckpt_trainer.training.telemetry.step_metrics import Call
+
+    metrics.call_done(step, Call(steps=1, seconds=0.1, input_seconds=0.0))
+
+
 def test_a_restore_forgets_what_was_not_finite():
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 
     metrics = StepMetrics()
     metrics.fresh.update(loss=NAN, score=1.0)
-    metrics.step_done(5, 0.1, 0.0)
+    call_done(metrics, 5)
     assert metrics.not_finite.current == (of_loss(5),)
     metrics.set_position(3, 1)
     assert metrics.not_finite.current == ()
@@ -118,10 +125,10 @@ def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first
     metrics.set_position(900, 0, [of_loss(812), rare])
     assert metrics.not_finite.current == (of_loss(812), rare)
     metrics.fresh.update(loss=NAN)
-    metrics.step_done(901, 0.1, 0.0)
+    call_done(metrics, 901)
     assert metrics.not_finite.current == (of_loss(812), rare)
     assert metrics.not_finite.take_begun() == []
     assert str(metrics.reported["val_loss"]) == "inf"
     metrics.fresh.update(loss=0.5, val_loss=0.5)
-    metrics.step_done(902, 0.1, 0.0)
+    call_done(metrics, 902)
     assert metrics.not_finite.current == ()

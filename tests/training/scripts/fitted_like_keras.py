@@ -133,6 +133,8 @@ ALIKE = {
         "y": y,
         "callbacks": keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
     },
+    "steps_per_execution": lambda: {"x": x, "y": y, "batch_size": 8},
+    "jit_compile": lambda: {"x": x, "y": y, "batch_size": 8},
     "list of arrays": lambda: {"x": [x[:, :2], x[:, 2:]], "y": y, "batch_size": 8},
     "dictionary of arrays": lambda: {"x": {"a": x[:, :2], "b": x[:, 2:]}, "y": y},
 }
@@ -158,7 +160,9 @@ OWN_MODELS = {
     "averaged weights",
     "class_weight of a column",
     "dictionary of arrays",
+    "jit_compile",
     "list of arrays",
+    "steps_per_execution",
 }
 
 
@@ -181,6 +185,8 @@ def compiled(form):
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
             weighted_metrics=["accuracy"],
+            steps_per_execution=4 if form == "steps_per_execution" else 1,
+            jit_compile=form == "jit_compile",
         )
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]

@@ -51,8 +51,8 @@ LEAST_START_SECONDS = 30.0
 START_FACTOR = 4.0
 """How long a later start may take: at least so many seconds, and so often the longest before."""
 
-STEPS_TO_SAVE = 2
-"""Steps in which a save that is due by the clock takes place: all workers act after one step."""
+CALLS_TO_SAVE = 2
+"""Calls in which a save that is due by the clock takes place: all workers act after one."""
 
 _NAMED = 3
 """How many metrics a message names."""
@@ -396,7 +396,7 @@ def _overdue_save(seen: _Seen) -> Alert | None:
     # A save in the background may take longer than an interval.
     if saves.unsaved_seconds < max(LATE_AFTER_SECONDS, LATE_AFTER_INTERVALS * saves.save_seconds):
         return None
-    if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.step_seconds or 0.0)):
+    if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.call_seconds or 0.0)):
         return None
     intervals = [count(saves.every_steps, "step")] if saves.every_steps else []
     intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
@@ -442,10 +442,10 @@ def _is_late_by_steps(saves: SaveStatus) -> bool:
     return every is not None and saves.unsaved_steps >= LATE_AFTER_INTERVALS * every
 
 
-def _is_late_by_clock(saves: SaveStatus, step_seconds: float) -> bool:
+def _is_late_by_clock(saves: SaveStatus, call_seconds: float) -> bool:
     if saves.every_seconds is None:
         return False
-    interval = max(saves.every_seconds, STEPS_TO_SAVE * step_seconds)
+    interval = max(saves.every_seconds, CALLS_TO_SAVE * call_seconds)
     return saves.unsaved_seconds >= LATE_AFTER_INTERVALS * interval
 
 

@@ -26,8 +26,8 @@ from tfckpt_trainer.rundir.storage.clock import load_heartbeat
 LOST_AFTER_INTERVALS = 5.0
 """A worker is lost if its heartbeat is this many intervals old."""
 
-STALLED_AFTER_STEPS = 20.0
-"""A worker is stalled if it completes no step for this many median step times."""
+STALLED_AFTER_CALLS = 20.0
+"""A worker is stalled if it completes no step for as long as this many calls take."""
 
 STALLED_AFTER_SECONDS = 10.0
 """Shortest time without a step after which a worker is stalled."""
@@ -168,9 +168,9 @@ def worker_state(
 
 
 def _stalls(status: WorkerStatus, now: float) -> bool:
-    if status.last_step_at is None or status.step_seconds is None:
+    if status.last_step_at is None or status.call_seconds is None:
         return False
-    limit = max(STALLED_AFTER_SECONDS, STALLED_AFTER_STEPS * status.step_seconds)
+    limit = max(STALLED_AFTER_SECONDS, STALLED_AFTER_CALLS * status.call_seconds)
     return now - status.last_step_at > limit
 
 

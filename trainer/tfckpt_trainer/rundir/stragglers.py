@@ -22,8 +22,8 @@ QUIET_PERCENT = 25.0
 """CPU use below which a worker is idle, in percent of one core."""
 
 HELD_UP_SECONDS = 3.0
-HELD_UP_STEPS = 5.0
-"""A run is held up if no worker completes a step for this many seconds and median steps."""
+HELD_UP_CALLS = 5.0
+"""A run is held up if no worker completes a step for as long as this many calls take."""
 
 CPU_STALL_RATIO = 0.25
 """CPU stall above which a worker counts as slowed."""
@@ -62,8 +62,8 @@ def find_straggler(
     if lost is not None:
         return lost.index, why_silent(lost, now, lives)
     steps = [status.last_step_at for status in training if status.last_step_at is not None]
-    usual = max((status.step_seconds or 0.0 for status in training), default=0.0)
-    if steps and now - max(steps) > max(HELD_UP_SECONDS, HELD_UP_STEPS * usual):
+    usual = max((status.call_seconds or 0.0 for status in training), default=0.0)
+    if steps and now - max(steps) > max(HELD_UP_SECONDS, HELD_UP_CALLS * usual):
         return likely_straggler(statuses, now)
     return _cpu_stall(training, now)
 

@@ -122,6 +122,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         interval_seconds: Interval between heartbeats.
         step_seconds: Median step time in the last window; None before the first step.
         step_seconds_p95: 95th percentile of the step time in the last window.
+        steps_per_call: The most steps that one call of the step function ran.
         input_wait_seconds: Median time that a step waited for input.
         loss: The newest reported loss, mean over all replicas; None before the first step.
         metrics: The newest values of all reported metrics, including `loss`.
@@ -154,6 +155,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     total_steps: int | None = None
     step_seconds: float | None = None
     step_seconds_p95: float | None = None
+    steps_per_call: int = 1
     input_wait_seconds: float | None = None
     loss: float | None = None
     metrics: dict[str, float | None] = {}
@@ -169,6 +171,11 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     cpu_stall_ratio: float | None = None
     not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None
+
+    @property
+    def call_seconds(self) -> float | None:
+        """The usual time between two moments at which the step changes; None if unknown."""
+        return None if self.step_seconds is None else self.step_seconds * self.steps_per_call
 
     @property
     def has_ended(self) -> bool:

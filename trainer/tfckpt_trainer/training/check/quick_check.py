@@ -140,16 +140,23 @@ class QuickCheck:
         elif self.epoch_steps is None or self.epoch_steps - step % self.epoch_steps > steps:
             self._begin(step + steps)
 
+    def steps_left(self, step: int) -> int | None:
+        """Returns how many more steps than `step` it has to act after; None if no check runs."""
+        if self._phase is None:
+            return None
+        # The first step after a restore says most about what is missing.
+        return 1 if step == self._start.step else self._last - step
+
     def take_batch(self, batch: Any) -> None:
-        """Records the input of the next step."""
+        """Records the input of the next call."""
         if self._phase is not None:
             self._batch = digest_of_batch(batch)
 
     def step_done(self, metrics: Mapping[str, float]) -> None:
-        """Records a step; then restores or compares if that is due.
+        """Records the step of a call; then restores or compares if that is due.
 
         Args:
-            metrics: What the step reported.
+            metrics: What its last step reported.
         """
         if self._phase is None:
             return

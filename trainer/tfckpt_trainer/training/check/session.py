@@ -73,6 +73,7 @@ class CheckSession:
         self._warm_up = order.warm_up
         self._last = order.warm_up + order.steps
         self._phase: Pass | None = None
+        self._records_facts = False
         self._saved = ""
         self._batch = ""
         self.is_done = False
@@ -82,8 +83,15 @@ class CheckSession:
         if self._state.position.step:
             self._begin(Pass.COLD)
 
+    def steps_left(self, step: int) -> int:
+        """Returns how many more steps than `step` it has to act after."""
+        if step < self._warm_up:
+            return self._warm_up - step
+        # The first step after a restore says most about what is missing.
+        return 1 if step == self._warm_up else self._last - step
+
     def take_batch(self, batch: Any) -> None:
-        """Records the input of the next step."""
+        """Records the input of the next call."""
         if self._phase is not None:
             self._batch = digest_of_batch(batch)
 
@@ -99,7 +107,7 @@ class CheckSession:
         step = self._state.position.step
         if self._phase is not None:
             self._record(self._phase, step)
-        if self._phase is None and step == self._warm_up:
+        if self._phase is None and step >= self._warm_up:
             self._save()
         elif self._phase is not None and step >= self._last:
             self._end_pass()
@@ -145,7 +153,7 @@ class CheckSession:
 
     def _begin(self, phase: Pass) -> None:
         """Records the state before the first step of a pass."""
-        self._phase = phase
+        self._phase, self._records_facts = phase, True
         names = ScriptNames()
         self._digests.find(names)
         self._write(
@@ -164,7 +172,8 @@ class CheckSession:
 
     def _record(self, phase: Pass, step: int) -> None:
         facts, values = None, {}
-        if step == self._warm_up + 1:
+        if self._records_facts:
+            self._records_facts = False
             # The first step of a process creates what is created late, such as metrics.
             names = ScriptNames()
             self._digests.find(names)

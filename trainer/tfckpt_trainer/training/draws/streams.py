@@ -1,9 +1,10 @@
 """Streams of random numbers that start anew at each step.
 
 A draw takes a key and a counter for Philox, the algorithm of `tf.random.Generator`. The key is a
-hash of seed, step and replica; the counter is the number of the draw in the step. A graph keeps
+hash of seed and replica; the counter is the step and the number of the draw in it. A graph keeps
 the counter in a variable: TensorFlow runs operations on a variable in the order of the program,
-so each iteration of a loop and each call of a function draws other numbers.
+so each iteration of a loop and each call of a function draws other numbers. A graph of several
+steps counts the step up itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ PHILOX = tf.random.Algorithm.PHILOX.value
 
 _LARGEST_DRAW = 2**32
 """How many numbers one draw may have; for each, the counter advances by 256."""
+
+_COUNTERS_OF_STEP = 2**16
+"""How far the upper word of the counter advances with a step: the lower may carry into it."""
 
 _TRACES_DATASETS = "tensorflow.python.data.ops.structured_function"
 
@@ -89,6 +93,11 @@ class Streams:
         for stream in (*self._of_source.values(), *self._of_operations):
             stream.start(position)
 
+    def next_step(self) -> None:
+        """Adds to the graph that is being traced that the streams of graphs go on to a step."""
+        for stream in (*self._of_source.values(), *self._of_operations):
+            stream.next_step()
+
     def serve_caller(self) -> bool:
         """Whether the caller draws from a stream.
 
@@ -148,7 +157,7 @@ class Streams:
         if tf.executing_eagerly():
             name = (source, operation_seed)
             if name not in self._eager:
-                key = _key(self._position, source, "eager", operation_seed)
+                key = _key(*self._position, *source, "eager", operation_seed)
                 self._eager[name] = _EagerStream(key)
             return self._eager[name]
         if source not in self._of_source:
@@ -195,11 +204,18 @@ class _GraphStream:
         self._state = _local_variable(device)
 
     def start(self, position: Position) -> None:
-        key = _key(position, self._source, "graph", self._operation_seed)
+        seed, step, worker = position
+        key = _key(seed, worker, *self._source, "graph", self._operation_seed)
+        counter = 0 if step is None else (step + 1) * _COUNTERS_OF_STEP
         with tf.init_scope():
             # A quarter of the time of `assign`, and every step waits for it.
-            state = np.array([0, 0, key], np.int64)
+            state = np.array([0, counter, key], np.int64)
             tf.raw_ops.AssignVariableOp(resource=self._state.handle, value=state)
+
+    def next_step(self) -> None:
+        _, counter, key = tf.unstack(self._state.read_value())
+        step = counter // _COUNTERS_OF_STEP
+        self._state.assign([tf.zeros_like(key), (step + 1) * _COUNTERS_OF_STEP, key])
 
     def next(self) -> Draw:
         state = tf.raw_ops.RngReadAndSkip(
@@ -215,9 +231,9 @@ class _GraphStream:
         self._state.assign(place)
 
 
-def _key(position: Position, source: Source, *use: Any) -> int:
-    """Returns a 64-bit number that no other position, source or use has."""
-    text = repr((*position, *source, *use)).encode()
+def _key(*parts: Any) -> int:
+    """Returns a 64-bit number that no other parts have."""
+    text = repr(parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 

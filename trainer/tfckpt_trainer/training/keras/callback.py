@@ -48,6 +48,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._run = run
         self._began = 0.0
+        self._first_batch = 0
         self._next_epoch = 0
         run.before_save(self._keep)
 
@@ -82,16 +83,21 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._next_epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Starts the timer of the step."""
-        del batch, logs
+        """Starts the timer of the step, or of several: see `steps_per_execution` of Keras."""
+        del logs
+        self._first_batch = batch
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Reports the metrics and ends the step."""
         # A save after the last batch of an epoch goes on with the next one.
-        self._next_epoch += batch + 1 == self.params.get("steps")
+        in_epoch = self.params.get("steps")
+        # Keras counts the last execution of an epoch as if it were as long as the others.
+        done = min(batch + 1, in_epoch or batch + 1)
+        self._next_epoch += done == in_epoch
         self._run.report(**(logs or {}))
-        self._run.step_done(time.perf_counter() - self._began)
+        seconds = time.perf_counter() - self._began
+        self._run.step_done(seconds, steps=done - self._first_batch)
         if self._run.is_over:
             self.model.stop_training = True
 

@@ -23,7 +23,13 @@ from tfckpt_trainer.training.keras.build import build
 from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
-from tfckpt_trainer.training.keras.steps import Logs, agreed_steps, epoch_logs, replica_step
+from tfckpt_trainer.training.keras.steps import (
+    Logs,
+    agreed_steps,
+    epoch_logs,
+    replica_step,
+    step_function,
+)
 from tfckpt_trainer.training.keras.validation import Validation
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.worker_group import (
@@ -160,7 +166,7 @@ def fit(
     FitLoop(
         run,
         group,
-        run.function(step, run_eagerly=model.run_eagerly),
+        step_function(run, model, step),
         Epochs(steps, initial_epoch),
         observers,
         validation,
@@ -205,12 +211,13 @@ class FitLoop:
         self._run = run
         self._group = group
         self._step = step
+        self._takes_lists = callbacks.model.steps_per_execution > 1
         self._epochs = epochs
         self._callbacks = callbacks
         self._model = callbacks.model
         self._validation = validation
         self._in_epoch = False
-        run.repeat_within_epochs(epochs.steps)
+        run.set_epoch_steps(epochs.steps)
         run.before_save(self._keep)
         run.after_restore(self._resume)
 
@@ -219,6 +226,7 @@ class FitLoop:
         self._model.stop_training = False
         logs: Mapping[str, Any] = {}
         for batch in self._run:
+            steps = len(batch) if self._takes_lists else 1
             self._callbacks.begin_training(is_resumed=False)
             epoch, number = self._epochs.at(self._run.step)
             if not self._in_epoch:
@@ -227,8 +235,8 @@ class FitLoop:
             callbacks = self._callbacks.of_batch(may_repeat=self._run.may_repeat_step)
             callbacks.on_train_batch_begin(number)
             logs = self._step(batch)
-            callbacks.on_train_batch_end(number, logs)
-            if number + 1 == self._epochs.steps or self._model.stop_training:
+            callbacks.on_train_batch_end(number + steps - 1, logs)
+            if number + steps == self._epochs.steps or self._model.stop_training:
                 logs = self._end_epoch(epoch, logs)
         self._callbacks.begin_training(is_resumed=False)
         if self._model.optimizer is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 Logs = dict[str, Any]
@@ -63,6 +64,24 @@ def replica_step(step: Callable[[Any], Any], specification: Any) -> Callable[[An
         return _flat(reported) if isinstance(reported, Mapping) else reported
 
     return on_replica
+
+
+def step_function(
+    run: TrainingRun, model: keras.Model, step: Callable[[Any], Any]
+) -> Callable[[Any], Mapping[str, float]]:
+    """Returns the training step of a run, compiled as the model is.
+
+    Args:
+        run: The run.
+        model: The compiled model.
+        step: The training step of one replica.
+    """
+    if model.jit_compile and not model.run_eagerly:
+        # What is around it, such as the reduction of metrics, XLA need not support.
+        step = tf.function(step, jit_compile=True, reduce_retracing=True, autograph=False)
+    return run.function(
+        step, steps_per_call=model.steps_per_execution, run_eagerly=model.run_eagerly
+    )
 
 
 def _flat(metrics: Mapping[str, Any]) -> Logs:

@@ -1,10 +1,10 @@
-"""Synchronizes the workers between steps, so that all act on a request at the same step."""
+"""Synchronizes the workers between calls, so that all act on a request at the same step."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveOu
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
+from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -52,19 +53,19 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class StepAside:
-    """A step that may be trained again; see `Coordinator.set_step_aside`."""
+class CallAside:
+    """A call that may be repeated, and what its steps reported; see `Coordinator.set_aside`."""
 
     step: int
-    seconds: float
-    input_seconds: float
+    call: Call
     metrics: Mapping[str, float]
+    earlier: Sequence[Mapping[str, float]]
 
 
 class Coordinator:
     """Acts on requests between steps. All workers call every method together.
 
-    A synchronization costs a collective, so it happens only if a worker asks for it. Each step
+    A synchronization costs a collective, so it happens only if a worker asks for it. Each call
     exchanges one flag for that, in the all-reduce that carries the metrics.
 
     Attributes:
@@ -93,7 +94,7 @@ class Coordinator:
         # Signal handlers and other threads append to these.
         self._stops: deque[tuple[Ending, str]] = deque()
         self._save_triggers: deque[str] = deque()
-        self._set_aside: list[StepAside] = []
+        self._set_aside: list[CallAside] = []
         self._stops_aside: list[tuple[Ending, str]] = []
         self.ending: Ending | None = None
         self.finish_reason = ""
@@ -109,15 +110,17 @@ class Coordinator:
             or (self._group.is_chief and bool(self._schedule.timed_trigger))
         )
 
-    def step_computed(self, metrics: Mapping[str, float], needs_sync: bool) -> None:
+    def call_computed(self, steps: Sequence[Mapping[str, float]], needs_sync: bool) -> None:
         """Takes the result of a step function.
 
         Args:
-            metrics: Means over all replicas.
+            steps: For each step the means over all replicas.
             needs_sync: Whether any worker asks for a synchronization.
         """
-        self._telemetry.metrics.report(metrics)
-        self._telemetry.metrics.reduced = frozenset(metrics)
+        metrics = self._telemetry.metrics
+        *metrics.earlier, last = steps
+        metrics.report(last)
+        metrics.reduced = frozenset(last)
         self._sync_agreed = needs_sync
 
     def request_stop(self, ending: Ending, reason: str = "") -> None:
@@ -144,23 +147,23 @@ class Coordinator:
         self.request_stop(Ending.FINISHED, reason)
         self._sync_agreed = True
 
-    def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
-        """Handles saves, commands and pauses that are due after a step.
+    def call_done(self, step: int, call: Call) -> None:
+        """Handles saves, commands and pauses that are due after a call.
 
         Args:
             step: Steps done.
-            seconds: How long the step took.
-            input_seconds: How much of that it waited for its input.
+            call: How many of them it ran, and how long they took.
         """
         # A step function brought the answer with the metrics; Keras's own loop has none.
         agreed, self._sync_agreed = self._sync_agreed, None
         if agreed is None:
             agreed = self._group.any(self.needs_sync)
-        if agreed or self._schedule.decides_after(step):
-            seconds += self._telemetry.metrics.wait_for_step()
-        self._telemetry.metrics.step_done(step, seconds, input_seconds)
-        self._telemetry.save_overhead.step_done(seconds)
-        trigger = self._schedule.trigger_after_step(step, self._telemetry.metrics)
+        if agreed or self._schedule.decides_after(step, call.steps):
+            waited = self._telemetry.metrics.wait_for_step()
+            call = call._replace(seconds=call.seconds + waited)
+        self._telemetry.metrics.call_done(step, call)
+        self._telemetry.save_overhead.call_done(call)
+        trigger = self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
         if trigger:
             self._save(trigger)
         if agreed:
@@ -168,44 +171,44 @@ class Coordinator:
         if self._handler.paused:
             self._wait_for_resume()
 
-    def save_after_error(self, step: int, seconds: float, input_seconds: float) -> SaveOutcome:
-        """Saves a step after which an error ended the loop; the arguments are of `step_done`."""
-        self._telemetry.metrics.step_done(step, seconds, input_seconds)
+    def save_after_error(self, step: int, call: Call) -> SaveOutcome:
+        """Saves a step after which an error ended the loop; the arguments are of `call_done`."""
+        self._telemetry.metrics.call_done(step, call)
         # For the best value in the checkpoint.
-        self._schedule.trigger_after_step(step, self._telemetry.metrics)
+        self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
         return self._saves.save_last(AFTER_ERROR)
 
-    def set_step_aside(self, step: int, seconds: float, input_seconds: float) -> None:
-        """Takes a step that may be trained again, until `settle` is called.
+    def set_aside(self, step: int, call: Call) -> None:
+        """Takes a call whose steps may be trained again, until `settle` is called.
 
         Args:
             step: Steps done.
-            seconds: How long the step took.
-            input_seconds: How much of that it waited for its input.
+            call: How many of them it ran, and how long they took.
         """
         metrics, self._sync_agreed = self._telemetry.metrics, None
-        self._set_aside.append(StepAside(step, seconds, input_seconds, metrics.fresh))
-        metrics.fresh = {}
+        self._set_aside.append(CallAside(step, call, metrics.fresh, metrics.earlier))
+        metrics.fresh, metrics.earlier = {}, ()
 
     def set_stop_aside(self, ending: Ending, reason: str = "") -> None:
         """Takes a stop that the script asks for in a step that will be trained again."""
         self._stops_aside.append((ending, reason))
 
     def settle(self, position: int) -> None:
-        """Counts the steps that were set aside, and forgets those that are repeated.
+        """Counts the calls that were set aside, and forgets those that are repeated.
 
         Args:
             position: Steps done, without those that are repeated.
         """
-        steps = [one for one in self._set_aside if one.step <= position]
+        metrics = self._telemetry.metrics
+        kept = [aside for aside in self._set_aside if aside.step <= position]
         stops, self._stops_aside, self._set_aside = self._stops_aside, [], []
-        if steps:
+        if kept:
             self._stops.extend(stops)
-        for one in steps:
-            self._telemetry.metrics.fresh = one.metrics
+        for aside in kept:
+            metrics.fresh, metrics.earlier = aside.metrics, aside.earlier
             # Requests wait: the position is that of the last step.
-            self._sync_agreed = one is steps[-1]
-            self.step_done(one.step, one.seconds, one.input_seconds)
+            self._sync_agreed = aside is kept[-1]
+            self.call_done(aside.step, aside.call)
 
     @property
     def requested_finish(self) -> str:

@@ -10,6 +10,7 @@ from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.training.loop.inputs import Inputs
+from tfckpt_trainer.training.loop.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -32,9 +33,9 @@ class WorkerSteps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetEnd:
-    """Gives each step its input, and ends the run on all workers after the same step.
+    """Gives each call its input, and ends the run on all workers after the same step.
 
-    The all-reduce of each step carries the flag of every worker, so this costs no collective of
+    The all-reduce of each call carries the flag of every worker, so this costs no collective of
     its own. The workers ask each other only before the first step, after a restore, when a
     dataset ends, and in loops without a step function.
 
@@ -44,7 +45,12 @@ class DatasetEnd:
     """
 
     def __init__(
-        self, group: WorkerGroup, inputs: Inputs, telemetry: Telemetry, on_end: OnDatasetEnd
+        self,
+        group: WorkerGroup,
+        inputs: Inputs,
+        telemetry: Telemetry,
+        on_end: OnDatasetEnd,
+        length: CallLength,
     ) -> None:
         """Creates it.
 
@@ -57,6 +63,7 @@ class DatasetEnd:
         self._inputs = inputs
         self._telemetry = telemetry
         self._waits = on_end == "wait"
+        self._length = length
         self._must_ask = True
         self._all_endless: bool | None = None
         self._ended: frozenset[int] = frozenset()
@@ -69,13 +76,37 @@ class DatasetEnd:
         """Whether a step may be without the data of some workers."""
         return self._waits and self._group.size > 1
 
+    def refuse_calls_of_several_steps(self) -> None:
+        """Raises an error if the workers cannot agree on how many steps a call has input for.
+
+        Raises:
+            UsageError: They cannot.
+        """
+        reader = self._inputs.reader
+        if self._group.size == 1 or reader.is_endless:
+            return
+        if self._waits:
+            raise UsageError(
+                'steps_per_call does not go with on_dataset_end="wait" on several workers, unless '
+                "the dataset repeats without end. Leave out one of them."
+            )
+        if reader.left is None:
+            raise UsageError(
+                "steps_per_call on several workers needs a dataset whose length is known before "
+                "its end. Repeat it: dataset.repeat(), with total_steps. Or declare its length: "
+                "dataset.apply(tf.data.experimental.assert_cardinality(N))."
+            )
+
     @property
     def flag(self) -> bool:
-        """Whether this worker may have no batch for the next step, and no other knows it yet."""
-        return self.has_data and self._inputs.reader.is_last is not False
+        """Whether this worker may lack input for the next call, and no other knows it yet."""
+        reader, most = self._inputs.reader, self._length.most
+        if not self.has_data or most == 1 or reader.is_endless:
+            return self.has_data and reader.is_last is not False
+        return reader.left is None or reader.left < most
 
-    def step_computed(self, flag: bool) -> None:
-        """Takes the flags of all workers in one step: whether any of them is set."""
+    def call_computed(self, flag: bool) -> None:
+        """Takes the flags of all workers in one call: whether any of them is set."""
         self._must_ask = flag
         self._last_is_reduced = True
 
@@ -84,18 +115,37 @@ class DatasetEnd:
         self._must_ask = True
         self._ended = frozenset()
 
-    def next(self) -> tuple[Any, float] | None:
-        """Returns the input of a step and the seconds it took; None on all workers at the end."""
-        if self._must_ask and not self._is_endless and self._is_over():
-            return None
+    def next(self, steps: int) -> tuple[list[Any], float] | None:
+        """Returns the inputs of a call and the seconds they took; None on all workers at the end.
+
+        Args:
+            steps: How many steps the call may run.
+        """
+        if self._must_ask and not self._is_endless:
+            if self._is_over():
+                return None
+            steps = self._agreed(steps)
         self._must_ask = True
         self._last_is_reduced = False
         self.has_data = self._group.index not in self._ended
         if not self.has_data:
-            return (self._inputs.blank() if self._last is None else self._last), 0.0
+            return [self._inputs.blank() if self._last is None else self._last], 0.0
         batch, seconds = self._inputs.next()
         self._last = batch if self.leaves_out else None
-        return batch, seconds
+        batches = [batch]
+        # One worker finds the end by itself. Several have agreed that none will.
+        while len(batches) < steps and (self._group.size > 1 or self._inputs.reader.has_next()):
+            batch, more = self._inputs.next()
+            batches.append(batch)
+            seconds += more
+        return batches, seconds
+
+    def _agreed(self, steps: int) -> int:
+        """Returns for how many of so many steps all workers have input; at least 1."""
+        if steps == 1 or self._group.size == 1:
+            return steps
+        left = self._inputs.reader.left
+        return min(steps, *self._group.all_gather(1 if left is None else left))
 
     @property
     def _is_endless(self) -> bool:

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
-from tfckpt_trainer.training.telemetry.step_metrics import not_finite
+from tfckpt_trainer.training.telemetry.step_metrics import Call, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -35,12 +35,14 @@ class LoopProgress:
     """How much of the present step the loop has done.
 
     Attributes:
-        in_body: Whether the script has the input of a step, and has not asked for the next.
+        in_body: Whether the script has the input of a call, and has not asked for the next.
+        steps: Steps of the present call.
         unfinished: A clause about the step that an error ended; empty before that.
     """
 
     def __init__(self) -> None:
         self.in_body = False
+        self.steps = 1
         self.unfinished = ""
         self._began = 0.0
         self._waited = 0.0
@@ -57,24 +59,35 @@ class LoopProgress:
 
         return ran
 
-    def begin_step(self, began: float, waited: float) -> None:
-        """Takes when a step began, by `time.perf_counter`, and how long it waited for its input."""
-        self.in_body, self._began, self._waited = True, began, waited
+    @property
+    def has_functions(self) -> bool:
+        """Whether there is a step function."""
+        return bool(self._calls)
+
+    def begin_call(self, began: float, waited: float, steps: int) -> None:
+        """Takes that the script has the input of a call.
+
+        Args:
+            began: When the call began, by `time.perf_counter`.
+            waited: How long it waited for its input, in seconds.
+            steps: How many steps it runs.
+        """
+        self.in_body, self._began, self._waited, self.steps = True, began, waited, steps
         self._calls[:] = [0] * len(self._calls)
 
-    def end_step(self) -> None:
-        """Notes that the script asked for the input of the next step."""
-        self.in_body = False
+    def end_call(self) -> None:
+        """Notes that the script asked for the input of the next call."""
+        self.in_body, self.steps = False, 1
         self._most = [max(pair) for pair in zip_longest(self._calls, self._most, fillvalue=0)]
 
     @property
-    def seconds(self) -> tuple[float, float]:
-        """How long the present step has taken, and how much of that it waited for its input."""
-        return time.perf_counter() - self._began, self._waited
+    def call(self) -> Call:
+        """The present call so far."""
+        return Call(self.steps, time.perf_counter() - self._began, self._waited)
 
     @property
     def is_trained(self) -> bool:
-        """Whether each step function ran as often as in any step that this process finished."""
+        """Whether each step function ran as often as in any call that this process finished."""
         pairs = zip_longest(self._calls, self._most, fillvalue=0)
         return bool(self._most) and all(calls >= max(1, most) for calls, most in pairs)
 
@@ -93,7 +106,7 @@ class ErrorSave:
         telemetry: Telemetry,
         ownership: RunOwnership,
         progress: LoopProgress,
-        save: Callable[[float, float], SaveOutcome],
+        save: Callable[[Call], SaveOutcome],
         is_repeating: Callable[[], bool],
     ) -> None:
         """Prepares it.
@@ -103,8 +116,7 @@ class ErrorSave:
             telemetry: Knows the last step and its metrics.
             ownership: Holds the lock of the run directory.
             progress: How much of the present step is done.
-            save: Counts the present step, which took so many seconds and waited for so many, and
-                saves it.
+            save: Counts the steps of the present call, and saves the last.
             is_repeating: Whether a quick check trains steps that do not count.
         """
         self._group = group
@@ -133,7 +145,7 @@ class ErrorSave:
 
     def save_after(self, error: BaseException) -> None:
         """Saves after an error that no one caught, or says why not."""
-        step = self._telemetry.metrics.step + 1
+        step = self._telemetry.metrics.step + self._progress.steps
         if self._places is not None and self._places.isdisjoint(_places_of(error.__traceback__)):
             # The script caught what left the loop; this error came later.
             return
@@ -158,7 +170,7 @@ class ErrorSave:
         if not self._ownership.acquire_again():
             return "another trainer has started in this directory."
         try:
-            outcome = self._save(*self._progress.seconds)
+            outcome = self._save(self._progress.call)
         finally:
             self._ownership.release()
         return outcome.problem if outcome.name is None else ""
@@ -166,9 +178,12 @@ class ErrorSave:
     def _refusal(self, step: int) -> str:
         """Returns why the state is not that after `step`; empty if it is."""
         metrics, progress = self._telemetry.metrics, self._progress
+        steps = f"step {step:,}"
+        if progress.in_body and progress.steps > 1:
+            steps = f"steps {metrics.step + 1:,} to {step:,}"
         broken = not_finite({**metrics.reported, **metrics.fresh})
         if self._group.processes > 1:
-            return f"the other workers are within step {step:,}, so they cannot save."
+            return f"the other workers are within {steps}, so they cannot save."
         if self._places is None:
             return f"the loop does not iterate over the run, so step {step:,} may be incomplete."
         if not progress.in_body:
@@ -176,10 +191,10 @@ class ErrorSave:
                 return f"the input of step {step:,} could not be read, and its position is unknown."
             return f"the error came in the work of the run after step {step - 1:,}."
         if metrics.phase is Phase.STEP:
-            return f"it came within step {step:,}, which may have changed some of the variables."
+            return f"it came within {steps}, which may have changed some of the variables."
         if not progress.is_trained:
             return (
-                f"the input of step {step:,} was read, and its step functions did not all run. A "
+                f"the input of {steps} was read, and its step functions did not all run. A "
                 "restore would skip that input."
             )
         if self._is_repeating():

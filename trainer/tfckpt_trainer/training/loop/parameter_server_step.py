@@ -8,14 +8,19 @@ workers and applies the sum once. The result is that of a `MirroredStrategy` wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, scalars_of
+from tfckpt_trainer.training.loop.step_functions import (
+    OnResult,
+    ReplicaStep,
+    StepFlags,
+    scalars_of,
+)
 
 
 class ParameterServerStep:
@@ -27,7 +32,7 @@ class ParameterServerStep:
         optimizer: Any,
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
-        on_result: Callable[[Mapping[str, float], StepFlags], None],
+        on_result: OnResult,
         tracing: Callable[[], None],
     ) -> None:
         self._strategy = strategy
@@ -59,7 +64,7 @@ class ParameterServerStep:
             self._coordinator.join()
         means = sum(packed for packed, _ in results) / len(results)
         metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
-        self._on_result(dict(metrics), self._flags())
+        self._on_result([dict(metrics)], self._flags())
         return metrics
 
     def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -66,6 +66,11 @@ class Improvement:
         return value < best if self._mode == "min" else value > best
 
 
+def steps_to_multiple(step: int, every: int | None) -> int | None:
+    """Returns how many more steps than `step` the next multiple of `every` is; None without."""
+    return every and every - step % every
+
+
 class SaveSchedule:
     """Tells after each step whether a save is due.
 
@@ -84,20 +89,33 @@ class SaveSchedule:
         self._improvement = improvement
         self._next_at = self._next_time()
 
-    def decides_after(self, step: int) -> bool:
-        """Whether `trigger_after_step` needs the metrics of this step or makes it save."""
-        is_multiple = self._every_steps is not None and step % self._every_steps == 0
-        return is_multiple or self._improvement is not None
+    def steps_left(self, step: int) -> int | None:
+        """Returns how many more steps than `step` a save by steps is due after; None if never."""
+        return steps_to_multiple(step, self._every_steps)
 
-    def trigger_after_step(self, step: int, metrics: StepMetrics) -> str:
-        """Returns why a save is due after this step, by steps or metrics; empty if none is."""
+    def decides_after(self, step: int, steps: int) -> bool:
+        """Whether `trigger_after` needs the metrics of this step or makes it save."""
+        return self._is_due(step, steps) or self._improvement is not None
+
+    def trigger_after(self, step: int, steps: int, metrics: StepMetrics) -> str:
+        """Returns why a save is due after a call, by steps or metrics; empty if none is.
+
+        Args:
+            step: Steps done.
+            steps: How many of them the call ran.
+            metrics: What its last step reported.
+        """
         trigger = ""
         if self._improvement is not None:
             reduced = self._improvement.metric in metrics.reduced
             trigger = self._improvement.trigger(metrics.newest, is_reduced=reduced)
-        if self._every_steps and step % self._every_steps == 0:
+        if self._is_due(step, steps):
             trigger += f"{', ' * bool(trigger)}every {self._every_steps} steps"
         return trigger
+
+    def _is_due(self, step: int, steps: int) -> bool:
+        left = self.steps_left(step - steps)
+        return left is not None and left <= steps
 
     @property
     def timed_trigger(self) -> str:

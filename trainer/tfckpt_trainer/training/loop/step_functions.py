@@ -1,17 +1,47 @@
-"""A training step on all replicas, with one all-reduce for metrics and the flags of workers."""
+"""Training steps on all replicas, with one all-reduce for metrics and the flags of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.draws.by_step import next_step_of_draws
 from tfckpt_trainer.training.loop.inputs import batch_of_replicas
 from tfckpt_trainer.training.loop.left_out import LeftOut, mask
 
 ReplicaStep = Callable[[Any], Any]
+OnResult = Callable[[Sequence[Mapping[str, float]], "StepFlags"], None]
+"""Takes the means of the metrics of each step of a call, and the flags of all workers."""
+
+
+StepsLeft = Callable[[int], int | None]
+"""Takes the steps done; returns after how many more the run has to act, or None if never."""
+
+
+class CallLength:
+    """Decides how many steps the next call runs, equally on all workers.
+
+    Within a call nothing can be saved, restored, or decided. So it ends where any of that is due.
+
+    Attributes:
+        most: How many steps a call runs if nothing is due before.
+    """
+
+    def __init__(self, limits: Sequence[StepsLeft]) -> None:
+        """Takes who has to act between steps; each knows when by itself."""
+        self.most = 1
+        self._limits = limits
+
+    def after(self, step: int) -> int:
+        """Returns the steps of the call that follows so many steps."""
+        if self.most == 1:
+            return 1
+        left = [limit(step) for limit in self._limits]
+        return max(1, min([self.most, *(steps for steps in left if steps is not None)]))
 
 
 class StepFlags(NamedTuple):
@@ -53,42 +83,52 @@ def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
     }
 
 
-class StepResult(Mapping[str, float]):
-    """The metrics of a step by name. The first look at a value waits for the device."""
+class CallResult:
+    """What a call returned, which may not be computed yet."""
 
-    def __init__(self, names: Sequence[str], packed: tf.Tensor) -> None:
-        """Takes what a step returned, which may not be computed yet.
+    def __init__(self, names: Sequence[str], packed: Sequence[tf.Tensor]) -> None:
+        """Takes it.
 
         Args:
             names: Names of the metrics.
-            packed: Sums over all replicas: the metrics, then the flags of the workers.
+            packed: Vectors of one step, or matrices with a row for each: the sums over all
+                replicas of the metrics, then of the flags.
         """
-        self._names = names
+        self.names = names
         self._packed = packed
-        self._read: list[float] | None = None
+        self._read: list[list[float]] | None = None
 
-    def __getitem__(self, name: str) -> float:
-        if name not in self._names:
-            raise KeyError(name)
-        sums = self.wait()
-        return sums[self._names.index(name)] / sums[-1]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def wait(self) -> list[float]:
-        """Waits for the step; returns the sums over all replicas: metrics, then flags."""
+    def wait(self) -> list[list[float]]:
+        """Waits for the call; returns the sums over all replicas of each step."""
         read = self._read
         if read is None:
             # Two threads may come here: callbacks of Keras run in others. Both read the same.
-            read = self._read = self._packed.numpy().tolist()
+            read = self._read = np.vstack([part.numpy() for part in self._packed]).tolist()
         return read
+
+
+class StepResult(Mapping[str, float]):
+    """The metrics of a step by name. The first look at a value waits for the device."""
+
+    def __init__(self, call: CallResult, number: int) -> None:
+        """Takes the call, and the number of the step in it."""
+        self._call = call
+        self._number = number
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self._call.names:
+            raise KeyError(name)
+        sums = self._call.wait()[self._number]
+        return sums[self._call.names.index(name)] / sums[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._call.names)
+
+    def __len__(self) -> int:
+        return len(self._call.names)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class StepFunction:
@@ -98,8 +138,13 @@ class StepFunction:
     sets at the end of the same step. A loop that reduces its loss anyway needs no further
     collective for that.
 
-    One worker knows the flags without asking the device. Then a call waits for the step before,
+    One worker knows the flags without asking the device. Then a call waits for the one before,
     so that the device always has a step to compute while Python prepares the next.
+
+    A call may run several steps. On one device, they are a graph that calls the graph of one step
+    in turn. Otherwise Python starts one after the other and waits for the last only. One graph
+    cannot run the collectives of several steps: a worker that traces it anew, because its last
+    batch is smaller, gives them other keys than the others, and waits forever.
     """
 
     def __init__(
@@ -107,9 +152,10 @@ class StepFunction:
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
-        on_result: Callable[[Mapping[str, float], StepFlags], None],
+        on_result: OnResult,
         tracing: Callable[[], None],
         *,
+        takes_list: bool = False,
         runs_ahead: bool = False,
         variables: Callable[[], Iterable[Any]] | None = None,
         run_eagerly: bool = False,
@@ -120,8 +166,9 @@ class StepFunction:
             strategy: The strategy.
             replica_step: The function of one replica.
             flags: Returns the flags of this worker for the next step.
-            on_result: Takes the means of the metrics, and the flags of all workers.
+            on_result: Takes the result of each call.
             tracing: Called while the graph is made.
+            takes_list: Whether a call takes a list of the inputs of several steps.
             runs_ahead: Whether this is the only worker, so that no step has to be waited for.
             variables: If workers may have no data, returns all variables of the run.
             run_eagerly: Whether not to compile it.
@@ -132,9 +179,16 @@ class StepFunction:
         self._on_result = on_result
         self._tracing = tracing
         self._runs_ahead = runs_ahead
-        self._before: StepResult | None = None
+        self._before: CallResult | None = None
         self._names: tuple[str, ...] = ()
-        self._compiled = _compiled(self._distributed, run_eagerly=run_eagerly)
+        self._one = _compiled(self._distributed, run_eagerly=run_eagerly)
+        self._takes_list = takes_list
+        is_one_device = strategy.num_replicas_in_sync == 1
+        self._several = (
+            _compiled(self._in_one_graph, run_eagerly=False)
+            if is_one_device and not run_eagerly
+            else self._in_turn
+        )
         # A variable, not an argument: one more argument costs 20 µs in every step. It is read
         # outside of the replicas, because a TPU reaches no variable that is not its own.
         self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
@@ -142,13 +196,14 @@ class StepFunction:
         self._left_out = None if variables is None else LeftOut(variables)
 
     def __call__(self, batch: Any) -> StepResult:
-        """Runs one step.
+        """Runs one step, or several.
 
         Args:
-            batch: The input of the step, as iterating over the run yields it.
+            batch: The input of the call, as iterating over the run yields it.
 
         Returns:
-            The mean of each metric over all replicas with data; a single scalar is named `loss`.
+            The mean of each metric over all replicas with data, in the last step; a single scalar
+            is named `loss`.
 
         Raises:
             UsageError: The step returned something else than metrics.
@@ -157,24 +212,43 @@ class StepFunction:
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
-        packed = self._run(batch, flags)
+        batches = batch if self._takes_list else [batch]
+        packed = self._run(batches, flags)
         # The first call has just found the names.
-        result = StepResult(self._names, packed)
+        call = CallResult(self._names, packed)
+        results = [StepResult(call, number) for number in range(len(batches))]
         if not self._runs_ahead:
-            of_all = result.wait()[-len(flags) :]
-            self._on_result(dict(result), StepFlags(*(total > 0 for total in of_all)))
-            return result
-        before, self._before = self._before, result
+            of_all = call.wait()[-1][-len(flags) :]
+            of_any = StepFlags(*(total > 0 for total in of_all))
+            self._on_result([dict(result) for result in results], of_any)
+            return results[-1]
+        before, self._before = self._before, call
         if before is not None:
             before.wait()
-        self._on_result(result, flags)
-        return result
+        self._on_result(results, flags)
+        return results[-1]
 
-    def _run(self, batch: Any, flags: StepFlags) -> tf.Tensor:
+    def _run(self, batches: Sequence[Any], flags: StepFlags) -> Sequence[tf.Tensor]:
+        if len(batches) > 1:
+            return self._several(batches)
         if self._left_out is None or flags.has_data:
-            return self._compiled(batch)
+            return [self._one(batches[0])]
         with self._left_out.unchanged_statistics():
-            return self._compiled(batch)
+            return [self._one(batches[0])]
+
+    def _in_one_graph(self, batches: Sequence[Any]) -> list[tf.Tensor]:
+        for batch in batches:
+            # All steps are traced before the first is called, so that all their draws are known.
+            self._one.get_concrete_function(batch)
+        return [tf.stack(self._in_turn(batches))]
+
+    def _in_turn(self, batches: Sequence[Any]) -> list[tf.Tensor]:
+        packed = []
+        for number, batch in enumerate(batches):
+            if number:
+                next_step_of_draws()
+            packed.append(self._one(batch))
+        return packed
 
     def _distributed(self, batch: Any) -> tf.Tensor:
         if not tf.executing_eagerly():
@@ -202,7 +276,7 @@ def _as_floats(flags: StepFlags) -> list[float]:
     return [float(flag) for flag in flags]
 
 
-def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool) -> Callable[[Any], Any]:
+def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool) -> Any:
     return step if run_eagerly else tf.function(step, reduce_retracing=True)
 
 

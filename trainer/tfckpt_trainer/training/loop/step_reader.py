@@ -75,6 +75,13 @@ class StepReader:
     def _forget(self) -> None:
         self._held = self.steps = self.is_last = None
 
+    @property
+    def left(self) -> int | None:
+        """Number of steps that are left to read; None if it is unknown or endless."""
+        if self.total is None or self.steps is None:
+            return None
+        return self.total - self.steps + (self._held is not None)
+
     def has_next(self) -> bool:
         """Whether there are elements for one more step; reads them if it is unknown."""
         if self._held is not None:
@@ -150,6 +157,13 @@ class NamedReaders:
         limited = [one.total for one in self._readers.values() if not one.is_endless]
         known = [total for total in limited if total is not None]
         return min(known) if known and len(known) == len(limited) else None
+
+    @property
+    def left(self) -> int | None:
+        """Number of steps that are left to read; None if it is unknown or endless."""
+        lefts = [one.left for one in self._readers.values() if not one.is_endless]
+        known = [left for left in lefts if left is not None]
+        return min(known) if known and len(known) == len(lefts) else None
 
     @property
     def steps(self) -> int | None:

@@ -8,7 +8,7 @@ import platform
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -71,9 +71,18 @@ from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
-from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
+from tfckpt_trainer.training.loop.save_schedule import (
+    Improvement,
+    SaveSchedule,
+    steps_to_multiple,
+)
 from tfckpt_trainer.training.loop.shutdown import Shutdown
-from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.loop.step_functions import (
+    CallLength,
+    ReplicaStep,
+    StepFlags,
+    StepFunction,
+)
 from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
 from tfckpt_trainer.training.open_runs import (
     add_open_run,
@@ -92,6 +101,7 @@ from tfckpt_trainer.training.process import (
 )
 from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
+from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
@@ -298,8 +308,20 @@ class TrainingRun:
             run, group, telemetry, saves, self._restores, self._quick_check
         )
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
+        self._length = CallLength(
+            [
+                lambda _: None if self._has_stepped else 1,
+                lambda step: self._total_steps and self._total_steps - step,
+                lambda step: steps_to_multiple(step, self._quick_check.epoch_steps),
+                schedule.steps_left,
+                self._quick_check.steps_left,
+                lambda step: self._check.steps_left(step) if self._check else None,
+            ]
+        )
         self._dataset_end = (
-            DatasetEnd(group, self._inputs, telemetry, on_dataset_end) if self._inputs else None
+            DatasetEnd(group, self._inputs, telemetry, on_dataset_end, self._length)
+            if self._inputs
+            else None
         )
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
@@ -398,20 +420,31 @@ class TrainingRun:
         return self._group.is_chief
 
     def function(
-        self, replica_step: ReplicaStep, *, run_eagerly: bool = False
+        self, replica_step: ReplicaStep, *, steps_per_call: int = 1, run_eagerly: bool = False
     ) -> Callable[[Any], Mapping[str, float]]:
         """Turns a function of one replica into a training step of the whole run.
 
         Args:
             replica_step: Takes a batch on one replica, updates the variables, and returns its
                 mean loss, a dictionary of scalars, or None to report nothing.
+            steps_per_call: The most steps that one call runs. On one device they are one graph,
+                which spares small models most of the time that Python takes for a step. On
+                several, Python waits only for the last. With more than 1, iterating over the run
+                yields a list of the inputs of so many steps, and of fewer where a save or the end
+                of the data is due. Commands act after a call.
             run_eagerly: Whether to run it without a `tf.function`, to debug it.
 
         Returns:
-            A function that takes the input of a step, as iterating over the run yields it. It
+            A function that takes the input of a call, as iterating over the run yields it. It
             runs on all replicas in one `tf.function`, and returns the means over all replicas,
-            reduced in one collective. The first look at one of them waits for the device.
+            reduced in one collective, of its last step. The first look at one of them waits for
+            the device.
+
+        Raises:
+            UsageError: `steps_per_call` does not go with the strategy, the dataset, or another
+                step function.
         """
+        self._set_steps_per_call(steps_per_call)
         step = self._step_function(replica_step, run_eagerly=run_eagerly)
         metrics, ran = self._telemetry.metrics, self._progress.add_function()
 
@@ -425,6 +458,24 @@ class TrainingRun:
 
         return watched_step
 
+    def _set_steps_per_call(self, steps: int) -> None:
+        _check_counts(steps_per_call=steps)
+        if max(steps, self._length.most) > 1 and self._progress.has_functions:
+            raise UsageError(
+                "With steps_per_call, a run has one step function: each call runs several steps of "
+                "it. Do all the work of a step in one function, or leave steps_per_call out."
+            )
+        if steps == 1:
+            return
+        if uses_parameter_servers(self._strategy):
+            name = strategy_name(self._strategy)
+            raise UsageError(f"steps_per_call does not go with {name}. Leave it out.")
+        if self._has_opened:
+            raise UsageError("Call run.function with steps_per_call before the loop begins.")
+        if self._dataset_end is not None:
+            self._dataset_end.refuse_calls_of_several_steps()
+        self._length.most = steps
+
     def _step_function(
         self, replica_step: ReplicaStep, *, run_eagerly: bool
     ) -> StepFunction | ParameterServerStep:
@@ -435,10 +486,10 @@ class TrainingRun:
                 return StepFlags(coordinator.needs_sync, may_end=False)
             return StepFlags(coordinator.needs_sync, dataset_end.flag, dataset_end.has_data)
 
-        def on_result(metrics: Mapping[str, float], flags: StepFlags) -> None:
-            coordinator.step_computed(metrics, flags.needs_sync)
+        def on_result(steps: Sequence[Mapping[str, float]], flags: StepFlags) -> None:
+            coordinator.call_computed(steps, flags.needs_sync)
             if dataset_end is not None:
-                dataset_end.step_computed(flags.may_end)
+                dataset_end.call_computed(flags.may_end)
 
         tracing = self._traced.add_function()
         if not uses_parameter_servers(self._strategy):
@@ -448,6 +499,7 @@ class TrainingRun:
                 flags,
                 on_result,
                 tracing,
+                takes_list=self._length.most > 1,
                 runs_ahead=self._group.size == 1,
                 variables=self._variables
                 if dataset_end is not None and dataset_end.leaves_out
@@ -526,7 +578,7 @@ class TrainingRun:
             self._coordinator.request_finish(reason)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the input of each step, and handles saves and commands between steps.
+        """Yields the input of each call, and handles saves and commands between calls.
 
         Raises:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
@@ -545,15 +597,17 @@ class TrainingRun:
                 if read is None:
                     self._end(DATASET_ENDED)
                     continue
-                batch, waited = read
+                batches, waited = read
+                steps = len(batches)
+                batch = batches if self._length.most > 1 else batches[0]
                 if self._inputs is not None:
                     self._quick_check.take_batch(batch)
                     if self._check is not None:
                         self._check.take_batch(batch)
-                progress.begin_step(began, waited)
+                progress.begin_call(began, waited, steps)
                 yield batch
-                progress.end_step()
-                self.step_done(time.perf_counter() - began, waited)
+                progress.end_call()
+                self.step_done(time.perf_counter() - began, waited, steps=steps)
         except BaseException as error:
             has_begun = self._shutdown.save_after_error is not None
             may_save = has_begun and self._error_save.leave_loop(error)
@@ -562,12 +616,13 @@ class TrainingRun:
         finally:
             self.close()
 
-    def _next_input(self) -> tuple[Any, float] | None:
-        """Returns the input of the next step and the seconds it took; None after the last."""
+    def _next_input(self) -> tuple[list[Any], float] | None:
+        """Returns the inputs of the next call and the seconds they took; None after the last."""
+        steps = self._length.after(self.step)
         if self._dataset_end is None:
-            return self.step, 0.0
+            return list(range(self.step, self.step + steps)), 0.0
         with self._shutdown.peers_watched:
-            return self._dataset_end.next()
+            return self._dataset_end.next(steps)
 
     def open(self, *, total_steps: int | None = None) -> None:
         """Restores the newest good checkpoint and starts taking commands.
@@ -668,8 +723,10 @@ class TrainingRun:
         """Whether a quick check will repeat the present step, so that nothing of it is recorded."""
         return self._quick_check.is_first_pass
 
-    def repeat_within_epochs(self, steps: int) -> None:
-        """Has quick checks repeat no step that ends an epoch, because the script acts there.
+    def set_epoch_steps(self, steps: int) -> None:
+        """Has a call end where an epoch does, because the script acts there.
+
+        For the same reason, quick checks repeat no step that ends an epoch.
 
         Args:
             steps: Steps of an epoch.
@@ -681,20 +738,22 @@ class TrainingRun:
         """Whether a command, a signal or the last step ended the run."""
         return self._coordinator.ending is not None
 
-    def step_done(self, seconds: float, waited: float = 0.0) -> None:
+    def step_done(self, seconds: float, waited: float = 0.0, *, steps: int = 1) -> None:
         """Counts a step, and handles saves, commands and pauses that are due after it.
 
         Args:
             seconds: How long the step took.
             waited: How much of that it waited for its input.
+            steps: How many steps it was, if a call ran several.
         """
+        call = Call(steps, seconds, waited)
         metrics = self._telemetry.metrics
         is_first, self._has_stepped = not self._has_stepped, True
         with self._shutdown.peers_watched:
             if is_first:
                 self._first_step_done()
             may_repeat = self._quick_check.is_first_pass
-            self._state.position.step += 1
+            self._state.position.step += steps
             step = self.step
             if is_first:
                 metrics.step, metrics.activity = step, Activity.TRAINING
@@ -703,10 +762,10 @@ class TrainingRun:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
             self._handler.advance_check(partial(self._quick_check.step_done, metrics.fresh))
             if may_repeat:
-                self._coordinator.set_step_aside(step, seconds, waited)
+                self._coordinator.set_aside(step, call)
                 self._settle_first_pass()
             else:
-                self._coordinator.step_done(step, seconds, waited)
+                self._coordinator.call_done(step, call)
             self._handler.advance_check(partial(self._quick_check.begin_if_due, self._total_steps))
             if self._check is not None:
                 self._check.step_done()
@@ -826,9 +885,9 @@ class TrainingRun:
         if self._inputs is not None and not self._keeps_inputs:
             self._inputs.close()
 
-    def _save_after_error(self, seconds: float, waited: float) -> SaveOutcome:
-        self._state.position.step += 1
-        return self._coordinator.save_after_error(self.step, seconds, waited)
+    def _save_after_error(self, call: Call) -> SaveOutcome:
+        self._state.position.step += call.steps
+        return self._coordinator.save_after_error(self.step, call)
 
     def _step_facts(self) -> StepFacts:
         facts, unfinished = self._traced.facts(), self._progress.unfinished

@@ -191,6 +191,7 @@ class Heartbeat:
             total_steps=self._total_steps,
             step_seconds=median(metrics.step_seconds),
             step_seconds_p95=percentile_95(metrics.step_seconds),
+            steps_per_call=metrics.steps_per_call,
             input_wait_seconds=median(metrics.input_seconds),
             loss=reported.get("loss"),
             metrics=reported,

@@ -8,7 +8,7 @@ from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, median
+from tfckpt_trainer.training.telemetry.step_metrics import Call, StepMetrics, median
 
 STEPS_AFTER_SAVE = 10
 """Number of steps after a save that are measured."""
@@ -56,16 +56,16 @@ class SaveOverheadMeter:
         """Drops the measurement: nothing was saved."""
         self._current = None
 
-    def step_done(self, seconds: float) -> None:
-        """Counts a step of so many seconds."""
+    def call_done(self, call: Call) -> None:
+        """Counts the steps of a call."""
         current = self._current
         if current is None:
             return
-        current.steps += 1
-        current.seconds += seconds - current.usual
+        current.steps += call.steps
+        current.seconds += call.seconds - call.steps * current.usual
         if current.left is not None:
-            current.left -= 1
-            if current.left == 0:
+            current.left -= call.steps
+            if current.left <= 0:
                 self._write()
 
     def _write(self) -> None:

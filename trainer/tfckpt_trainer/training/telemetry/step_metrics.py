@@ -21,6 +21,20 @@ MAX_PENDING_STEPS = 10_000
 """Largest number of steps that wait for the summary writer. Older steps are dropped."""
 
 
+class Call(NamedTuple):
+    """One call of the step function.
+
+    Attributes:
+        steps: How many steps it ran.
+        seconds: How long they took together.
+        input_seconds: How much of that they waited for their input.
+    """
+
+    steps: int
+    seconds: float
+    input_seconds: float
+
+
 class StepFacts(NamedTuple):
     """One step, for the summary writer.
 
@@ -41,6 +55,8 @@ class StepMetrics:
     Attributes:
         reported: The newest value of every metric ever reported, up to the last settled step.
         fresh: What was reported in the present step. Looking at it may wait for the device.
+        earlier: The same of each earlier step of the present call.
+        steps_per_call: The most steps that one call ran.
         reduced: Names of metrics whose values come from an all-reduce.
         phase: The current part of the training loop.
         phase_since: Start of that part.
@@ -57,6 +73,8 @@ class StepMetrics:
     branch: int = 0
     reported: Mapping[str, float] = field(default_factory=dict)
     fresh: Mapping[str, float] = field(default_factory=dict)
+    earlier: Sequence[Mapping[str, float]] = ()
+    steps_per_call: int = 1
     reduced: frozenset[str] = frozenset()
     background: str = ""
     phase: Phase | None = None
@@ -71,7 +89,7 @@ class StepMetrics:
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
     _newest: Mapping[str, float] = field(default_factory=dict)
-    _unsettled: StepFacts | None = None
+    _unsettled: list[StepFacts] = field(default_factory=list)
 
     def report(self, values: Mapping[str, float]) -> None:
         """Adds metrics of the present step; those of the same name are replaced."""
@@ -91,30 +109,41 @@ class StepMetrics:
         return self._newest
 
     def settle(self) -> None:
-        """Takes the metrics of the last whole step. It waits for the device if that computes it."""
-        unsettled, self._unsettled = self._unsettled, None
-        if unsettled is None:
-            return
-        self._newest = metrics = dict(unsettled.metrics)
-        self.reported = {**self.reported, **metrics}
-        self.not_finite.step_done(unsettled.step, metrics)
-        self.finished_steps.append(unsettled._replace(metrics=metrics))
+        """Takes the metrics of the last whole call. It waits for the device if that computes it."""
+        unsettled, self._unsettled = self._unsettled, []
+        for facts in unsettled:
+            self._newest = metrics = dict(facts.metrics)
+            self.reported = {**self.reported, **metrics}
+            self.not_finite.step_done(facts.step, metrics)
+            self.finished_steps.append(facts._replace(metrics=metrics))
 
-    def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
-        """Records a step that took `seconds`, including `input_seconds` of waiting for input.
+    def call_done(self, step: int, call: Call) -> None:
+        """Records a call.
 
-        Its metrics are taken at once if they were read, otherwise after the next step.
+        Its metrics are taken at once if they were read, otherwise after the next call.
+
+        Args:
+            step: Steps done.
+            call: How many of them it ran, and how long they took.
         """
         self.settle()
         now = time.time()
-        fresh, self.fresh = self.fresh, {}
+        of_steps = [*self.earlier, self.fresh]
+        is_read = isinstance(self.fresh, dict)
+        self.fresh, self.earlier = {}, ()
         self.step = step
         self.last_step_at = now
-        self.step_seconds.append(seconds)
-        self.input_seconds.append(input_seconds)
-        self.saves.step_done(seconds)
-        self._unsettled = StepFacts(now, step, self.branch, seconds, fresh)
-        if isinstance(fresh, dict):
+        self.steps_per_call = max(self.steps_per_call, call.steps)
+        seconds = call.seconds / call.steps
+        self.step_seconds.extend([seconds] * call.steps)
+        self.input_seconds.extend([call.input_seconds / call.steps] * call.steps)
+        self.saves.step_done(call.seconds)
+        first = step - len(of_steps) + 1
+        self._unsettled = [
+            StepFacts(now, first + number, self.branch, seconds, metrics)
+            for number, metrics in enumerate(of_steps)
+        ]
+        if is_read:
             # Nothing has to be waited for.
             self.settle()
 
