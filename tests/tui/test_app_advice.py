@@ -71,6 +71,7 @@ NOT_IN_THE_APP = {
     "services/processes/launch.py": "the command that launches a run again",
     "services/open_run.py": "what the app opens",
     "services/report.py": "ls and status",
+    "reports": "what the documentation says of JSON",
     "settings/config.py": "the option that names the file",
     "app/crash.py": "after the app has ended",
     "app/widgets/checkpoints/file_lines.py": "commands that take a file and have no key",
@@ -94,7 +95,7 @@ def message_parts(path: Path) -> Iterator[tuple[int, str]]:
             left_out.add(id(node.value))
         if isinstance(node, ast.Call) and _name(node.func) in SPELLED_OUT:
             left_out |= {id(one) for one in ast.walk(node)}
-        if isinstance(node, ast.Call) and _name(node.func) == "Advice":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Advice", "Advice.of"}:
             # The second argument, if any, is for the app.
             left_out |= {id(one) for one in ast.walk(node.args[0]) if len(node.args) > 1}
     for node in ast.walk(tree):
@@ -121,6 +122,7 @@ ALLOWED = (
     "only `tfckpt-tui launch` keeps logs.",
     "`tfckpt-tui convert`",
     ". Upgrade with `pip install --upgrade ",
+    "Number of tensors with values that are not finite; null before `verify --finite`",
 )
 """Words of other programs, and commands for what the app cannot do."""
 
@@ -257,7 +259,9 @@ async def test_a_changed_key_is_the_one_that_messages_name(live: RunFactory) -> 
 
 async def test_a_refused_command_is_shown_with_the_key_that_helps(live: RunFactory) -> None:
     restore = ("restore", live.run.root, "--name", "ckpt-400", "--partial")
-    advice = Advice(("To restore only what fits, use ", command_or_key("restore", *restore), "."))
+    advice = Advice.of(
+        "To restore only what fits, use {how}.", how=command_or_key("restore", *restore)
+    )
 
     def refuse(box: CommandQueue, command: Command) -> None:
         box.finish(advance(command, CommandState.REFUSED, "Shapes differ.", advice=advice))

@@ -7,8 +7,9 @@ users type.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from string import Formatter
 
 KeyOf = Callable[[str], str]
 """Returns the key of an action of the app by the name of the action."""
@@ -56,6 +57,23 @@ class Advice:
     parts: tuple[Part, ...]
     app_parts: tuple[Part, ...] | None = None
 
+    @classmethod
+    def of(cls, template: str, in_app: str | None = None, /, **values: object) -> Advice:
+        """Returns an advice.
+
+        Args:
+            template: The sentences, with the names of values in braces.
+            in_app: The sentences for the app, where they differ; empty if it needs none.
+            values: What the names stand for: a `CommandOrKey`, or what is shown as text.
+        """
+        parts = _fill(template, values)
+        return cls(parts, None if in_app is None else _fill(in_app, values))
+
+    def then(self, sentences: str) -> Advice:
+        """Returns this advice, followed by further sentences."""
+        in_app = None if self.app_parts is None else (*self.app_parts, f" {sentences}")
+        return Advice((*self.parts, f" {sentences}"), in_app)
+
     @property
     def app_actions(self) -> tuple[str, ...]:
         """The actions whose keys the sentences for the app name."""
@@ -70,6 +88,16 @@ class Advice:
         """Returns the sentences for the app."""
         parts = self.parts if self.app_parts is None else self.app_parts
         return "".join(part if isinstance(part, str) else part.key(key_of) for part in parts)
+
+
+def _fill(template: str, values: Mapping[str, object]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for text, name, _, _ in Formatter().parse(template):
+        parts += [text] if text else []
+        if name is not None:
+            value = values[name]
+            parts.append(value if isinstance(value, CommandOrKey) else str(value))
+    return tuple(parts)
 
 
 def command_or_key(action: str, *words: object, choice: str = "") -> CommandOrKey:

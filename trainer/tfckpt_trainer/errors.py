@@ -99,7 +99,7 @@ class NotWritableError(TfckptError):
             advice = only_command(copy, "copy", root, "CKPT", "DIRECTORY")
         elif isinstance(error, PermissionError):
             with suppress(OSError, KeyError):
-                advice = Advice((f"Run this as its owner, {root.owner()}.",))
+                advice = Advice.of("Run this as its owner, {owner}.", owner=root.owner())
         reason = error.strerror or error
         super().__init__(f"{root} cannot be written to ({reason}). Nothing was changed.", advice)
 

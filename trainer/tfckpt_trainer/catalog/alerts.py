@@ -151,11 +151,9 @@ def missing_directory_alert(path: str) -> Alert:
         "the run directory is gone",
         f"{path} does not exist any more, or cannot be read: it was moved or deleted, or its disk "
         "is not mounted.",
-        Advice(
-            (
-                f"Look for it with `ls -ld {shlex.quote(path)}`. The app shows it again once it is "
-                "back.",
-            )
+        Advice.of(
+            "Look for it with `ls -ld {path}`. The app shows it again once it is back.",
+            path=shlex.quote(path),
         ),
     )
 
@@ -171,7 +169,7 @@ def silent_directory_alert(path: str, title: str) -> Alert:
         NO_DIRECTORY,
         title,
         f"{path} does not answer: its disk hangs, or is very slow.",
-        Advice((f"Look at it with `ls {shlex.quote(path)}`.",)),
+        Advice.of("Look at it with `ls {path}`.", path=shlex.quote(path)),
     )
 
 
@@ -191,18 +189,20 @@ def find_damaged_latest(
     instead = "" if fallback is None else f" A start with tfckpt_trainer restores {fallback}."
     message = f"The newest checkpoint {latest.name} is {latest.state}: {latest.problem}{instead}"
     if trainer_answers:
-        advice = Advice(("Save another with ", command_or_key("save", "save", root), "."))
+        advice = Advice.of("Save another with {save}.", save=command_or_key("save", "save", root))
     elif fallback is None:
         verify = command_or_key("verify", "verify", root)
-        advice = Advice(
-            ("Restore its files from a copy. To look for sound ones, use ", verify, ".")
+        advice = Advice.of(
+            "Restore its files from a copy. To look for sound ones, use {verify}.", verify=verify
         )
     else:
         choose = command_or_key("restore", "restore", root, "--name", fallback, "--next-start")
-        before = "Restore its files from a copy, or "
-        advice = Advice(
-            (f"{before}choose {fallback} for the next start with ", choose, "."),
-            (f"{before}select {fallback} and choose it for the next start with ", choose, "."),
+        advice = Advice.of(
+            "Restore its files from a copy, or choose {fallback} for the next start with {choose}.",
+            "Restore its files from a copy, or select {fallback} and choose it for the next start "
+            "with {choose}.",
+            fallback=fallback,
+            choose=choose,
         )
     title = f"the newest checkpoint is {latest.state}"
     return (Alert(DAMAGED_CHECKPOINT, title, message, advice),)
@@ -254,15 +254,11 @@ def _silent_workers(
         f"{missing} {limit:.0f} s after the start",
         f"{who[:1].upper()}{who[1:]} {verb}, but there is {missing} {limit:.0f} s after the "
         f"start. {cause}{usual}",
-        Advice(
-            (
-                "See what it prints with ",
-                command_or_key("logs", "logs", root),
-                ". Progress, saves and restores need `TrainingRun` or `fit` of tfckpt_trainer in "
-                "the script. To end its processes, use ",
-                command_or_key("force-stop", "stop", "--force", root),
-                ".",
-            )
+        Advice.of(
+            "See what it prints with {logs}. Progress, saves and restores need `TrainingRun` "
+            "or `fit` of tfckpt_trainer in the script. To end its processes, use {stop}.",
+            logs=command_or_key("logs", "logs", root),
+            stop=command_or_key("force-stop", "stop", "--force", root),
         ),
     )
 
@@ -285,14 +281,10 @@ def _lost_supervisor(
         NO_SUPERVISOR,
         "the supervisor is gone",
         "The supervisor is gone: the workers run on, but nobody restarts a lost worker.",
-        Advice(
-            (
-                "Stop the run with ",
-                command_or_key("stop", "stop", root),
-                ", then launch it again with ",
-                command_or_key("launch", "launch", root, "--", "COMMAND"),
-                ".",
-            )
+        Advice.of(
+            "Stop the run with {stop}, then launch it again with {launch}.",
+            stop=command_or_key("stop", "stop", root),
+            launch=command_or_key("launch", "launch", root, "--", "COMMAND"),
         ),
     )
 
@@ -320,7 +312,7 @@ def not_finite_alert(
     checkpoint = newest_finite(checkpoints)
     if checkpoint is None:
         back = "No checkpoint without NaN or infinite values can be restored."
-        advice = Advice(("Stop the run, and start again in another directory.",))
+        advice = Advice.of("Stop the run, and start again in another directory.")
     else:
         back = f"The newest checkpoint with no known NaN or infinite value is {checkpoint.name}."
         advice = _advice_to_go_back(root, checkpoint.name, has_ended=has_ended)
@@ -329,15 +321,16 @@ def not_finite_alert(
 
 
 def _advice_to_go_back(root: Path, name: str, *, has_ended: bool) -> Advice:
-    before = "Go back to it with "
-    check = command_or_key("verify", "verify", root, name, "--finite")
-    check_first = ("To check its values first, use ", check, ".")
-    restore, then = command_or_key("restore", "restore", root, "--name", name), ". "
-    if has_ended:
-        restore = command_or_key("restore", "restore", root, "--name", name, "--next-start")
-        then = ", then start the run again. "
-    in_app = ("Select it, and go back to it with ", restore, ".")
-    return Advice((before, restore, then, *check_first), in_app)
+    again = ", then start the run again" if has_ended else ""
+    restore = command_or_key("restore", "restore", root, "--name", name)
+    at_start = command_or_key("restore", "restore", root, "--name", name, "--next-start")
+    return Advice.of(
+        "Go back to it with {restore}{again}. To check its values first, use {check}.",
+        "Select it, and go back to it with {restore}.",
+        restore=at_start if has_ended else restore,
+        again=again,
+        check=command_or_key("verify", "verify", root, name, "--finite"),
+    )
 
 
 def _not_finite_in_words(found: Sequence[tuple[str, NotFiniteMetric]]) -> str:
@@ -369,7 +362,7 @@ def _failing_saves(seen: _Seen) -> Alert | None:
             if saves.saved_step is None
             else "training continues from the newest checkpoint"
         )
-        advice = Advice((f"Remove the cause, then start the run again: {start}.",))
+        advice = Advice.of("Remove the cause, then start the run again: {start}.", start=start)
     else:
         advice = _advice_to_save(seen, saves)
     message = f"{which}: {as_sentence(saves.problem)} {_newest_checkpoint(saves)}"
@@ -380,12 +373,13 @@ def _advice_to_save(seen: _Seen, saves: SaveStatus) -> Advice:
     """Returns what to do about failed saves while training goes on."""
     if seen.chief.detail.startswith(WAITS_FOR_ROOM):
         free = advice_to_free_space(RunDirectory(seen.root))
-        end = " The run saves by itself once there is room."
-        return Advice((*free.parts, end), (*(free.app_parts or free.parts), end))
+        return free.then("The run saves by itself once there is room.")
     if saves.every_steps or saves.every_seconds:
-        due = "Remove the cause: the next save that is due tries again. To save at once, use "
-        return Advice((due, seen.save_command, "."))
-    return Advice(("Remove the cause, then save with ", seen.save_command, "."))
+        return Advice.of(
+            "Remove the cause: the next save that is due tries again. To save at once, use {save}.",
+            save=seen.save_command,
+        )
+    return Advice.of("Remove the cause, then save with {save}.", save=seen.save_command)
 
 
 def _overdue_save(seen: _Seen) -> Alert | None:
@@ -405,14 +399,10 @@ def _overdue_save(seen: _Seen) -> Alert | None:
         f"no checkpoint for {LATE_AFTER_INTERVALS} intervals",
         f"No checkpoint for {LATE_AFTER_INTERVALS} intervals, although a save is due every "
         f"{' and every '.join(intervals)}. {_newest_checkpoint(saves)}",
-        Advice(
-            (
-                "See what the saves wait for with ",
-                command_or_key("events", "journal", seen.root),
-                ", or save with ",
-                seen.save_command,
-                ".",
-            )
+        Advice.of(
+            "See what the saves wait for with {events}, or save with {save}.",
+            events=command_or_key("events", "journal", seen.root),
+            save=seen.save_command,
         ),
     )
 

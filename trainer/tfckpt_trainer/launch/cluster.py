@@ -118,9 +118,11 @@ def check_gpus(options: LaunchOptions) -> None:
     if asked is not None:
         raise UsageError(
             f"Each node has {found}, but {needs}.",
-            Advice(
-                (f"Launch with `--tasks-per-node {gpus}`, or with `--gpus-per-node {workers}`.",),
-                (),
+            Advice.of(
+                "Launch with `--tasks-per-node {gpus}`, or with `--gpus-per-node {workers}`.",
+                "",
+                gpus=gpus,
+                workers=workers,
             ),
         )
     settings = (
@@ -129,8 +131,11 @@ def check_gpus(options: LaunchOptions) -> None:
     )
     raise UsageError(
         f"There are {found}, but {needs}.",
-        Advice(
-            (f"Launch with `--workers {gpus}`. {settings}",),
-            (f"Launch {count(gpus, 'worker')}. {settings}",),
+        Advice.of(
+            "Launch with `--workers {gpus}`. {settings}",
+            "Launch {workers}. {settings}",
+            gpus=gpus,
+            workers=count(gpus, "worker"),
+            settings=settings,
         ),
     )

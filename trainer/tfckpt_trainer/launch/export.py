@@ -89,7 +89,7 @@ def export(
     if os.path.lexists(target):
         raise RefusedError(
             f"{target} exists already.",
-            Advice(("Choose another path with --to, or move it away.",), ("Move it away first.",)),
+            Advice.of("Choose another path with --to, or move it away.", "Move it away first."),
         )
     if not target.parent.is_dir():
         raise UsageError(

@@ -162,9 +162,12 @@ def _await_workers(run: RunDirectory) -> SupervisorStatus:
     raise LaunchError(
         f"The supervisor has not started its workers within {SUPERVISOR_SECONDS:g} s and is still "
         "trying.",
-        Advice(
-            ("Watch it with ", attach, ", or end it with ", stop, "."),
-            ("Watch its log with ", logs, ", or end it with ", stop, "."),
+        Advice.of(
+            "Watch it with {attach}, or end it with {stop}.",
+            "Watch its log with {logs}, or end it with {stop}.",
+            attach=attach,
+            stop=stop,
+            logs=logs,
         ),
     )
 

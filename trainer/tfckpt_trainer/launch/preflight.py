@@ -59,7 +59,7 @@ def check_options(options: LaunchOptions) -> None:
         if not _is_unicode(text):
             raise UsageError(f"{text!r} is not valid UTF-8; rename it.")
     if not options.command:
-        example = Advice(("Add it after `--`, as in `-- python train.py`.",), ())
+        example = Advice.of("Add it after `--`, as in `-- python train.py`.", "")
         raise UsageError("There is no command.", example)
     if not Path(options.working_directory).is_dir():
         raise UsageError(
@@ -93,7 +93,7 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
         raise UsageError(
             f"The time limit is {limit:g} s; expected at least {least} s. The workers "
             f"save {early} s before it, and Slurm may say so {SIGNAL_EARLY_SECONDS} s earlier.",
-            Advice((f"Launch with `--time {math.ceil(least / 60)}`.",), ()),
+            Advice.of("Launch with `--time {minutes}`.", "", minutes=math.ceil(least / 60)),
         )
     processes = asked.least_nodes * asked.tasks_per_node
     if options.parameter_servers and processes < options.parameter_servers + 2:
@@ -147,10 +147,16 @@ def _watch_or_end(run: RunDirectory, what: str) -> Advice:
     """
     attach = command_or_key("", "attach", run.root)
     stop = command_or_key("stop", "stop", run.root)
-    return Advice(
-        (f"Watch {what} with ", attach, f", or end {what} with ", stop, "."),
-        (f"End {what} with ", stop, "."),
+    return Advice.of(
+        "Watch {what} with {attach}, or end {what} with {stop}.",
+        "End {what} with {stop}.",
+        what=what,
+        attach=attach,
+        stop=stop,
     )
+
+
+_END_THEM = "End them with {stop}, or with {force} if they do not answer."
 
 
 def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
@@ -169,22 +175,12 @@ def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
         raise LaunchError(
             f"Workers still train in {run.root} without a supervisor: "
             f"{', '.join(map(str, alive))}.",
-            Advice(
-                (
-                    "Watch them with ",
-                    command_or_key("", "attach", run.root),
-                    ". ",
-                    *(
-                        end := (
-                            "End them with ",
-                            command_or_key("stop", "stop", run.root),
-                            ", or with ",
-                            command_or_key("force-stop", "stop", "--force", run.root),
-                            " if they do not answer.",
-                        )
-                    ),
-                ),
-                end,
+            Advice.of(
+                f"Watch them with {{attach}}. {_END_THEM}",
+                _END_THEM,
+                attach=command_or_key("", "attach", run.root),
+                stop=command_or_key("stop", "stop", run.root),
+                force=command_or_key("force-stop", "stop", "--force", run.root),
             ),
         )
 
@@ -214,11 +210,14 @@ class UnknownJob:
         """How to launch the run nevertheless."""
         job = self.record.id
         before = (
-            f"Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
+            "Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
         )
-        launch = command_or_key("", "launch", "--force")
-        then = f" launches now; job {job} then ends without training."
-        return Advice((f"{before} ", launch, then), (before,))
+        return Advice.of(
+            before + " {launch} launches now; job {job} then ends without training.",
+            before,
+            launch=command_or_key("", "launch", "--force"),
+            job=job,
+        )
 
 
 def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | None:

@@ -61,7 +61,9 @@ def wait_for_end(
             raise LaunchError(
                 f"After {timeout:g} s these processes still run: {', '.join(alive)}. Until they "
                 f"end, a new launch in {run.root} is refused.",
-                Advice(("Read their logs with ", logs, ", or end them with ", stop, ".")),
+                Advice.of(
+                    "Read their logs with {logs}, or end them with {stop}.", logs=logs, stop=stop
+                ),
             )
         while_waiting(alive)
         time.sleep(POLL_SECONDS)

@@ -140,22 +140,21 @@ def advice_to_free_space(run: RunDirectory, *, has_trash: bool = True) -> Advice
     trash, prune = _empty_trash(run), _delete_checkpoints(run)
     if not _may_have_checkpoints(run):
         if not has_trash:
-            return Advice(("Free space elsewhere on this disk.",))
-        return Advice(("Empty the trash with ", trash, ", or free space elsewhere on this disk."))
-    if not has_trash:
-        return Advice(
-            ("Free disk space, or delete checkpoints for good with ", prune, "."),
-            ("Free disk space, or prune checkpoints with ", prune, " and empty the trash."),
+            return Advice.of("Free space elsewhere on this disk.")
+        return Advice.of(
+            "Empty the trash with {trash}, or free space elsewhere on this disk.", trash=trash
         )
-    return Advice(
-        ("Free space with ", trash, ", or delete checkpoints for good with ", prune, "."),
-        (
-            "Empty the trash with ",
-            trash,
-            ". To free more, prune checkpoints with ",
-            prune,
-            " before that.",
-        ),
+    if not has_trash:
+        return Advice.of(
+            "Free disk space, or delete checkpoints for good with {prune}.",
+            "Free disk space, or prune checkpoints with {prune} and empty the trash.",
+            prune=prune,
+        )
+    return Advice.of(
+        "Free space with {trash}, or delete checkpoints for good with {prune}.",
+        "Empty the trash with {trash}. To free more, prune checkpoints with {prune} before that.",
+        trash=trash,
+        prune=prune,
     )
 
 
@@ -204,37 +203,38 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
         ) from error
 
 
-_KEEP_TRASH = "Do not empty the trash: it contains the checkpoints to bring back. "
+_KEEP_TRASH = "Do not empty the trash: it contains the checkpoints to bring back."
 
 
 def advice_for_undo(run: RunDirectory) -> Advice:
     """Returns advice on how to free space for an undo."""
-    before = f"{_KEEP_TRASH}Free space elsewhere on this disk, or delete other checkpoints with "
-    again = command_or_key("undo", "undo", run.root)
-    return Advice((before, _delete_checkpoints(run), ". Then try again with ", again, "."))
+    return Advice.of(
+        "{keep_trash} Free space elsewhere on this disk, or delete other checkpoints with {prune}. "
+        "Then try again with {again}.",
+        keep_trash=_KEEP_TRASH,
+        prune=_delete_checkpoints(run),
+        again=command_or_key("undo", "undo", run.root),
+    )
 
 
 def advice_beside_trainer(run: RunDirectory) -> Advice:
     """Returns advice on how to free space while a trainer runs that takes no commands."""
-    stop = command_or_key("force-stop", "stop", "--force", run.root)
-    return Advice(
-        (
-            "Free space elsewhere on this disk, or empty the trash with ",
-            _empty_trash(run),
-            ". Then try again. Or end training without a save with ",
-            stop,
-            ", and delete checkpoints with ",
-            _delete_checkpoints(run),
-            ".",
-        )
+    return Advice.of(
+        "Free space elsewhere on this disk, or empty the trash with {trash}. Then try again. Or "
+        "end training without a save with {stop}, and delete checkpoints with {prune}.",
+        trash=_empty_trash(run),
+        stop=command_or_key("force-stop", "stop", "--force", run.root),
+        prune=_delete_checkpoints(run),
     )
 
 
 def advice_for_undo_beside_trainer(run: RunDirectory) -> Advice:
     """Returns advice on how to free space for an undo while a trainer runs without commands."""
-    again = command_or_key("undo", "undo", run.root)
-    free = f"{_KEEP_TRASH}Free space elsewhere on this disk. Then try again with "
-    return Advice((free, again, "."))
+    return Advice.of(
+        "{keep_trash} Free space elsewhere on this disk. Then try again with {again}.",
+        keep_trash=_KEEP_TRASH,
+        again=command_or_key("undo", "undo", run.root),
+    )
 
 
 def _free_bytes(run: RunDirectory) -> int:

@@ -102,7 +102,7 @@ def export_checkpoint(
     if place.parent.is_dir() and not os.access(place.parent, os.W_OK | os.X_OK):
         raise UsageError(
             f"{place.parent} cannot be written.",
-            Advice(("Choose another path with --to.",), ("Choose another path.",)),
+            Advice.of("Choose another path with --to.", "Choose another path."),
         )
     try:
         done = export(run, script, checkpoint, form, place, on_progress=on_progress)

@@ -76,8 +76,11 @@ class ForeignTrainerError(RefusedError):
     def __init__(self, found: ForeignWriters) -> None:
         first = "Stop that program first" if found.processes else wait_words(found)
         again = command_or_key("prune", "prune", "--beside-trainer")
-        advice = Advice(
-            (f"{first}, or give --beside-trainer.",), (f"{first}, or use ", again, " again.")
+        advice = Advice.of(
+            "{first}, or give --beside-trainer.",
+            "{first}, or use {again} again.",
+            first=first,
+            again=again,
         )
         super().__init__(f"{foreign_words(found)} Nothing was changed.", advice)
         self.foreign = found
@@ -403,12 +406,10 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
         f"A trainer is running in {run.root}: worker {other.index} (process {other.pid} on "
         f"{other.host}) wrote its heartbeat {age:.0f} s ago by the clock of the file system. It "
         "does not answer here: compare the clocks of both machines. Nothing was changed.",
-        Advice(
-            (
-                f"Run this on {other.host}, or stop the trainer there with ",
-                command_or_key("stop", "stop", run.root),
-                ".",
-            )
+        Advice.of(
+            "Run this on {host}, or stop the trainer there with {stop}.",
+            host=other.host,
+            stop=command_or_key("stop", "stop", run.root),
         ),
     )
 

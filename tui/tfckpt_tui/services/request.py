@@ -160,9 +160,11 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
         raise NoTrainerError(
             f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
             f"{why}.",
-            Advice(
-                ("See when it starts with ", status, ", or cancel it with ", stop, "."),
-                ("Cancel it with ", stop, "."),
+            Advice.of(
+                "See when it starts with {status}, or cancel it with {stop}.",
+                "Cancel it with {stop}.",
+                status=status,
+                stop=stop,
             ),
         )
     unknown = unknown_job(run, job.record, job.silence) if job is not None else None
@@ -176,19 +178,19 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
     if supervisor is not None and supervisor.state in _STARTS:
         raise NoTrainerError(
             f"No trainer answers in {run.root} yet: the run is {supervisor.state}.",
-            Advice(("Try again when it trains: see ", status, "."), ("Try again when it trains.",)),
+            Advice.of(
+                "Try again when it trains: see {status}.",
+                "Try again when it trains.",
+                status=status,
+            ),
         )
     raise NoTrainerError(
         f"No trainer answers in {run.root}, but these processes are running: {', '.join(alive)}. "
         "They are starting, hang, or run a script that does not use tfckpt_trainer.",
-        Advice(
-            (
-                "See their output with ",
-                command_or_key("logs", "logs", run.root),
-                ", or end them with ",
-                command_or_key("force-stop", "stop", "--force", run.root),
-                ".",
-            )
+        Advice.of(
+            "See their output with {logs}, or end them with {stop}.",
+            logs=command_or_key("logs", "logs", run.root),
+            stop=command_or_key("force-stop", "stop", "--force", run.root),
         ),
     )
 
@@ -218,9 +220,11 @@ def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsErr
     status = command_or_key("", "status", run.root)
     return NothingRunsError(
         f"No trainer answers in {run.root}.",
-        Advice(
-            ("Start one with ", launch, ", or see the state of the run with ", status, "."),
-            ("Start one with ", launch, "."),
+        Advice.of(
+            "Start one with {launch}, or see the state of the run with {status}.",
+            "Start one with {launch}.",
+            launch=launch,
+            status=status,
         ),
     )
 
@@ -232,10 +236,12 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
     if outcome.state is CommandState.EXPIRED:
         status = command_or_key("", "status", run.root)
         stop = command_or_key("force-stop", "stop", "--force", run.root)
-        end = ("End a trainer that hangs with ", stop, ".")
+        end = "End a trainer that hangs with {stop}."
         raise NoTrainerError(
             f"{kind}: {outcome.message}{_why_unanswered(run)}",
-            Advice(("See the state of the run with ", status, ". ", *end), end),
+            Advice.of(
+                f"See the state of the run with {{status}}. {end}", end, status=status, stop=stop
+            ),
         )
     if outcome.state is CommandState.REFUSED:
         raise RefusedError(outcome.message, outcome.advice)
@@ -245,7 +251,7 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
     raise TfckptError(
         f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}"
         f"{_why_unanswered(run)}",
-        Advice(("See the outcome later with ", journal, ".")),
+        Advice.of("See the outcome later with {journal}.", journal=journal),
     )
 
 

@@ -134,8 +134,13 @@ class _Emptying:
         ]
         if pinned:
             undo = command_or_key("trash", "undo", self._run.root, "--trash", manifest.id)
-            stays = f"{', '.join(pinned)} in {manifest.id} stays in the trash: pinned. "
-            self._kept.append(Advice((f"{stays}Bring it back with ", undo, ".")))
+            advice = Advice.of(
+                "{names} in {prune} stays in the trash: pinned. Bring it back with {undo}.",
+                names=", ".join(pinned),
+                prune=manifest.id,
+                undo=undo,
+            )
+            self._kept.append(advice)
             return
         directory = self._run.trash / manifest.id
         try:

@@ -135,7 +135,7 @@ def in_trash_error(run: RunDirectory, text: str) -> UsageError | None:
         return None
     manifest, trashed = found
     undo = command_or_key("trash", "undo", run.root, "--trash", manifest.id)
-    advice = Advice(("Bring it back with ", undo, "."))
+    advice = Advice.of("Bring it back with {undo}.", undo=undo)
     return UsageError(f"{trashed.name} is in the trash.", advice)
 
 

@@ -164,9 +164,10 @@ def _same_step(observed: Observation) -> Iterator[Diagnostic]:
             "of the step."
         )
         compare = command_or_key("compare", "compare", observed.directory, *names[:2])
-        advice = Advice(
-            ("To see whether they differ, run ", compare, "."),
-            ("To see whether they differ, mark them and use ", compare, "."),
+        advice = Advice.of(
+            "To see whether they differ, run {compare}.",
+            "To see whether they differ, mark them and use {compare}.",
+            compare=compare,
         )
         yield Diagnostic("same-step", "note", names[0], message, advice=advice)
 
@@ -175,7 +176,9 @@ def _order(observed: Observation) -> Iterator[Diagnostic]:
     doubt = find_order_doubt(observed.checkpoints)
     if doubt is not None:
         pin = command_or_key("pin", "pin", observed.directory, doubt.later.name)
-        advice = Advice((f"{doubt.reservation}, keep it from prunes with ", pin, "."))
+        advice = Advice.of(
+            "{reservation}, keep it from prunes with {pin}.", reservation=doubt.reservation, pin=pin
+        )
         is_known = observed.condition is StateFileCondition.GOOD
         severity: Literal["warning", "note"] = "note" if is_known else "warning"
         yield Diagnostic("order-by-step", severity, doubt.later.name, doubt.words, advice=advice)
@@ -199,7 +202,7 @@ def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:
             "it belongs to another save, which TensorFlow notices only during a restore."
         )
         verify = command_or_key("verify", "verify", observed.directory, mixed[0])
-        advice = Advice(("Verify it with ", verify, "."))
+        advice = Advice.of("Verify it with {verify}.", verify=verify)
         yield Diagnostic("data-newer", "warning", mixed[0], message, advice=advice)
 
 
@@ -236,9 +239,10 @@ def _unlisted(observed: Observation, before: float) -> Iterator[Diagnostic]:
             "lost track of them, or another one saved them. No manager deletes them."
         )
         prune = command_or_key("prune", "prune", observed.directory, "NAME")
-        advice = Advice(
-            ("To move one to the trash, run ", prune, "."),
-            ("To move one to the trash, mark it and use ", prune, "."),
+        advice = Advice.of(
+            "To move one to the trash, run {prune}.",
+            "To move one to the trash, mark it and use {prune}.",
+            prune=prune,
         )
         size = sum(checkpoint.size for checkpoint in unlisted)
         yield Diagnostic("unlisted", "note", unlisted[0].name, message, size, advice)

@@ -110,8 +110,11 @@ def launch_in_app(run: RunDirectory) -> Advice:
     """Returns how to submit the batch script of a run again."""
     attach = shlex.join(("tfckpt-tui", "attach", str(run.root)))
     launch = command_or_key("launch", "attach", run.root)
-    return Advice(
-        (f"To launch the run, press L in `{attach}`.",), ("To launch the run, use ", launch, ".")
+    return Advice.of(
+        "To launch the run, press L in `{attach}`.",
+        "To launch the run, use {launch}.",
+        attach=attach,
+        launch=launch,
     )
 
 

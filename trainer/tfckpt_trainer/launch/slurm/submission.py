@@ -133,9 +133,10 @@ def submit_script(
 def look_again(run: RunDirectory) -> Advice:
     """Returns what to do about a submission that Slurm did not answer."""
     launch = command_or_key("launch", "launch", run.root)
-    return Advice(
-        ("Launch the run again: this looks for the job first.",),
-        ("Launch the run again with ", launch, ": this looks for the job first."),
+    return Advice.of(
+        "Launch the run again: this looks for the job first.",
+        "Launch the run again with {launch}: this looks for the job first.",
+        launch=launch,
     )
 
 
@@ -176,7 +177,7 @@ def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> 
         raise LaunchError(
             "Slurm may have accepted a job of this run, and cannot be asked about it: "
             f"{silence.rstrip('.')}.",
-            Advice(("Try again on a host where `squeue` works.",)),
+            Advice.of("Try again on a host where `squeue` works."),
         )
     if found is None:
         return None

@@ -53,8 +53,10 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     if _has_waiting_job(run, selection):
         return ""
     if _is_job_unknown(run):
-        unknown = "Slurm cannot be asked about the batch job. Press "
-        return Advice((unknown, press("force-stop"), " to try to cancel it."))
+        return Advice.of(
+            "Slurm cannot be asked about the batch job. Press {stop} to try to cancel it.",
+            stop=press("force-stop"),
+        )
     if _has_ended(run, selection):
         return _needs_processes(run, selection)
     # A supervisor carries out a stop while no trainer can, such as during a start.
@@ -93,7 +95,9 @@ def _needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
     if run.trainer_answers:
         return ""
     if _can_launch_again(run, selection):
-        return Advice(("No trainer answers. Press ", press("launch"), " to launch training."))
+        return Advice.of(
+            "No trainer answers. Press {launch} to launch training.", launch=press("launch")
+        )
     return "No trainer answers. This action needs a running trainer."
 
 
@@ -132,9 +136,15 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
             what = f"{name} is no checkpoint of TensorFlow, but {form}: {reader} loads it."
             if not selection.unsupported.is_readable:
                 return what
-            return Advice((f"{what} Press ", press("inspect"), " to see its tensors."))
-        unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. Press "
-        return Advice((unsupported, press("diagnostics"), " to read how to convert it."))
+            return Advice.of(
+                "{what} Press {inspect} to see its tensors.", what=what, inspect=press("inspect")
+            )
+        return Advice.of(
+            "{name} is in TensorFlow's V1 format, which is not supported. Press {diagnostics} to "
+            "read how to convert it.",
+            name=name,
+            diagnostics=press("diagnostics"),
+        )
     if run.checkpoints:
         return "No checkpoint matches the filter. Press esc to show all."
     return "There is no checkpoint yet."
@@ -162,8 +172,9 @@ def _shown(run: RunSnapshot, selection: Selection) -> Reason:
 
 _SUPERVISES = {SupervisorState.STARTING, SupervisorState.RUNNING, SupervisorState.RESTARTING}
 
-_JOB_WAITS = Advice(
-    ("The batch job of the run waits in the queue. Press ", press("stop"), " to cancel it first.")
+_JOB_WAITS = Advice.of(
+    "The batch job of the run waits in the queue. Press {stop} to cancel it first.",
+    stop=press("stop"),
 )
 _TRAINS = require(
     lambda run, selection: run.state not in {RunState.STARTING, RunState.RESTARTING},
@@ -171,8 +182,9 @@ _TRAINS = require(
 )
 _STOPPABLE = require(
     lambda run, selection: run.trainer_answers,
-    Advice(
-        ("No trainer answers. Press ", press("force-stop"), " to end the processes of the run.")
+    Advice.of(
+        "No trainer answers. Press {stop} to end the processes of the run.",
+        stop=press("force-stop"),
     ),
 )
 _CHECKPOINTS = require(
@@ -398,7 +410,7 @@ ACTIONS = (
             ),
             require(
                 lambda run, selection: run.state in HAS_ENDED,
-                Advice(("The run is active. Press ", press("stop"), " to stop it first.")),
+                Advice.of("The run is active. Press {stop} to stop it first.", stop=press("stop")),
             ),
         ),
         changes_run=True,

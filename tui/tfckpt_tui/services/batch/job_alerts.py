@@ -46,15 +46,12 @@ def _stuck(root: Path, job: JobView) -> Alert:
     stop = command_or_key("stop", "stop", root)
     is_held = "release it with" in job.explanation
     advice = (
-        Advice(("Or cancel it with ", stop, "."))
+        Advice.of("Or cancel it with {stop}.", stop=stop)
         if is_held
-        else Advice(
-            (
-                "Cancel it with ",
-                stop,
-                ", and launch the run again with other options. `sinfo` lists the partitions and "
-                "their nodes.",
-            )
+        else Advice.of(
+            "Cancel it with {stop}, and launch the run again with other options. `sinfo` "
+            "lists the partitions and their nodes.",
+            stop=stop,
         )
     )
     return Alert(
@@ -72,12 +69,10 @@ def _silent(root: Path, job: JobView, seconds: float) -> Alert:
         "node lost, waiting for Slurm",
         f"No process of the run has written a heartbeat for {units.duration(seconds)}, but Slurm "
         f"still lists batch job {clean(job.record.id)}{nodes}.",
-        Advice(
-            (
-                "If a node is down, Slurm requeues the job; that may take minutes. See the nodes "
-                f"with `sinfo -N -n {shlex.quote(job.node_list)}`, or cancel the job with ",
-                command_or_key("force-stop", "stop", "--force", root),
-                ".",
-            )
+        Advice.of(
+            "If a node is down, Slurm requeues the job; that may take minutes. See the nodes "
+            "with `sinfo -N -n {node_list}`, or cancel the job with {stop}.",
+            node_list=shlex.quote(job.node_list),
+            stop=command_or_key("force-stop", "stop", "--force", root),
         ),
     )

@@ -91,7 +91,7 @@ def cancel_waiting_job(
     if report is not None and report.state is JobState.RUNNING:
         raise RefusedError(
             f"Job {job.id} was not cancelled: it has started on {report.node_list}.",
-            _stop(run, "Stop the run with "),
+            _stop(run, "Stop the run with {stop}."),
         )
     if report is not None and report.state in WAITING:
         raise LaunchError(
@@ -149,11 +149,11 @@ def submit_again(
 def launch_to_slurm(root: Path | str) -> Advice:
     """Returns how to launch a run that has no batch script; only the command line can."""
     command = shlex.join(("tfckpt-tui", "launch", "--slurm", str(root), "--", "COMMAND"))
-    return Advice((f"Launch it with `{command}`.",))
+    return Advice.of("Launch it with `{command}`.", command=command)
 
 
-def _stop(run: RunDirectory, before: str) -> Advice:
-    return Advice((before, command_or_key("stop", "stop", run.root), "."))
+def _stop(run: RunDirectory, template: str) -> Advice:
+    return Advice.of(template, stop=command_or_key("stop", "stop", run.root))
 
 
 def script_of(run: RunDirectory, job: BatchJob | None) -> Path:
@@ -182,7 +182,7 @@ def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> N
         raise RefusedError(
             f"The run is active: its supervisor runs on {supervisor.host} (process "
             f"{supervisor.pid}).",
-            _stop(run, "Stop it first with "),
+            _stop(run, "Stop it first with {stop}."),
         )
     if job is None:
         return
@@ -194,7 +194,7 @@ def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> N
     if report is not None and report.state in ACTIVE:
         raise RefusedError(
             f"Job {job.id} of this run is {report.state.value}.",
-            _stop(run, "Stop it first with "),
+            _stop(run, "Stop it first with {stop}."),
         )
 
 

@@ -133,7 +133,7 @@ def start(
             end = command_or_key("tensorboard", "tensorboard", "--stop", run.root)
             raise TfckptError(
                 f"TensorBoard already runs on {adopted.url} for this run.",
-                Advice(("Stop it first with ", end, ".")),
+                Advice.of("Stop it first with {end}.", end=end),
             )
         return adopted
     place = host or LOOPBACK
@@ -178,7 +178,7 @@ def _free_port(place: str, port: int | None) -> int:
     if port is None:
         return USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0]
     if not _is_free(place, port):
-        omit = Advice(("Choose another one, or omit --port.",), ("Choose another one.",))
+        omit = Advice.of("Choose another one, or omit --port.", "Choose another one.")
         raise TfckptError(f"Port {port} is taken.", omit)
     return port
 

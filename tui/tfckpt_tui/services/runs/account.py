@@ -350,7 +350,7 @@ def _clock_alerts(ahead: float) -> Iterator[Alert]:
             "the clock of this machine is wrong",
             f"The clock of this machine is {off} that of the file system. Times and ages that are "
             "shown here may be wrong by as much. Training is not affected.",
-            Advice(("Set the clock, or look at the run from another machine.",)),
+            Advice.of("Set the clock, or look at the run from another machine."),
         )
 
 

@@ -22,11 +22,9 @@ SUBMIT_REFUSED = "submit-refused"
 SUBMIT_UNANSWERED = "submit-unanswered"
 """Kinds of alerts."""
 
-_START_AGAIN = Advice(
-    (
-        "tfckpt-tui did not launch this run and has no logs of it. Read what the script printed, "
-        "remove the cause, and start the script again as before.",
-    )
+_START_AGAIN = Advice.of(
+    "tfckpt-tui did not launch this run and has no logs of it. Read what the script "
+    "printed, remove the cause, and start the script again as before."
 )
 
 _LATE_STRATEGY = "Collective ops must be configured at program startup"
@@ -56,13 +54,16 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     reason = reason or "The run failed without a recorded reason."
     if form_of(run).first is None:
         return (_failed(reason, _START_AGAIN),)
-    logs = command_or_key("logs", "logs", run.root)
-    cure = _STRATEGY_FIRST if _LATE_STRATEGY in reason else "remove the cause"
-    before = ("Read the logs with ", logs, f" and {cure}. Then launch the run again with ")
-    launch = command_or_key("launch", "launch", run.root)
-    return (
-        _failed(reason, Advice((*before, f"`{launch_command(run)}`."), (*before, launch, "."))),
+    before = "Read the logs with {logs} and {cure}. Then launch the run again with "
+    advice = Advice.of(
+        before + "`{command}`.",
+        before + "{launch}.",
+        logs=command_or_key("logs", "logs", run.root),
+        cure=_STRATEGY_FIRST if _LATE_STRATEGY in reason else "remove the cause",
+        command=launch_command(run),
+        launch=command_or_key("launch", "launch", run.root),
     )
+    return (_failed(reason, advice),)
 
 
 def _failed(reason: str, advice: Advice) -> Alert:
@@ -76,9 +77,10 @@ def _refused(run: RunDirectory, reason: str) -> Alert:
         SUBMIT_REFUSED,
         "the submission failed",
         reason,
-        Advice(
-            ("Remove the cause, then launch the run again.",),
-            ("Remove the cause, then launch the run again with ", launch, "."),
+        Advice.of(
+            "Remove the cause, then launch the run again.",
+            "Remove the cause, then launch the run again with {launch}.",
+            launch=launch,
         ),
     )
 
