@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+import msgspec
 import pytest
 
-from tfckpt_tui.cli.main import run
+from tfckpt_tui.cli.main import JsonOption, cli, run
+from tfckpt_tui.reports.base import ErrorReport, Report
 
 BINARY = Path(sys.executable).with_name("tfckpt-tui")
 LIMIT_SECONDS = 60
@@ -45,7 +48,36 @@ class Tool:
         code = run([str(word) for word in words])
         captured = self._capsys.readouterr()
         assert "Traceback" not in captured.err
+        own = [str(word) for word in words[: words.index("--") if "--" in words else None]]
+        if "--json" in own:
+            check_documents(own, captured.out)
         return Said(code, captured.out, captured.err)
+
+
+def check_documents(words: Sequence[str], data: str) -> None:
+    """Fails unless each document that a command printed is one of those that it declares."""
+    command = next(filter(None, (cli.get_command(click.Context(cli), word) for word in words)))
+    (option,) = (option for option in command.params if isinstance(option, JsonOption))
+    place = 0
+    while data[place:].strip():
+        document, end = json.JSONDecoder().raw_decode(data[place:].lstrip())
+        place = len(data) - len(data[place:].lstrip()) + end
+        known = (*option.reports, ErrorReport)
+        assert any(fits(report, document) for report in known), document
+
+
+def fits(report: type[Report], document: dict[str, Any]) -> bool:
+    """Whether a document has exactly the fields of a record, in their order."""
+    try:
+        filled = msgspec.to_builtins(msgspec.convert(document, report))
+    except msgspec.ValidationError:
+        return False
+    return as_text(filled) == as_text(document)
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """A document as text, in which 1 and 1.0 are the same."""
+    return json.dumps(json.loads(json.dumps(document), parse_int=float), indent=2)
 
 
 def run_binary(*words: object, **environment: str) -> Said:

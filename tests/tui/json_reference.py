@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 
+from command_running import as_text, fits
 from tfckpt_tui.cli.schema import json_schema
 from tfckpt_tui.reports.base import Report
 
@@ -21,14 +20,7 @@ def check(report: type[Report], document: dict[str, Any]) -> None:
     schema = json_schema((report,))
     # The second alternative is an error.
     jsonschema.validate(document, {**schema, "anyOf": schema["anyOf"][:1]})
-    filled = msgspec.to_builtins(msgspec.convert(document, report))
-    printed, known = canonical(document), canonical(filled)
-    assert printed == known, f"{printed}\n\nis not what {report.__name__} says:\n\n{known}"
-
-
-def canonical(document: dict[str, Any]) -> str:
-    """A document as text, in which 1 and 1.0 are the same."""
-    return json.dumps(json.loads(json.dumps(document), parse_int=float), indent=2)
+    assert fits(report, document), f"{as_text(document)}\n\nis not a {report.__name__}"
 
 
 def checked() -> set[str]:
