@@ -510,6 +510,9 @@ def test_status_names_files_of_the_run_that_cannot_be_read(tool: Tool, tmp_path:
     assert "\x1b" not in said.data
     found = tool("status", tmp_path, "--json").json["problems"]
     assert [f"problem   {one}" for one in found] == lines
+    app = SnapshotReader(run)
+    for _ in range(2):
+        assert list(app.read(time.time()).problems) == found, "the app names the same"
 
 
 def test_a_worker_whose_process_is_gone_waits_for_nothing(tool: Tool, ended: RunFactory) -> None:

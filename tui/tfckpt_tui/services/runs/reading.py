@@ -97,8 +97,9 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
         now: Seconds since the epoch.
     """
     info = try_read(partial(load_if_exists, run.run_file, RunInfo))
-    reading = replace(read_processes(run, info, now), saved_at=_last_saved(run))
-    reading = replace(reading, latest=try_read(partial(_read_latest, run, now)))
+    latest = try_read(partial(_read_latest, run, now))
+    saved_at = latest.saved_at if latest is not None else _last_saved(run)
+    reading = replace(read_processes(run, info, now), latest=latest, saved_at=saved_at)
     heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
     if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
