@@ -39,6 +39,7 @@ from tfckpt_trainer.rundir.records.run import (
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.reading.run_reader import open_run
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
@@ -237,6 +238,9 @@ async def test_all_front_ends_name_the_same_state_step_and_branch(
     assert found == dict.fromkeys(found, expected)
     said = accounts_of(made.run, slurm)
     assert said == dict.fromkeys(said, said["status"])
+    # Slurm's answer is the one that the others have left for all readers.
+    read = open_run(made.run.root)
+    assert (read.state, read.step, read.branch) == expected
     # The app, and what the command line asks before it changes the run.
     assert detect_trainer(made.run).answers == said["app"]["trainer_answers"]
 
