@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
@@ -174,7 +173,7 @@ def stop(
 
     If the batch job of the run waits in the queue of a cluster, cancels the job.
     """
-    if not trainer_answers(run, time.time()) and find_waiting_job(run) is not None:
+    if find_waiting_job(run) is not None:
         _cancel(run, as_json)
         return
     deadline = time.monotonic() + timeout

@@ -30,6 +30,7 @@ from tfckpt_trainer.launch.slurm.submission import (
     submit_script,
 )
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -43,12 +44,16 @@ _POLL_SECONDS = 1.0
 
 
 def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
-    """Returns the batch job of a run if it waits in the queue.
+    """Returns the batch job of a run if it waits in the queue, and no trainer answers.
+
+    A trainer that answers is stopped, whatever waits.
 
     Raises:
         LaunchError: Slurm may have accepted a job, and cannot be asked about it.
         OSError: A job that it has accepted cannot be recorded.
     """
+    if trainer_answers(run, time.time()):
+        return None
     adopt_job(run, runner=runner)
     view = JobReader(runner).read(read_job_record(run))
     return view.record if view is not None and view.is_waiting else None
