@@ -156,6 +156,15 @@ def test_a_stopped_run_starts_from_the_checkpoint_that_was_chosen(ended: RunFact
     assert read_entries(ended.run)[-1].message == message
 
 
+def test_a_start_can_be_chosen_though_the_description_of_the_run_is_damaged(
+    ended: RunFactory,
+) -> None:
+    for path in (ended.run.run_file, *ended.run.control.glob("run.json*")):
+        path.write_bytes(b"{")
+    choose_start(ended.run, "ckpt-200", through=FrontEnd.APP)
+    assert next(c.name for c in list_checkpoints(ended.run) if c.is_head) == "ckpt-200"
+
+
 def test_the_same_start_can_be_chosen_twice(ended: RunFactory) -> None:
     for _ in range(2):
         choose_start(ended.run, "ckpt-200", through=FrontEnd.APP)

@@ -21,7 +21,7 @@ from tfckpt_tui.services.compatibility import check_compatibility, find_referenc
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
 from tfckpt_tui.services.runs.account import RunReading, give_account
-from tfckpt_tui.services.runs.reading import read_whole_run
+from tfckpt_tui.services.runs.reading import read_info, read_whole_run
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def plan_restore_of(
         UsageError: There is no such checkpoint.
         RefusedError: It cannot be restored, or several branches have the step.
     """
-    return _plan_restore(read_whole_run(run, time.time()), step=step, name=name)
+    reading = read_whole_run(run, read_info(run), time.time())
+    return _plan_restore(reading, step=step, name=name)
 
 
 def _plan_restore(reading: RunReading, *, step: int | None, name: str | None) -> RestorePlan:
@@ -92,7 +93,7 @@ def choose_start(
         raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
     with without_trainer(run):
         refuse_newer_release(run)
-        reading = read_whole_run(run, time.time())
+        reading = read_whole_run(run, read_info(run), time.time())
         plan = _plan_restore(reading, step=step, name=name)
         branch = _point_to(run, plan, reading.tips)
     name = plan.target.name

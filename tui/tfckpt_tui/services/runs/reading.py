@@ -50,18 +50,18 @@ OUTCOMES_READ = 20
 """How many outcomes of commands are read: a network disk takes long to open hundreds of files."""
 
 
-def read_whole_run(run: RunDirectory, now: float) -> RunReading:
+def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
     """Reads a run with all its checkpoints.
 
     Args:
         run: The run directory.
+        info: The description of the run.
         now: Seconds since the epoch.
 
     Raises:
-        DamagedFileError: The description of the run cannot be read.
         OSError: The directory cannot be read.
     """
-    reading = read_processes(run, load_if_exists(run.run_file, RunInfo), now)
+    reading = read_processes(run, info, now)
     catalog = Catalog(run)
     found = catalog.scan(now)
     return with_checkpoints(reading, catalog, found, catalog.branch_tips(list_trash(run)))
@@ -77,8 +77,12 @@ def read_account(
         now: Seconds since the epoch.
         jobs: Asks about the batch job of the run; keep it for repeated reads, so that the
             scheduler is asked less often.
+
+    Raises:
+        DamagedFileError: The description of the run cannot be read.
+        OSError: The directory cannot be read.
     """
-    reading = read_whole_run(run, now)
+    reading = read_whole_run(run, load_if_exists(run.run_file, RunInfo), now)
     outcomes = map(as_problem, find_unreadable_outcomes(run).values())
     reading = replace(reading, problems=(*reading.problems, *outcomes))
     job = (jobs or JobReader()).read(
@@ -96,7 +100,7 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
         run: The run directory.
         now: Seconds since the epoch.
     """
-    info = try_read(partial(load_if_exists, run.run_file, RunInfo))
+    info = read_info(run)
     latest = try_read(partial(_read_latest, run, now))
     saved_at = latest.saved_at if latest is not None else _last_saved(run)
     reading = replace(read_processes(run, info, now), latest=latest, saved_at=saved_at)
@@ -110,6 +114,11 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
 def brief_account(root: Path) -> RunAccount:
     """Returns the account of a run by its own files, without a question to Slurm."""
     return give_account(read_run_briefly(RunDirectory(root), time.time()), None)
+
+
+def read_info(run: RunDirectory) -> RunInfo | None:
+    """Returns the description of a run; None if it has none, or if that cannot be read."""
+    return try_read(partial(load_if_exists, run.run_file, RunInfo))
 
 
 def read_processes(
