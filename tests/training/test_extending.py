@@ -36,14 +36,20 @@ def train(directory: Path, run: RunDirectory, total_steps: int) -> str:
     return done.stdout
 
 
+def halvings(run: RunDirectory) -> set[int]:
+    """The steps that the trigger of the page saved."""
+    records = [load(path, CheckpointRecord) for path in run.records_directory.glob("*.json")]
+    return {one.step for one in records if one.trigger.startswith("loss halved to ")}
+
+
 def test_the_script_of_the_page_saves_keeps_and_restores_what_it_says(tmp_path, capsys):
     run = RunDirectory(tmp_path / "run")
     assert "level 30" in train(tmp_path, run, 30)
-    records = [load(path, CheckpointRecord) for path in run.records_directory.glob("*.json")]
-    milestones = {one.step for one in records if one.trigger == "milestone"}
-    assert len(milestones) == 2
+    # Each step makes the loss 0.9216 of what it was, from any initial value.
+    milestones = halvings(run)
+    assert milestones == {10, 19, 28}
     kept = {int(path.stem.removeprefix("ckpt-")) for path in run.root.glob("*.index")}
-    assert kept == {25, 30} | milestones
+    assert kept == {30} | milestones
 
     info = load(run.run_file, RunInfo)
     assert info.strategy == "MirroredStrategy"
@@ -55,5 +61,6 @@ def test_the_script_of_the_page_saves_keeps_and_restores_what_it_says(tmp_path, 
     for step in milestones:
         assert re.search(rf"keep +ckpt-{step} .* a milestone at step {step}", shown)
 
-    # The next start goes on from the level that was saved.
-    assert "level 35" in train(tmp_path, run, 35)
+    # The next start goes on from the level and the loss that were saved.
+    assert "level 38" in train(tmp_path, run, 38)
+    assert halvings(run) == {10, 19, 28, 37}

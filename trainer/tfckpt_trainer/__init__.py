@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfckpt_trainer.catalog.retention.rules import BestBy
     from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
     from tfckpt_trainer.errors import TfckptError
-    from tfckpt_trainer.training import SaveOptions, TrainingRun
+    from tfckpt_trainer.training import SaveOptions, SaveWhen, TrainingRun
 
 __version__ = "0.1.0"
 
@@ -24,6 +24,7 @@ __all__ = [
     "Policy",
     "RetentionRule",
     "SaveOptions",
+    "SaveWhen",
     "TfckptError",
     "TrainingRun",
     "__version__",
@@ -35,6 +36,7 @@ _MODULES = {
     "Policy": "tfckpt_trainer.catalog.retention.policy",
     "RetentionRule": "tfckpt_trainer.catalog.retention.own_rules",
     "SaveOptions": "tfckpt_trainer.training",
+    "SaveWhen": "tfckpt_trainer.training",
     "TfckptError": "tfckpt_trainer.errors",
     "TrainingRun": "tfckpt_trainer.training",
 }

@@ -48,6 +48,7 @@ parser.add_argument("--spread", action="store_true")
 parser.add_argument("--largest-shard", type=int)
 parser.add_argument("--improve", help="save when this metric improves")
 parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
+parser.add_argument("--save-when", help="JSON: steps that the trigger of each worker wants")
 parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
@@ -67,6 +68,19 @@ class Doubled(keras.layers.Layer):
 
     def call(self, inputs):
         return 2 * inputs
+
+
+class WantedSteps:
+    """Wants other steps on each worker, and fails on all but the chief."""
+
+    def __init__(self, of_workers):
+        self.worker = int(os.environ["TFCKPT_WORKER_INDEX"])
+        self.steps = of_workers[self.worker]
+
+    def reason(self, step, metrics):
+        if step == 6 and self.worker:
+            raise ValueError(step)
+        return f"worker {self.worker}" if step in self.steps else None
 
 
 if options.watch_iterators:
@@ -102,6 +116,7 @@ run = TrainingRun(
     trash_hours=options.trash_hours,
     make_room=options.make_room,
     save_on_improvement=options.improve,
+    save_when=[WantedSteps(json.loads(options.save_when))] if options.save_when else [],
     partial=options.partial,
     saving=SaveOptions(
         background=options.background,

@@ -12,6 +12,7 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.keras.callback import SteeringCallback
 from tfckpt_trainer.training.keras.fit import fit
+from tfckpt_trainer.training.loop.save_schedule import SaveWhen
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.open_runs import request_stop
 from tfckpt_trainer.training.start_heartbeat import report_import
@@ -19,6 +20,7 @@ from tfckpt_trainer.training.strategies import create_strategy
 
 __all__ = [
     "SaveOptions",
+    "SaveWhen",
     "SteeringCallback",
     "StrategyName",
     "TrainingRun",

@@ -14,12 +14,10 @@ import msgspec
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.script_objects import name_of, objects_with, one_line
 
 KEY = "keep_by_own_rules"
 """Key of the verdicts in `run.json`. It begins with `keep_`, so that earlier versions refuse it."""
-
-_LONGEST = 200
-"""Characters of a reason."""
 
 
 class RetentionRule(Protocol):
@@ -74,7 +72,7 @@ def judge(rules: Sequence[RetentionRule], checkpoints: Sequence[Checkpoint]) -> 
         try:
             for checkpoint, reason in rule.kept(checkpoints):
                 if checkpoint.name in reasons and not reasons[checkpoint.name]:
-                    reasons[checkpoint.name] = _line(reason) or f"kept by {name_of(rule)}"
+                    reasons[checkpoint.name] = one_line(reason) or f"kept by {name_of(rule)}"
         except Exception as error:
             raise UsageError(
                 f"The retention rule {name_of(rule)} failed: {error!r}. Nothing was pruned. Its "
@@ -98,30 +96,13 @@ def recorded_verdicts(section: Mapping[str, Any] | None) -> tuple[Verdicts, ...]
         raise UsageError(f"{KEY} in run.json is invalid: {error}.") from error
 
 
-def name_of(rule: RetentionRule) -> str:
-    """Returns the name of a rule for messages."""
-    kind = type(rule)
-    return kind.__name__ if kind.__str__ is object.__str__ else _line(str(rule))
-
-
 def check_rules(rules: Iterable[RetentionRule]) -> tuple[RetentionRule, ...]:
     """Returns the rules.
 
     Raises:
         TypeError: One is a class, or has no method `kept`.
     """
-    given = tuple(rules)
-    for rule in given:
-        if isinstance(rule, type) or not callable(getattr(rule, "kept", None)):
-            raise TypeError(
-                f"Policy(rules=[…]) got {rule!r}; expected objects with a method kept(checkpoints)."
-            )
-    return given
-
-
-def _line(text: object) -> str:
-    """Returns a text of a script as one line that a document can hold."""
-    return " ".join(str(text).encode(errors="replace").decode().split())[:_LONGEST]
+    return objects_with("kept(checkpoints)", rules, "Policy(rules=[…])")
 
 
 def _is_text(name: str) -> bool:

@@ -16,12 +16,12 @@ from tfckpt_trainer.catalog.retention.own_rules import (
     Verdicts,
     check_rules,
     judge,
-    name_of,
     recorded_verdicts,
 )
 from tfckpt_trainer.catalog.retention.rules import Rule
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.script_objects import name_of
 
 
 def _given(value: Any, kind: type[Rule]) -> tuple[Any, ...]:

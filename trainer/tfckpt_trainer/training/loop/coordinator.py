@@ -58,6 +58,7 @@ class CallAside:
 
     step: int
     call: Call
+    trigger: str
     metrics: Mapping[str, float]
     earlier: Sequence[Mapping[str, float]]
 
@@ -147,12 +148,13 @@ class Coordinator:
         self.request_stop(Ending.FINISHED, reason)
         self._sync_agreed = True
 
-    def call_done(self, step: int, call: Call) -> None:
+    def call_done(self, step: int, call: Call, trigger: str | None = None) -> None:
         """Handles saves, commands and pauses that are due after a call.
 
         Args:
             step: Steps done.
             call: How many of them it ran, and how long they took.
+            trigger: Why a save is due by steps or metrics, empty if none is; None to ask.
         """
         # A step function brought the answer with the metrics; Keras's own loop has none.
         agreed, self._sync_agreed = self._sync_agreed, None
@@ -161,9 +163,10 @@ class Coordinator:
         if agreed or self._schedule.decides_after(step, call.steps):
             waited = self._telemetry.metrics.wait_for_step()
             call = call._replace(seconds=call.seconds + waited)
+        if trigger is None:
+            trigger = self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
         self._telemetry.metrics.call_done(step, call)
         self._telemetry.save_overhead.call_done(call)
-        trigger = self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
         if trigger:
             self._save(trigger)
         if agreed:
@@ -173,20 +176,26 @@ class Coordinator:
 
     def save_after_error(self, step: int, call: Call) -> SaveOutcome:
         """Saves a step after which an error ended the loop; the arguments are of `call_done`."""
-        self._telemetry.metrics.call_done(step, call)
-        # For the best value in the checkpoint.
+        # For the state of triggers in the checkpoint, such as the best value.
         self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
+        self._telemetry.metrics.call_done(step, call)
         return self._saves.save_last(AFTER_ERROR)
 
-    def set_aside(self, step: int, call: Call) -> None:
+    def set_aside(self, step: int, call: Call, position: int) -> None:
         """Takes a call whose steps may be trained again, until `settle` is called.
 
         Args:
             step: Steps done.
             call: How many of them it ran, and how long they took.
+            position: Steps done, without those that are already known to be repeated.
         """
         metrics, self._sync_agreed = self._telemetry.metrics, None
-        self._set_aside.append(CallAside(step, call, metrics.fresh, metrics.earlier))
+        # A trigger may have state in the checkpoint. So it is asked in both passes of a check, but
+        # not when the state is already that of an earlier step.
+        is_asked = step <= position
+        trigger = self._schedule.trigger_after(step, call.steps, metrics) if is_asked else ""
+        aside = CallAside(step, call, trigger, metrics.fresh, metrics.earlier)
+        self._set_aside.append(aside)
         metrics.fresh, metrics.earlier = {}, ()
 
     def set_stop_aside(self, ending: Ending, reason: str = "") -> None:
@@ -208,7 +217,7 @@ class Coordinator:
             metrics.fresh, metrics.earlier = aside.metrics, aside.earlier
             # Requests wait: the position is that of the last step.
             self._sync_agreed = aside is kept[-1]
-            self.call_done(aside.step, aside.call)
+            self.call_done(aside.step, aside.call, aside.trigger)
 
     @property
     def requested_finish(self) -> str:

@@ -8,7 +8,7 @@ import platform
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -38,6 +38,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.script_objects import objects_with
 from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.check.session import CheckSession, check_order
@@ -72,8 +73,12 @@ from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import (
+    EverySteps,
     Improvement,
+    OwnTrigger,
     SaveSchedule,
+    SaveWhen,
+    Trigger,
     steps_to_multiple,
 )
 from tfckpt_trainer.training.loop.shutdown import Shutdown
@@ -155,6 +160,7 @@ class TrainingRun:
         save_every_steps: int | None = None,
         save_every_seconds: float | None = None,
         save_on_improvement: str | None = None,
+        save_when: Iterable[SaveWhen] = (),
         saving: SaveOptions | None = None,
         extra: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
@@ -185,6 +191,7 @@ class TrainingRun:
             save_on_improvement: Save when a metric has a new best value: `METRIC:min` or
                 `METRIC:max`. The metric is reported by `function` or, equal on all workers, by
                 `report`.
+            save_when: Save triggers of your own, each a `SaveWhen`.
             saving: How checkpoints are written; by default in the foreground, by the chief.
             extra: Further objects to save, by name: trackable objects such as a
                 `tf.random.Generator` or `tf.Variable`, Keras metrics, and objects with
@@ -220,12 +227,14 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
+        own_triggers = objects_with("reason(step, metrics)", save_when, "save_when=[…]")
         forget_left_run()
         order = check_order(run_dir)
         if order is not None:
             # A check saves by itself, in a directory of its own.
             run_dir = tensorboard = retention = None
             save_every_steps = save_every_seconds = save_on_improvement = None
+            own_triggers = ()
         self._run = run = _created_run_directory(run_dir)
         self.directory = run.root
         self._total_steps = total_steps
@@ -295,12 +304,13 @@ class TrainingRun:
         self._finished = FinishedRun(run, state.position, telemetry, self._restores)
 
         # Work between steps.
-        improvement = (
-            Improvement(save_on_improvement, group, state.position)
-            if save_on_improvement is not None
-            else None
-        )
-        schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
+        triggers: list[Trigger] = []
+        if save_on_improvement is not None:
+            triggers.append(Improvement(save_on_improvement, group, state.position))
+        triggers += [OwnTrigger(trigger, group, self.note) for trigger in own_triggers]
+        if save_every_steps is not None:
+            triggers.append(EverySteps(save_every_steps))
+        schedule = SaveSchedule(triggers, save_every_seconds)
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(run, queue, telemetry)
         self._quick_check = QuickCheck(run, group, state, telemetry, saver)
@@ -762,7 +772,7 @@ class TrainingRun:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
             self._handler.advance_check(partial(self._quick_check.step_done, metrics.fresh))
             if may_repeat:
-                self._coordinator.set_aside(step, call)
+                self._coordinator.set_aside(step, call, self.step)
                 self._settle_first_pass()
             else:
                 self._coordinator.call_done(step, call)
