@@ -17,6 +17,7 @@ SAME_SUBJECT = "same subject, another layer"
 
 SHARED_NAMES = {
     "tfckpt_trainer": {
+        "check.py": SAME_VERB,
         "export.py": SAME_VERB,
         "standby.py": SAME_SUBJECT,
         "trash.py": SAME_SUBJECT,

@@ -87,13 +87,13 @@ def test_wrong_arguments_are_refused_and_training_goes_on(steered):
     assert len([e for e in refused if "are invalid" in e.message]) == len(WRONG)
 
 
-IN_A_HANDLER = "tfckpt_trainer.training.loop.command_handler"
+IN_A_HANDLER = "tfckpt_trainer.training.commands"
 IN_A_RESTORE = "tfckpt_trainer.training.checkpoint.restore_manager"
 IN_A_SAVE = "tfckpt_trainer.training.checkpoint.worker_part"
 
 BROKEN = [
-    (0, f"{IN_A_HANDLER}.move_to_trash", CommandKind.PRUNE),
-    (0, f"{IN_A_HANDLER}.undo", CommandKind.UNDO),
+    (0, f"{IN_A_HANDLER}.trash.move_to_trash", CommandKind.PRUNE),
+    (0, f"{IN_A_HANDLER}.trash.undo", CommandKind.UNDO),
     # On the chief alone, before the others hear what to restore.
     (0, f"{IN_A_RESTORE}.Catalog", CommandKind.RESTORE),
     # Between two exchanges of a save, and in the part that one worker does alone.
@@ -103,7 +103,7 @@ BROKEN = [
     (-1, f"{IN_A_SAVE}.verify", CommandKind.STOP),
     (-1, f"{IN_A_SAVE}.find_differing", CommandKind.STOP),
     # After the last exchange.
-    (-1, f"{IN_A_HANDLER}.CommandHandler._set_paused", CommandKind.PAUSE),
+    (-1, f"{IN_A_HANDLER}.pause.PauseHandler.commit", CommandKind.PAUSE),
 ]
 
 

@@ -80,7 +80,9 @@ NOT_IN_THE_APP = {
 """Modules whose messages the app does not show, and why."""
 
 IN_THE_APP = (
-    "training/loop/command_handler.py",
+    "training/commands/pause.py",
+    "training/commands/restore.py",
+    "training/commands/save.py",
     "training/checkpoint/disk_space.py",
     "services/tensors/track.py",
 )

@@ -3,20 +3,19 @@
 To add a kind of command:
 
 1. Add it to `CommandKind` in `command.py`.
-2. Add a record of its arguments here, and to `ARGUMENTS`. Give each argument the narrowest type:
+2. Add a record of its arguments here, and to `_RECORDS`. Give each argument the narrowest type:
    nothing else checks it.
-3. Carry it out in `CommandHandler` in `training/loop/command_handler.py`. All workers call the
-   method with the command and its arguments. It may raise: see `CommandHandler.carry_out`.
+3. Write a `Handler` of it in `training/commands`, and add that to `CommandHandlers`.
 
-Clients send the arguments as a dictionary with `services.request.ask`. `parse_arguments` alone
-decodes them: when a client submits a command, when the chief claims it, and when it is carried out.
+Clients send a record with `services.request.ask`. `parse_arguments` alone decodes it: when a client
+submits a command, when the chief claims it, and when it is carried out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -37,8 +36,34 @@ CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a che
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
-class CommandArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of all records of arguments; by itself, that of a command without arguments."""
+class CommandArguments(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Base class of all records of arguments.
+
+    Attributes:
+        kind: The kind of command that they are for.
+    """
+
+    kind: ClassVar[CommandKind]
+
+
+class SaveArguments(CommandArguments, frozen=True, kw_only=True):
+    """A save has no arguments."""
+
+    kind = CommandKind.SAVE
+
+
+class PauseArguments(CommandArguments, frozen=True, kw_only=True):
+    """A pause has no arguments."""
+
+    kind = CommandKind.PAUSE
+
+
+class ResumeArguments(CommandArguments, frozen=True, kw_only=True):
+    """A resume has no arguments."""
+
+    kind = CommandKind.RESUME
 
 
 class RestoreArguments(CommandArguments, frozen=True, kw_only=True):
@@ -48,6 +73,8 @@ class RestoreArguments(CommandArguments, frozen=True, kw_only=True):
         name: Name of the checkpoint.
         partial: Whether to restore what fits if the checkpoint does not fit the model.
     """
+
+    kind = CommandKind.RESTORE
 
     name: CheckpointName
     partial: Flag = False
@@ -60,6 +87,8 @@ class StopArguments(CommandArguments, frozen=True, kw_only=True):
         save: Whether to save a checkpoint first.
     """
 
+    kind = CommandKind.STOP
+
     save: Flag = True
 
 
@@ -69,6 +98,8 @@ class PruneArguments(CommandArguments, frozen=True, kw_only=True):
     Attributes:
         names: Names of the checkpoints.
     """
+
+    kind = CommandKind.PRUNE
 
     names: Annotated[
         list[FileName],
@@ -83,6 +114,8 @@ class UndoArguments(CommandArguments, frozen=True, kw_only=True):
         trash: Id of the prune; None for the newest.
     """
 
+    kind = CommandKind.UNDO
+
     trash: Annotated[
         FileName | None, msgspec.Meta(description="the id of a prune, or null for the newest")
     ] = None
@@ -95,20 +128,26 @@ class CheckArguments(CommandArguments, frozen=True, kw_only=True):
         steps: Steps to repeat.
     """
 
+    kind = CommandKind.CHECK
+
     steps: Annotated[
         int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")
     ] = 3
 
 
+_RECORDS: tuple[type[CommandArguments], ...] = (
+    SaveArguments,
+    RestoreArguments,
+    PauseArguments,
+    ResumeArguments,
+    StopArguments,
+    PruneArguments,
+    UndoArguments,
+    CheckArguments,
+)
+
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
-    CommandKind.SAVE: CommandArguments,
-    CommandKind.RESTORE: RestoreArguments,
-    CommandKind.PAUSE: CommandArguments,
-    CommandKind.RESUME: CommandArguments,
-    CommandKind.STOP: StopArguments,
-    CommandKind.PRUNE: PruneArguments,
-    CommandKind.UNDO: UndoArguments,
-    CommandKind.CHECK: CheckArguments,
+    record.kind: record for record in _RECORDS
 }
 
 

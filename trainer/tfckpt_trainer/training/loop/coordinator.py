@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import WAITS_FOR_ROOM, Activity, Ending
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveOutcome
-from tfckpt_trainer.training.loop.command_handler import CommandHandler
+from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
 from tfckpt_trainer.training.telemetry.step_metrics import Call
@@ -81,14 +81,15 @@ class Coordinator:
         saves: SaveManager,
         schedule: SaveSchedule,
         poller: CommandPoller,
-        handler: CommandHandler,
+        commands: CommandHandlers,
     ) -> None:
         self._group = group
         self._telemetry = telemetry
         self._saves = saves
         self._schedule = schedule
         self._poller = poller
-        self._handler = handler
+        self._commands = commands
+        self._loop = commands.loop
         self._waits_for_disk_space = False
         self._waits_to_end = False
         self._sync_agreed: bool | None = None
@@ -171,7 +172,7 @@ class Coordinator:
             self._save(trigger)
         if agreed:
             self._synchronize()
-        if self._handler.paused:
+        if self._loop.paused:
             self._wait_for_resume()
 
     def save_after_error(self, step: int, call: Call) -> SaveOutcome:
@@ -257,7 +258,7 @@ class Coordinator:
             raise TfckptError(f"The last steps could not be saved: {outcome.problem}")
 
     def _pause_for_disk_space(self) -> None:
-        self._waits_for_disk_space = self._handler.paused = True
+        self._waits_for_disk_space = self._loop.paused = True
         self._telemetry.note(JournalKind.PAUSE, "Paused: the disk has no room for a checkpoint.")
 
     def _wait_for_resume(self) -> None:
@@ -266,11 +267,11 @@ class Coordinator:
         if self._waits_for_disk_space:
             metrics.detail = (
                 f"{WAITS_FOR_ROOM} to save its last step; a stop without a save ends it."
-                if self._waits_to_end or self._handler.waiting_stop is not None
+                if self._waits_to_end or self._loop.waiting_stop is not None
                 else f"{WAITS_FOR_ROOM}; resume to continue without a save."
             )
         heartbeat.nudge()
-        while self._handler.paused and self.ending is None:
+        while self._loop.paused and self.ending is None:
             time.sleep(PAUSE_POLL_SECONDS)
             self._synchronize()
         self._waits_for_disk_space = False
@@ -288,7 +289,7 @@ class Coordinator:
         if triggers and self.ending is None:
             self._save(triggers[0])
         if requests[0].has_disk_space and self._waits_for_disk_space:
-            self._waits_for_disk_space = self._handler.paused = False
+            self._waits_for_disk_space = self._loop.paused = False
             self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
             self._save_after_wait()
         for request in requests:
@@ -311,7 +312,7 @@ class Coordinator:
             return request
         return msgspec.structs.replace(
             request,
-            save_trigger=trigger or ("" if self._handler.paused else self._schedule.timed_trigger),
+            save_trigger=trigger or ("" if self._loop.paused else self._schedule.timed_trigger),
             commands=[command for command in self._poller.take() if not self._has_expired(command)],
             has_disk_space=self._waits_for_disk_space and self._saves.has_disk_space,
         )
@@ -328,9 +329,9 @@ class Coordinator:
 
     def _carry_out(self, command: Command) -> None:
         if self.ending is None:
-            self._handler.carry_out(command)
-            self.ending = self._handler.ending
-            if self._handler.waiting_stop is not None and not self._waits_for_disk_space:
+            self._commands.carry_out(command)
+            self.ending = self._loop.ending
+            if self._loop.waiting_stop is not None and not self._waits_for_disk_space:
                 self._pause_for_disk_space()
         else:
             self._telemetry.journal.advance_command(
@@ -340,16 +341,16 @@ class Coordinator:
     def _save(self, trigger: str) -> None:
         self._saves.request_save(trigger)
         self._schedule.restart_clock()
-        if self._saves.waits_for_disk_space and not self._handler.paused:
+        if self._saves.waits_for_disk_space and not self._loop.paused:
             self._pause_for_disk_space()
 
     def _save_after_wait(self) -> None:
-        if self._handler.waiting_stop is None:
+        if self._loop.waiting_stop is None:
             self._save("room on the disk again")
             return
-        self._handler.retry_stop()
-        self.ending = self._handler.ending
-        if self._handler.waiting_stop is not None:
+        self._commands.retry_stop()
+        self.ending = self._loop.ending
+        if self._loop.waiting_stop is not None:
             self._pause_for_disk_space()
 
     def _stop(self, ending: Ending, reason: str) -> None:

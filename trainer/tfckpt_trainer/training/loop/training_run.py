@@ -60,10 +60,10 @@ from tfckpt_trainer.training.checkpoint.state import (
     WorkerState,
 )
 from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
+from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
 from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
-from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED, Coordinator
 from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
@@ -314,10 +314,12 @@ class TrainingRun:
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(run, queue, telemetry)
         self._quick_check = QuickCheck(run, group, state, telemetry, saver)
-        self._handler = handler = CommandHandler(
+        self._commands = CommandHandlers(
             run, group, telemetry, saves, self._restores, self._quick_check
         )
-        self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
+        self._coordinator = Coordinator(
+            group, telemetry, saves, schedule, self._poller, self._commands
+        )
         self._length = CallLength(
             [
                 lambda _: None if self._has_stepped else 1,
@@ -770,13 +772,13 @@ class TrainingRun:
                 self._telemetry.heartbeat.nudge()
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
-            self._handler.advance_check(partial(self._quick_check.step_done, metrics.fresh))
+            self._commands.advance_check(partial(self._quick_check.step_done, metrics.fresh))
             if may_repeat:
                 self._coordinator.set_aside(step, call, self.step)
                 self._settle_first_pass()
             else:
                 self._coordinator.call_done(step, call)
-            self._handler.advance_check(partial(self._quick_check.begin_if_due, self._total_steps))
+            self._commands.advance_check(partial(self._quick_check.begin_if_due, self._total_steps))
             if self._check is not None:
                 self._check.step_done()
                 self._end_check()
@@ -824,7 +826,7 @@ class TrainingRun:
                 self._end_check()
             elif self._quick_check.is_first_pass:
                 # The steps that are left are trained again; then training ends here once more.
-                self._handler.advance_check(self._quick_check.end_pass)
+                self._commands.advance_check(self._quick_check.end_pass)
                 self._settle_first_pass()
             else:
                 self._quick_check.cancel("The data ended during the check.")

@@ -1,0 +1,91 @@
+"""What carries out one kind of command, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
+from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The final state of a command."""
+
+    state: CommandState
+    message: str
+    result: dict[str, Any] = field(default_factory=dict)
+    advice: Advice | None = None
+
+
+def give_answer(journal: JournalWriter, command: Command, answer: Answer) -> None:
+    """Answers a command."""
+    journal.advance_command(
+        command, answer.state, answer.message, result=answer.result, advice=answer.advice
+    )
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """Whether a worker can carry out a command.
+
+    Attributes:
+        refusal: Why not, as a sentence; empty if it can.
+        advice: What to do then.
+    """
+
+    refusal: str = ""
+    advice: Advice | None = None
+
+
+AGREED = Vote()
+
+
+@dataclass
+class LoopState:
+    """What commands decide about the loop; equal on all workers.
+
+    Attributes:
+        paused: Whether training waits for a resume.
+        waiting_stop: A command to stop whose save waits for room on the disk.
+        ending: Why a command ended the run; None while none did.
+    """
+
+    paused: bool = False
+    waiting_stop: Command | None = None
+    ending: Ending | None = None
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=CommandArguments)
+
+
+class Handler(Generic[ArgumentsT]):
+    """Carries out one kind of command. All workers call each method together.
+
+    Attributes:
+        arguments: The record of its arguments, which names the kind.
+    """
+
+    arguments: ClassVar[type[CommandArguments]]
+
+    def prepare(self, command: Command, arguments: ArgumentsT) -> Vote:
+        """Looks whether this worker can act, and changes nothing. If one cannot, none acts."""
+        del command, arguments
+        return AGREED
+
+    def commit(self, command: Command, arguments: ArgumentsT) -> Answer | Vote | None:
+        """Acts, after all workers have agreed.
+
+        Returns:
+            The answer; a vote with a refusal, equal on all workers, if it turned out that nothing
+            can be done; or None if it calls `give_answer` later.
+        """
+        raise NotImplementedError
+
+    def put_back(self, command: Command) -> None:
+        """Forgets what `commit` has begun, after an error on any worker."""
