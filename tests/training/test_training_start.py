@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command_arguments import PauseArguments
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.services.report import status_report
 from tfckpt_tui.services.request import FrontEnd, ask
@@ -102,7 +102,7 @@ def test_all_front_ends_say_the_same_of_real_processes(run: RunDirectory) -> Non
     state, step, branch = await_state("training")
     assert (state, branch) == ("training", 0)
     assert step is not None and step > 0
-    ask(run, CommandKind.PAUSE, through=FrontEnd.COMMAND_LINE)
+    ask(run, PauseArguments(), through=FrontEnd.COMMAND_LINE)
     assert await_state("paused")[1] == status_report(run).workers[0].step
 
     (place / "build").touch()

@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     WAITS_FOR_ROOM,
@@ -162,8 +163,10 @@ def refused(work: Callable[[], Any]) -> TfckptError:
 def errors_of(made: RunFactory) -> Iterator[TfckptError]:
     """Errors of a run that has ended, as the actions of the app get them."""
     run, through = made.run, FrontEnd.APP
+    required = {CommandKind.RESTORE: {"name": "ckpt-1"}, CommandKind.PRUNE: {"names": ["ckpt-1"]}}
     for kind in CommandKind:
-        yield refused(lambda kind=kind: ask(run, kind, through=through))
+        arguments = parse_arguments(kind, required.get(kind, {}))
+        yield refused(lambda arguments=arguments: ask(run, arguments, through=through))
     yield refused(lambda: set_pins(run, ["ckpt-1"], pinned=True))
     yield refused(lambda: verify_and_store(run, "ckpt-1"))
     checkpoints = Catalog(run).scan(time.time())

@@ -215,7 +215,10 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
         assert "All checkpoints are kept. Training leaves 2 of them behind." in screen
         await pilot.press("y")
         command = await asked(pilot, live.run)
-        assert (command.kind, command.arguments) == (CommandKind.RESTORE, {"name": "ckpt-200"})
+        assert (command.kind, command.arguments) == (
+            CommandKind.RESTORE,
+            {"name": "ckpt-200", "partial": False},
+        )
         await until_shown(pilot, "restore ckpt-200: seen")
 
 
@@ -230,7 +233,7 @@ async def test_restore_of_a_typed_step(live: RunFactory) -> None:
         assert CommandQueue(live.run).pending() == [], "what is refused cannot be asked for"
         await pilot.press("ctrl+u", *"300", "enter")
         command = await asked(pilot, live.run)
-        assert command.arguments == {"name": "ckpt-300"}
+        assert command.arguments == {"name": "ckpt-300", "partial": False}
 
 
 async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(

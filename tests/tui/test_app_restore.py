@@ -52,7 +52,7 @@ async def test_what_fits_says_so(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
         await until_shown(pilot, "Its variables match those of ckpt-b1-400.")
         await pilot.press("y")
-        assert (await asked(pilot, live)).arguments == {"name": "ckpt-200"}
+        assert (await asked(pilot, live)).arguments == {"name": "ckpt-200", "partial": False}
 
 
 @pytest.mark.parametrize("typed", ["100", "ckpt-100"])
@@ -109,7 +109,7 @@ async def test_the_arrows_choose_among_those_that_can_be_restored(live: RunFacto
         assert "ckpt-200" in top(pilot.app)
         await pilot.press("up", "up", "y")
         command = await asked(pilot, live)
-        assert command.arguments == {"name": "ckpt-500"}
+        assert command.arguments == {"name": "ckpt-500", "partial": False}
 
 
 async def test_a_metric_chooses_the_best(live: RunFactory) -> None:

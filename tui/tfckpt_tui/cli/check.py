@@ -15,7 +15,8 @@ from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.exactness.step_differences import describe_difference
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandState
+from tfckpt_trainer.rundir.records.command_arguments import CheckArguments
 from tfckpt_tui.cli.checkpoints.trash import confirm
 from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import (
@@ -119,8 +120,7 @@ def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
         )
     found = ask(
         run,
-        CommandKind.CHECK,
-        {"steps": steps},
+        CheckArguments(steps=steps),
         through=FrontEnd.COMMAND_LINE,
         timeout=max(DEFAULT_TIMEOUT, 3 * (seconds or 0.0)),
         on_change=CommandProgress(),

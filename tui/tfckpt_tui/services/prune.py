@@ -27,7 +27,8 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
@@ -132,8 +133,7 @@ def prune(
     if presence.answers:
         command = ask(
             run,
-            CommandKind.PRUNE,
-            {"names": list(names)},
+            PruneArguments(names=list(names)),
             through=through,
             wait=wait,
             timeout=timeout,
@@ -265,8 +265,7 @@ def undo(
     if presence.answers:
         command = ask(
             run,
-            CommandKind.UNDO,
-            {"trash": trash},
+            UndoArguments(trash=trash),
             through=through,
             wait=wait,
             timeout=timeout,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES, is_in_saved_model
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
@@ -21,6 +23,7 @@ from tfckpt_trainer.rundir.health import RunState, trainer_answers
 from tfckpt_trainer.rundir.journal import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.reserve import (
@@ -82,8 +85,7 @@ def log_event(
 
 def ask(
     run: RunDirectory,
-    kind: CommandKind,
-    arguments: dict[str, Any] | None = None,
+    arguments: CommandArguments,
     *,
     through: FrontEnd,
     wait: bool = True,
@@ -94,8 +96,7 @@ def ask(
 
     Args:
         run: The run directory.
-        kind: The kind of command.
-        arguments: See `Command.arguments`.
+        arguments: The arguments of the command, whose record names its kind.
         through: The front end that asks, for the journal.
         wait: Whether to wait for the outcome.
         timeout: Seconds to wait. A command that no trainer took by then is withdrawn.
@@ -111,14 +112,15 @@ def ask(
         RefusedError: The trainer refused.
         TfckptError: The command failed, or was not done in time.
     """
+    kind = arguments.kind
     require_trainer(run, kind)
     queue = CommandQueue(run)
-    by = through.requester
+    by, given = through.requester, msgspec.to_builtins(arguments)
     is_undo = kind is CommandKind.UNDO
     advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
     with replace_advice(advice):
         command = begin_change(
-            run, lambda: queue.submit(kind, arguments, requested_by=by, lifetime=timeout)
+            run, lambda: queue.submit(kind, given, requested_by=by, lifetime=timeout)
         )
     if not wait:
         return command

@@ -36,9 +36,7 @@ CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a che
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
-class CommandArguments(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class CommandArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base class of all records of arguments.
 
     Attributes:

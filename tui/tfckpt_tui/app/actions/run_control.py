@@ -18,7 +18,16 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.command_arguments import (
+    CheckArguments,
+    CommandArguments,
+    PauseArguments,
+    RestoreArguments,
+    ResumeArguments,
+    SaveArguments,
+    StopArguments,
+)
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
@@ -68,7 +77,7 @@ class RunControl:
 
     def save(self) -> None:
         """Saves a checkpoint."""
-        self._submit(CommandKind.SAVE, {})
+        self._submit(SaveArguments())
 
     def restore(self) -> None:
         """Restores a checkpoint, or launches a run that has ended from it, after confirmation."""
@@ -78,8 +87,7 @@ class RunControl:
             if wanted is not None and wanted.starts:
                 self.launch(start=wanted.name)
             elif wanted is not None:
-                part = {"partial": True} if wanted.partial else {}
-                self._submit(CommandKind.RESTORE, {"name": wanted.name, **part})
+                self._submit(RestoreArguments(name=wanted.name, partial=wanted.partial))
 
         dashboard = self._dashboard
         dialog = RestoreDialog(
@@ -187,7 +195,7 @@ class RunControl:
     def pause(self) -> None:
         """Pauses training, or resumes it."""
         paused = self._dashboard.loaded_snapshot.state is RunState.PAUSED
-        self._submit(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
+        self._submit(ResumeArguments() if paused else PauseArguments())
 
     def check(self) -> None:
         """Checks that the next steps repeat exactly, after confirmation."""
@@ -195,7 +203,7 @@ class RunControl:
 
         def answered(agreed: bool | None) -> None:
             if agreed:
-                self._submit(CommandKind.CHECK, {})
+                self._submit(CheckArguments())
 
         self._dashboard.app.push_screen(QuickCheckDialog(self._dashboard.loaded_snapshot), answered)
 
@@ -210,7 +218,7 @@ class RunControl:
 
         def answered(save: bool | None) -> None:
             if save is not None:
-                self._submit(CommandKind.STOP, {"save": save})
+                self._submit(StopArguments(save=save))
 
         self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
 
@@ -397,13 +405,13 @@ class RunControl:
             warned = clean_message(f"Done, but: {warning}")
             self._dashboard.notify(warned, severity="warning", markup=False)
 
-    def _submit(self, kind: CommandKind, arguments: dict[str, object]) -> None:
+    def _submit(self, arguments: CommandArguments) -> None:
         """Sends a command to the trainer; snapshots show its progress."""
 
         def submit() -> Command:
-            return ask(self._run, kind, arguments, through=FrontEnd.APP, wait=False)
+            return ask(self._run, arguments, through=FrontEnd.APP, wait=False)
 
-        self._dashboard.run_app.start_job(kind.value, submit, self._follow)
+        self._dashboard.run_app.start_job(arguments.kind.value, submit, self._follow)
 
     def _follow(self, command: Command) -> None:
         """Withdraws a command that no trainer takes in time."""

@@ -8,7 +8,7 @@ import click
 
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command_arguments import SaveArguments
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
@@ -85,9 +85,7 @@ def export(
         target = target_for(target, wanted)
     if chosen is None:
         print_message("Saving …")
-        saved = ask(
-            run, CommandKind.SAVE, {}, through=FrontEnd.COMMAND_LINE, timeout=DEFAULT_TIMEOUT
-        )
+        saved = ask(run, SaveArguments(), through=FrontEnd.COMMAND_LINE, timeout=DEFAULT_TIMEOUT)
         name = str(saved.result["name"])
     else:
         if not chosen.restorable:

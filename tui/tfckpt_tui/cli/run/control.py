@@ -12,7 +12,15 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import (
+    CommandArguments,
+    PauseArguments,
+    RestoreArguments,
+    ResumeArguments,
+    SaveArguments,
+    StopArguments,
+)
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
@@ -73,7 +81,7 @@ def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
 @on_open_run
 def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Save a checkpoint now, at the same step on all workers."""
-    _ask(run, CommandKind.SAVE, {}, no_wait, timeout, as_json)
+    _ask(run, SaveArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -128,8 +136,8 @@ def restore(
         ) from error
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
-    arguments = {"name": plan.target.name, **({"partial": True} if partial else {})}
-    _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
+    arguments = RestoreArguments(name=plan.target.name, partial=partial)
+    _ask(run, arguments, no_wait, timeout, as_json)
 
 
 @click.command()
@@ -139,7 +147,7 @@ def restore(
 @on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Pause training, after the same step on all workers."""
-    _ask(run, CommandKind.PAUSE, {}, no_wait, timeout, as_json)
+    _ask(run, PauseArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -149,7 +157,7 @@ def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> No
 @on_open_run
 def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Resume training after a pause."""
-    _ask(run, CommandKind.RESUME, {}, no_wait, timeout, as_json)
+    _ask(run, ResumeArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -185,8 +193,8 @@ def stop(
         if force:
             # Without a trainer, force does not wait for the supervisor.
             require_trainer(run)
-        arguments = {"save": with_save}
-        _ask(run, CommandKind.STOP, arguments, no_wait, timeout, as_json, then=await_end)
+        arguments = StopArguments(save=with_save)
+        _ask(run, arguments, no_wait, timeout, as_json, then=await_end)
     except RefusedError:
         raise
     except TfckptError as error:
@@ -221,8 +229,7 @@ def _cancel(run: RunDirectory, as_json: bool) -> None:
 
 def _ask(
     run: RunDirectory,
-    kind: CommandKind,
-    arguments: dict[str, Any],
+    arguments: CommandArguments,
     no_wait: bool,
     timeout: float,
     as_json: bool,
@@ -232,8 +239,7 @@ def _ask(
 
     Args:
         run: The run directory.
-        kind: The kind of command.
-        arguments: See `Command.arguments`.
+        arguments: The arguments of the command.
         no_wait: Whether to return at once.
         timeout: Seconds to wait for the outcome.
         as_json: Whether to print JSON.
@@ -241,7 +247,6 @@ def _ask(
     """
     command = ask(
         run,
-        kind,
         arguments,
         through=FrontEnd.COMMAND_LINE,
         wait=not no_wait,
