@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from documentation import DOCS, ROOT, is_listed
-from tfckpt_trainer.catalog.retention.trash import MANIFEST
+from tfckpt_trainer.catalog.directory.trash import MANIFEST
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -19,7 +19,7 @@ import tensorflow as tf
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.catalog.scan.history import Records
+from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveCost
 

@@ -12,8 +12,8 @@ import struct
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tfckpt_trainer.catalog.alerts import find_alerts
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (

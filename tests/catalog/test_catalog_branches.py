@@ -6,7 +6,11 @@ import pytest
 from checkpoint_directory import NOW, write_bundle
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.lineage import (
+from tfckpt_trainer.catalog.directory.trash import list_trash
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.lineage import (
     BranchStep,
     BranchTips,
     fork_points,
@@ -15,10 +19,6 @@ from tfckpt_trainer.catalog.lineage import (
     plan_restore,
     unsaved_steps,
 )
-from tfckpt_trainer.catalog.retention.emptying import empty_trash
-from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts

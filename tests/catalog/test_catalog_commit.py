@@ -20,15 +20,15 @@ from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
 from lost_changes import Tree, recorded, what_may_be_left
 
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.commit import (
+from tfckpt_trainer.catalog.commit.saves import (
     begin_save,
     commit_save,
     discard_save,
     finish_interrupted_saves,
 )
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts

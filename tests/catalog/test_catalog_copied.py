@@ -16,10 +16,10 @@ from test_catalog_crashes import NAMES, PRUNED, Scene
 
 from bundle_writing import array, write
 from real_file_systems import small_ext4
+from tfckpt_trainer.catalog.directory.pins import set_pins
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention import matching
-from tfckpt_trainer.catalog.retention.pins import set_pins
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -29,6 +29,7 @@ from cut_off import (
     refused_at,
 )
 
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     finish_interrupted_prunes,
@@ -36,7 +37,6 @@ from tfckpt_trainer.catalog.retention.prune import (
     move_to_trash,
     undo,
 )
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from weekly import weekly
 
 pytestmark = pytest.mark.faults

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from checkpoint_directory import NOW
 
-from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import copy_of
 
 

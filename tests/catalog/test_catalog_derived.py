@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog import derived
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.commit import derived
+from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.protection import protections
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory

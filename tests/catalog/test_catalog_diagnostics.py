@@ -9,9 +9,9 @@ import subprocess
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
+from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.history import read_state_list
 
 
 def diagnostics(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Diagnostic]:

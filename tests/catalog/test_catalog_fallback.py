@@ -9,9 +9,9 @@ from checkpoint_directory import CheckpointDirectory, contents
 from cut_off import CUT_OFF, DONE, killed_at
 
 from real_file_systems import fill, small_tmpfs
-from tfckpt_trainer.catalog.commit import finish_interrupted_saves
-from tfckpt_trainer.catalog.fallback import bring_back, fallback_of
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.commit.fallback import bring_back, fallback_of
+from tfckpt_trainer.catalog.commit.saves import finish_interrupted_saves
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.run import RunInfo

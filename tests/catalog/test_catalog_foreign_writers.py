@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint
+from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.rundir import filesystems
 from tfckpt_trainer.rundir.documents import store

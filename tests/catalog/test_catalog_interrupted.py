@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 from weekly import weekly

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.protection import protections
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.catalog.verification.stored_results import store_result
+from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from checkpoint_directory import LONG_AGO, NOW
 
-from tfckpt_trainer.catalog.retention.pins import pin
+from tfckpt_trainer.catalog.directory.pins import pin
+from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.states import CheckpointState
-from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import UsageError
 

@@ -7,12 +7,12 @@ import random
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog import named_checkpoints
-from tfckpt_trainer.catalog.named_checkpoints import find_named, scan_for_prune
-from tfckpt_trainer.catalog.retention.pins import pin
-from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.directory.pins import pin
+from tfckpt_trainer.catalog.directory.stored_results import store_result
+from tfckpt_trainer.catalog.scan import named_checkpoints
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.verification.stored_results import store_result
+from tfckpt_trainer.catalog.scan.named_checkpoints import find_named, scan_for_prune
+from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 
 COUNT = 8

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executed_lines import ExecutedLines
-from tfckpt_trainer.catalog.order import find_order_doubt
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.order import find_order_doubt
 
 
 def placed_by_step(times: list[int]) -> list[Checkpoint]:

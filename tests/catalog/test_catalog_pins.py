@@ -14,11 +14,11 @@ from checkpoint_directory import NOW, CheckpointDirectory, listed_names
 from cut_off import CUT_OFF, DONE, RAISED, killed_at, meddled_at
 from test_catalog_crashes import PRUNED, Scene
 
-from tfckpt_trainer.catalog.retention import pins
+from tfckpt_trainer.catalog.directory import pins
+from tfckpt_trainer.catalog.directory.pins import pin, pinned_names, set_pins
+from tfckpt_trainer.catalog.directory.trash import list_trash, locked_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
-from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, set_pins
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import list_trash, locked_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 

@@ -12,9 +12,9 @@ from lost_changes import Tree, recorded, what_may_be_left
 from test_catalog_crashes import NAMES, PRUNED, KerasScene, Scene
 
 from real_file_systems import power_cut_disk
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 pytestmark = pytest.mark.faults

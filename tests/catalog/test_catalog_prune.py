@@ -23,17 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.pins import pin, set_pins, unpin
+from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.catalog.retention import state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
-from tfckpt_trainer.catalog.retention.pins import pin, set_pins, unpin
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
-from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import identity_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
@@ -321,7 +321,7 @@ class TestTrash:
         assert (precious / "file").read_bytes() == b"1"
 
     def test_one_at_a_time(self, history, monkeypatch):
-        monkeypatch.setattr("tfckpt_trainer.catalog.retention.trash.LOCK_SECONDS", 0.1)
+        monkeypatch.setattr("tfckpt_trainer.catalog.directory.trash.LOCK_SECONDS", 0.1)
         prune(history, "ckpt-100")
         with locked_trash(history.run):
             for act in (

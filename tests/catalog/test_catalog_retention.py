@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RULES, BestBy
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
 
 COMPLETE = CheckpointState.COMPLETE

@@ -7,13 +7,13 @@ import shutil
 
 from checkpoint_directory import NOW, CheckpointDirectory, latest_name, listed_stamps
 
-from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.lineage import lineage_at
-from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, unpin
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.catalog.directory.pins import pin, pinned_names, unpin
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.scan.lineage import lineage_at
 
 
 def heads(made: CheckpointDirectory) -> list[str]:

@@ -8,11 +8,11 @@ import shutil
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
+from tfckpt_trainer.catalog.directory import listing as listing_module
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan import catalog as scan_module
-from tfckpt_trainer.catalog.scan import directory_listing as listing_module
 from tfckpt_trainer.catalog.scan import evidence_reader
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import os
 import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import Verifications, store_result
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.verification.stored_results import Verifications, store_result
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault, VerificationRecord
 
 FLIPPED = "v00000 in ckpt-1.data-00000-of-00001 does not match its checksum"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.catalog.commit import point_state_file_at
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "manager.py"

@@ -12,8 +12,8 @@ from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
-from tfckpt_trainer.catalog.verification.stored_results import holds_for
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, scan_files
+from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     RECORD_UNUSABLE,
     Verified,

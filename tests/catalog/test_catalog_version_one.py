@@ -10,10 +10,10 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.table import MAGIC
+from tfckpt_trainer.catalog.directory.version_one import find_version_one
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.states import CheckpointState
-from tfckpt_trainer.catalog.scan.version_one import find_version_one
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "version_one.py"
@@ -107,7 +107,8 @@ def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
     save(made, "model.ckpt-100")
     opened = []
     monkeypatch.setattr(
-        "tfckpt_trainer.catalog.scan.version_one.is_table", lambda path: opened.append(path) or True
+        "tfckpt_trainer.catalog.directory.version_one.is_table",
+        lambda path: opened.append(path) or True,
     )
     catalog = Catalog(made.run)
     for _ in range(3):

@@ -9,10 +9,10 @@ import pytest
 from training_cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.commit import finish_interrupted_saves
+from tfckpt_trainer.catalog.commit.saves import finish_interrupted_saves
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

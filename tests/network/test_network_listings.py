@@ -11,8 +11,8 @@ from checkpoint_directory import LONG_AGO, CheckpointDirectory
 from network_disks import short_directory, sshfs_mounts
 
 from faulty_file_system import FaultyMount, faulty_mounts
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 CACHE_SECONDS = 10.0

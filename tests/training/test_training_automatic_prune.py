@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from bundle_writing import array, write
-from tfckpt_trainer.catalog.retention.pins import pin
+from tfckpt_trainer.catalog.directory.pins import pin
+from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
-from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load, store

@@ -14,8 +14,8 @@ from training_cluster import SCRIPTS, Cluster
 
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import copy_of, load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

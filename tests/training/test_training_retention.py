@@ -12,9 +12,9 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import undo
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries

@@ -12,7 +12,7 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.scan.history import Records
+from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

@@ -23,7 +23,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from recorded_slurm import RecordedSlurm, job_line
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_other_file
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other_file
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs

@@ -19,7 +19,7 @@ import tfckpt_trainer
 import tfckpt_tui
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
-from tfckpt_trainer.catalog.retention.pins import set_pins
+from tfckpt_trainer.catalog.directory.pins import set_pins
 from tfckpt_trainer.catalog.retention.plan import plan_of_names
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error

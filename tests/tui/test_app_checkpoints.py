@@ -14,8 +14,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from real_file_systems import fill, small_tmpfs
+from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog

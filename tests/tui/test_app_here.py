@@ -9,7 +9,7 @@ import pytest
 from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue

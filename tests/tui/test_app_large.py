@@ -14,7 +14,7 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from executed_lines import ExecutedLines
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats.checkpoint_filter import parse_filter

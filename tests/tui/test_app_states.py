@@ -10,7 +10,7 @@ from app_driving import StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 from command_running import Tool
 from documentation import extension
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.widgets.checkpoints.history import History

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS
 from tfckpt_tui.formats.checkpoint_filter import filter_help, parse_filter

@@ -15,7 +15,7 @@ from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, wr
 from command_running import Tool
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

@@ -15,7 +15,7 @@ from rundir_factory import RunFactory, two_branches
 from tiny_bundle import write_bundle
 
 from command_running import Tool
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue

@@ -28,7 +28,7 @@ from command_running import BINARY, Tool
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.catalog.commit import begin_save
+from tfckpt_trainer.catalog.commit.saves import begin_save
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError

@@ -33,9 +33,9 @@ from bundle_writing import (
 )
 from command_running import BINARY, Said, Tool, run_binary
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts

@@ -24,8 +24,8 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.exchange import hdf5
 from tfckpt_trainer.bundle.exchange.array_file import PIECE
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
+from tfckpt_trainer.catalog.directory.trash import MANIFEST, list_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.retention.trash import MANIFEST, list_trash
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashPhase

@@ -18,7 +18,7 @@ from cut_off import DONE, killed_at
 from bundle_writing import NUMBERS, Stored, array, write
 from command_running import BINARY, Tool
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import run as run_command

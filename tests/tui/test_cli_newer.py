@@ -10,7 +10,7 @@ from checkpoint_directory import contents
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
-from tfckpt_trainer.catalog.scan.history import refuse_newer_release
+from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store

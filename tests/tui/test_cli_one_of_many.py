@@ -12,8 +12,8 @@ import pytest
 
 from bundle_writing import array, write
 from command_running import Tool
-from tfckpt_trainer.catalog.named_checkpoints import NEWEST_COMPARED
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.scan.named_checkpoints import NEWEST_COMPARED
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

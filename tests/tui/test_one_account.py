@@ -24,7 +24,7 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from front_ends import Said, accounts_of, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
-from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.processes import process_namespace

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
-from tfckpt_trainer.catalog.lineage import BranchStep, RestorePlan, plan_restore
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, RestorePlan, plan_restore
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import checkpoint_name, parse_checkpoint_name

@@ -9,9 +9,9 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.bundle.state_file import read_state_file
-from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at
+from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import read_entries

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
     from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
     from tfckpt_trainer.catalog.retention.policy import Policy
     from tfckpt_trainer.catalog.retention.rules import BestBy
-    from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
     from tfckpt_trainer.errors import TfckptError
     from tfckpt_trainer.training import SaveOptions, SaveWhen, TrainingRun
 
@@ -32,7 +32,7 @@ __all__ = [
 
 _MODULES = {
     "BestBy": "tfckpt_trainer.catalog.retention.rules",
-    "Checkpoint": "tfckpt_trainer.catalog.scan.checkpoints",
+    "Checkpoint": "tfckpt_trainer.catalog.directory.checkpoints",
     "Policy": "tfckpt_trainer.catalog.retention.policy",
     "RetentionRule": "tfckpt_trainer.catalog.retention.own_rules",
     "SaveOptions": "tfckpt_trainer.training",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, newest_finite
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.health import WorkerState

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
-from tfckpt_trainer.catalog.scan.history import refuse_newer_release
+from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_gpus, check_ports

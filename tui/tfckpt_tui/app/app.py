@@ -18,7 +18,7 @@ from textual.command import Provider
 from textual.keys import format_key
 from textual.screen import Screen
 
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action

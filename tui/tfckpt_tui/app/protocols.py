@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from textual.message_pump import MessagePump
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome

@@ -339,7 +339,7 @@ def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return act(run, **options)
         except UnknownCheckpointError as error:
-            from tfckpt_trainer.catalog.retention.trash import in_trash_error
+            from tfckpt_trainer.catalog.directory.trash import in_trash_error
 
             raise in_trash_error(run, error.text) or error from None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean

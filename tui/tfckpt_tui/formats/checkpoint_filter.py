@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.checkpoint_columns import PLAIN, CheckpointColumn, Row, Units

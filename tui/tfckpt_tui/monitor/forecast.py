@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from tfckpt_trainer.catalog.lineage import BranchTips
-from tfckpt_trainer.catalog.other_formats import OtherFile
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.version_one import VersionOne
+from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.trash import TrashManifest

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from tfckpt_trainer.catalog.alerts import missing_directory_alert
-from tfckpt_trainer.catalog.lineage import BranchTips
-from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import result_directories
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.verification.stored_results import result_directories
+from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.rundir.documents import ReadT, load_if_exists, try_read
 from tfckpt_trainer.rundir.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.journal import Tail

@@ -20,7 +20,7 @@ from tfckpt_trainer.bundle.index import TensorEntry, index_path, read_index, sha
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensors import is_numeric, read_strings, stored_entries
-from tfckpt_trainer.catalog.scan.checkpoint_files import identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system

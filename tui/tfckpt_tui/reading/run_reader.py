@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfckpt_trainer.catalog.lineage import lineage_at, lineage_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.lineage import lineage_at, lineage_of
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.records.event import SeriesPoint

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from tfckpt_trainer.bundle.analysis.compare import Difference
 from tfckpt_trainer.bundle.analysis.contents import Role
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_tui.reports.base import Report
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
-from tfckpt_trainer.catalog.retention.rules import is_number
-from tfckpt_trainer.catalog.scan.checkpoints import (
+from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     is_derived,
     is_trained,
 )
+from tfckpt_trainer.catalog.retention.rules import is_number
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.verify import can_be_verified

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.compare import compare_checkpoints
 

@@ -17,8 +17,8 @@ from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.links import NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.tensors import is_numeric
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.other_formats import SAVED_MODEL, find_neighbours
-from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.version_one import find_version_one
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_neighbours
+from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
+from tfckpt_trainer.catalog.directory.version_one import find_version_one
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
-from tfckpt_trainer.catalog.other_formats import find_neighbours, format_of
-from tfckpt_trainer.catalog.retention import pins
+from tfckpt_trainer.catalog.directory import pins
+from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, format_of
+from tfckpt_trainer.catalog.directory.trash import find_in_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
-from tfckpt_trainer.catalog.retention.protection import file_protections
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     finish_interrupted_prunes,
@@ -21,8 +21,8 @@ from tfckpt_trainer.catalog.retention.prune import (
     move_to_trash,
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
-from tfckpt_trainer.catalog.retention.trash import find_in_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
+from tfckpt_trainer.catalog.scan.protection import file_protections
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.catalog.named_checkpoints import find_named
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours, find_other_file
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.other_formats import (
+    OtherFile,
+    find_neighbours,
+    find_other_file,
+)
+from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, describe_newer
-from tfckpt_trainer.catalog.scan.version_one import VersionOne
+from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import RunState

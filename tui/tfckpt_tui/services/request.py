@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
-from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES, is_in_saved_model
+from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES, is_in_saved_model
+from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
-from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.lineage import BranchTips, RestorePlan, plan_restore
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import read_head, refuse_newer_release, resume_point
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.history import read_head, refuse_newer_release, resume_point
+from tfckpt_trainer.catalog.scan.lineage import BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.documents import store

@@ -19,7 +19,7 @@ from tfckpt_trainer.bundle.exchange.verify_file import FileResult
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_other_file, format_of
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other_file, format_of
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.verification.stored_results import (
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import (
     Verifications,
     holds_for,
     store_result,

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.trash import locked_trash
 from tfckpt_trainer.catalog.retention.emptying import Emptied
-from tfckpt_trainer.catalog.retention.pins import is_pinned
-from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
-from tfckpt_trainer.catalog.retention.trash import locked_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.files import sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.retention.pins import is_pinned
-from tfckpt_trainer.catalog.retention.trash import (
+from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.trash import (
     MANIFEST,
     TrashReader,
     directories_in_trash,

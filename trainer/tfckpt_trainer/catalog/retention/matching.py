@@ -18,8 +18,8 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import TensorEntry, read_index
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
-from tfckpt_trainer.catalog.scan.checkpoint_files import place_of
-from tfckpt_trainer.catalog.scan.directory_listing import Identity
+from tfckpt_trainer.catalog.directory.checkpoint_files import place_of
+from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.files import open_plain

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.catalog.other_formats import format_of
+from tfckpt_trainer.catalog.directory.other_formats import format_of
+from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.retention.matching import Match
-from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.files import make_directory, move, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory

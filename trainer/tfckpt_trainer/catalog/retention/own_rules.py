@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.script_objects import name_of, objects_with, one_line
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.advice import only_command
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.retention import rules as registry
 from tfckpt_trainer.catalog.retention.own_rules import (
     KEY,
@@ -19,7 +20,6 @@ from tfckpt_trainer.catalog.retention.own_rules import (
     recorded_verdicts,
 )
 from tfckpt_trainer.catalog.retention.rules import Rule
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.script_objects import name_of
 

@@ -17,8 +17,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.history import read_state_list
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.pins import pinned_names
+from tfckpt_trainer.catalog.directory.trash import (
+    MANIFEST,
+    TrashReader,
+    find_in_trash,
+    has_trashed_files,
+    list_trash,
+    locked_trash,
+    next_sequence,
+)
 from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
@@ -28,30 +40,18 @@ from tfckpt_trainer.catalog.retention.moving import (
     remove_empty,
     trash_files,
 )
-from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.retention.protection import (
-    NOT_IN_USE,
-    protections,
-    require_prunable_files,
-)
 from tfckpt_trainer.catalog.retention.state_list import (
     list_entries,
     remove_from_state_file,
     return_to_state_file,
 )
-from tfckpt_trainer.catalog.retention.trash import (
-    MANIFEST,
-    TrashReader,
-    find_in_trash,
-    has_trashed_files,
-    list_trash,
-    locked_trash,
-    next_sequence,
-)
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import read_state_list
+from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.scan.protection import (
+    NOT_IN_USE,
+    protections,
+    require_prunable_files,
+)
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.errors import (
     DamagedFileError,

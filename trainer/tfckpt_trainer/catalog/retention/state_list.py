@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
-from tfckpt_trainer.catalog.scan.history import read_state_list
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
+from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import ListEntry, TrashedCheckpoint
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tfckpt_trainer.bundle.state_file import StateFile
-from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
-from tfckpt_trainer.catalog.scan.history import load_head, read_state_list
+from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
+from tfckpt_trainer.catalog.directory.history import load_head, read_state_list
+from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.catalog.scan.observation import StateFileCondition
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded

@@ -8,21 +8,23 @@ from dataclasses import replace
 
 import msgspec
 
-from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
-from tfckpt_trainer.catalog.order import in_order
-from tfckpt_trainer.catalog.other_formats import OtherFile
-from tfckpt_trainer.catalog.saved_model import is_in_saved_model
-from tfckpt_trainer.catalog.scan.annotations import Annotations
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
-from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
-from tfckpt_trainer.catalog.scan.history import (
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.history import (
     ResumePoint,
     RunHistory,
     in_order_of_use,
     resume_point_from,
 )
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
+from tfckpt_trainer.catalog.directory.symbolic_links import linked_checkpoint, with_target_state
+from tfckpt_trainer.catalog.directory.version_one import VersionOne
+from tfckpt_trainer.catalog.scan.annotations import Annotations
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
+from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
+from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.observation import Observer
+from tfckpt_trainer.catalog.scan.order import in_order
 from tfckpt_trainer.catalog.scan.states import (
     Depth,
     Evidence,
@@ -30,8 +32,6 @@ from tfckpt_trainer.catalog.scan.states import (
     derive_state,
     quiet_seconds_of,
 )
-from tfckpt_trainer.catalog.scan.symbolic_links import linked_checkpoint, with_target_state
-from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -112,7 +112,7 @@ class Catalog:
         order of the state file; these and all others are merged by time. In a directory with
         records, step numbers do not count: after going back, a run saves small numbers late.
         Without records, unlisted checkpoints of one prefix are ordered by step; see
-        `catalog.order`. Checkpoints that are being written come first.
+        `catalog.scan.order`. Checkpoints that are being written come first.
 
         A first scan with many large indexes compares the sizes of data files only for the newest
         checkpoints. Later scans check the others.

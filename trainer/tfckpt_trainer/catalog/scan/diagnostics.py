@@ -16,19 +16,19 @@ from typing import Literal
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.bundle.links import Link, LinkEnd
-from tfckpt_trainer.catalog.order import find_order_doubt
-from tfckpt_trainer.catalog.saved_model import VARIABLES
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.listing import FileFact
+from tfckpt_trainer.catalog.directory.saved_model import VARIABLES
+from tfckpt_trainer.catalog.directory.symbolic_links import file_names, shorten_target
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
-from tfckpt_trainer.catalog.scan.directory_listing import FileFact
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
     StateFileCondition,
     join_names,
 )
+from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
-from tfckpt_trainer.catalog.scan.symbolic_links import file_names, shorten_target
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 

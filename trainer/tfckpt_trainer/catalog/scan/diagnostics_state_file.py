@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.links import NOT_FETCHED
 from tfckpt_trainer.bundle.state_file import state_line
-from tfckpt_trainer.catalog.order import find_order_doubt
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
@@ -24,6 +23,7 @@ from tfckpt_trainer.catalog.scan.observation import (
     StateFileCondition,
     join_names,
 )
+from tfckpt_trainer.catalog.scan.order import find_order_doubt
 
 _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States that a later scan never turns into a restorable one."""

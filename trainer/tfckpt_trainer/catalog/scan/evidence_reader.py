@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from tfckpt_trainer.catalog.retention.trash import TrashReader
-from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
+from tfckpt_trainer.catalog.directory.history import Records
+from tfckpt_trainer.catalog.directory.stored_results import Verifications
+from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
-from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.catalog.scan.states import Evidence
-from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.writer_marks import is_writer_gone
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner, owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.documents import load, load_if_exists

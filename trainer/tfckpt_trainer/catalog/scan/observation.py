@@ -18,14 +18,7 @@ from typing import Literal, NamedTuple
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
-from tfckpt_trainer.catalog.other_formats import (
-    NO_NEIGHBOURS,
-    Neighbours,
-    find_neighbours,
-    look_again,
-)
-from tfckpt_trainer.catalog.saved_model import is_in_saved_model
-from tfckpt_trainer.catalog.scan.checkpoint_files import (
+from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     FileFact,
     FileScanner,
@@ -33,9 +26,16 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import (
     owner_of,
     size_of_directory,
 )
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
-from tfckpt_trainer.catalog.scan.symbolic_links import file_names
-from tfckpt_trainer.catalog.scan.version_one import VersionOne, VersionOneScanner
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
+from tfckpt_trainer.catalog.directory.other_formats import (
+    NO_NEIGHBOURS,
+    Neighbours,
+    find_neighbours,
+    look_again,
+)
+from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
+from tfckpt_trainer.catalog.directory.symbolic_links import file_names
+from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.server_facts import modification_time

@@ -63,15 +63,15 @@ import msgspec
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
-from tfckpt_trainer.catalog.scan.checkpoint_files import (
+from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     FileFact,
     Identity,
     identity_of,
 )
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.symbolic_links import link_problem
-from tfckpt_trainer.catalog.verification.stored_results import holds_for
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import holds_for
+from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name

@@ -15,10 +15,10 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, Identity, identity_of
-from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, Identity, identity_of
+from tfckpt_trainer.catalog.directory.history import list_directory
+from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.states import WITHOUT_RECORD
-from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.errors import (
     BundleError,
     DamagedFileError,

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
+from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.plan import Plan, counted_by_rules, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory

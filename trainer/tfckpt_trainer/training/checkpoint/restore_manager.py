@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tfckpt_trainer.catalog.commit import point_state_file_at
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.damage import damage_at_start
-from tfckpt_trainer.catalog.lineage import BranchStep, plan_restore
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head, resume_point
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.fallback import bring_back, fallback_of
+from tfckpt_trainer.catalog.commit.fallback import bring_back, fallback_of
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command

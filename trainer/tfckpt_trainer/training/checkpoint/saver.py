@@ -12,13 +12,13 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.structure import graph_findings, structure_findings
 from tfckpt_trainer.bundle.verify import Verification, verify
-from tfckpt_trainer.catalog.commit import (
+from tfckpt_trainer.catalog.commit.saves import (
     begin_save,
     commit_save,
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import load_if_exists, store

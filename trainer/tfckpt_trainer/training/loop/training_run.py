@@ -18,8 +18,8 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
+from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.catalog.scan.history import refuse_newer_release
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses

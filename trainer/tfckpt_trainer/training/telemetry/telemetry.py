@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.catalog.alerts import not_finite_alert
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue

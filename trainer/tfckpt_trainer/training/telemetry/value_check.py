@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from tfckpt_trainer.catalog.directory.checkpoints import newest_finite
+from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import newest_finite
-from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory

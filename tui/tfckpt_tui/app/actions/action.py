@@ -10,9 +10,9 @@ from tfckpt_trainer.advice import Advice, CommandOrKey
 
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
-    from tfckpt_trainer.catalog.other_formats import OtherFile
-    from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-    from tfckpt_trainer.catalog.scan.version_one import VersionOne
+    from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+    from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+    from tfckpt_trainer.catalog.directory.version_one import VersionOne
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
     from tfckpt_tui.monitor.snapshot import RunSnapshot
     from tfckpt_tui.settings.config import Config

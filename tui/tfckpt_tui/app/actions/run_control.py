@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tfckpt_trainer.advice import KeyOf
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words

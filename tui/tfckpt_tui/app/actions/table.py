@@ -128,7 +128,7 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
         return ""
     if selection.unsupported is not None:
         # Imported here: `tfckpt-tui config` reads the keys, and starts quickly without this.
-        from tfckpt_trainer.catalog.other_formats import OtherFile
+        from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 
         name = clean(selection.unsupported.name)
         if isinstance(selection.unsupported, OtherFile):
@@ -155,7 +155,7 @@ def _selected(run: RunSnapshot, selection: Selection) -> Reason:
 
 
 def _inspectable(run: RunSnapshot, selection: Selection) -> Reason:
-    from tfckpt_trainer.catalog.other_formats import OtherFile
+    from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 
     other = selection.unsupported
     return "" if isinstance(other, OtherFile) and other.is_readable else _selected(run, selection)

@@ -18,7 +18,7 @@ def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> No
         dashboard: The dashboard.
         verifies: Whether the screen of a file verifies it at once.
     """
-    from tfckpt_trainer.catalog.other_formats import OtherFile
+    from tfckpt_trainer.catalog.directory.other_formats import OtherFile
     from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
     from tfckpt_tui.app.screens.tensor_pages import FileScreen
 

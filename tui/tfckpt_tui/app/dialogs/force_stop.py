@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.lineage import unsaved_steps
+from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of

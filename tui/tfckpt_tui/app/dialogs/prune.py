@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.order import find_order_doubt
+from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
-from tfckpt_trainer.catalog.saved_model import NEEDED, VARIABLES
+from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.script_objects import name_of
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span

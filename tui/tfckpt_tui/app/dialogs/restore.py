@@ -14,8 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.advice import KeyOf
-from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.health import HAS_ENDED

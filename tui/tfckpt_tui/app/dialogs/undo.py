@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.retention.trash import RETENTION, next_to_undo
+from tfckpt_trainer.catalog.directory.trash import RETENTION, next_to_undo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
 from tfckpt_trainer.bundle.dtypes import is_inexact
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page, is_open
 from tfckpt_tui.app.widgets.base.keybar import KeyBar

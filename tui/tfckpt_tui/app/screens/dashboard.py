@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory

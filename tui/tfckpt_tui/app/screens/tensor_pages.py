@@ -15,7 +15,7 @@ from textual.containers import Container
 
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.screens.page import Page, is_open, search_binding

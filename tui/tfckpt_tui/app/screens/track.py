@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.dtypes import format_shape
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_tui.app.screens.chart_page import ChartPage, Measurement

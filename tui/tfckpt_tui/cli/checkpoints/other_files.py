@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.analysis.statistics import Statistics, chunk_statisti
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.checkpoints.tensor_output import (

@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
-from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
-from tfckpt_trainer.catalog.order import find_order_doubt
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.own_rules import Verdicts, recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
+from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory

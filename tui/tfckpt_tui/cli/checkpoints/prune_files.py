@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
-from tfckpt_trainer.catalog.retention.protection import refuse_protected_files
+from tfckpt_trainer.catalog.scan.protection import refuse_protected_files
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.checkpoints.trash import confirm, warnings_of

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import click
 
+from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
-from tfckpt_trainer.catalog.retention.pins import is_pinned
-from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.errors import (
     ExitCode,
     RefusedError,

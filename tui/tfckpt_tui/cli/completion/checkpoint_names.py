@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from tfckpt_trainer.catalog.other_formats import format_of
+from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_tui.cli.completion.run_directories import complete_directory
 from tfckpt_tui.cli.completion.shells import words_of_shell

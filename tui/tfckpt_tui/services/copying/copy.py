@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.rundir.documents import load_if_exists

@@ -16,9 +16,9 @@ from typing import BinaryIO
 from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoint_files import Identity
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.directory.checkpoint_files import Identity
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import copy_of, decode

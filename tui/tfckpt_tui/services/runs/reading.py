@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tfckpt_trainer.catalog.lineage import BranchTips
-from tfckpt_trainer.catalog.other_formats import find_neighbours
-from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.history import read_state_list, resume_point
+from tfckpt_trainer.catalog.directory.other_formats import find_neighbours
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import read_state_list, resume_point
+from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load_if_exists, try_read

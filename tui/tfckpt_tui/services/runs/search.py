@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfckpt_trainer.catalog.other_formats import has_checkpoint, has_keras_file
-from tfckpt_trainer.catalog.saved_model import is_in_saved_model
+from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
+from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 _DEPTH = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.history import Records
+from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import Tail, read_entries

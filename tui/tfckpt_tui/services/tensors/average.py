@@ -20,7 +20,7 @@ from tfckpt_trainer.bundle.deriving.average import (
     write_average,
 )
 from tfckpt_trainer.bundle.index import Index, read_index
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation

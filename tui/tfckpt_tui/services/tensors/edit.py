@@ -10,7 +10,7 @@ from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, has_registered_savers, read_object_graph
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation

@@ -10,9 +10,9 @@ from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import find_newer
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name

@@ -24,8 +24,8 @@ from tfckpt_trainer.bundle.analysis.statistics import (
 from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, nearest_path
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.catalog.lineage import lineage_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_trained
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_trained
+from tfckpt_trainer.catalog.scan.lineage import lineage_of
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.catalog.lineage import current_lineage
+from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane

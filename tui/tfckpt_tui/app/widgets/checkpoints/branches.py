@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.lineage import current_lineage, fork_points
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.scan.lineage import current_lineage, fork_points
 from tfckpt_tui.app.widgets.base.styled_text import Span, branch_style
 
 MOST_LANES = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult
-from tfckpt_trainer.catalog.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_tui.app.widgets.base.styled_text import Line, line, padded
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import fact_spans
 from tfckpt_tui.formats import units

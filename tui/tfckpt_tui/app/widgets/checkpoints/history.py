@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from tfckpt_trainer.catalog.other_formats import OtherFile
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.version_one import VersionOne
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose

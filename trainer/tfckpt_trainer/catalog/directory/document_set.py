@@ -8,7 +8,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tfckpt_trainer.catalog.scan.directory_listing import Listing
+from tfckpt_trainer.catalog.directory.listing import Listing
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import is_plain_name

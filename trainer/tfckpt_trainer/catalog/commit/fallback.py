@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.commit import (
+from tfckpt_trainer.catalog.commit.saves import (
     begin_save,
     commit_save,
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.history import read_history
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.history import read_history
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, describe_error
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, identity_of
-from tfckpt_trainer.catalog.scan.document_set import Documents
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileFact, identity_of
+from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory

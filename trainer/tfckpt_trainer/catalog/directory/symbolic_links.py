@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfckpt_trainer.bundle.links import LinkEnd
-from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, owner_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, owner_of
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 
 _SHOWN = 200
 """How many characters of a link's target are shown; a hostile one has thousands."""

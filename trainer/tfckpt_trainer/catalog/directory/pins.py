@@ -11,9 +11,9 @@ from pathlib import Path
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.links import follow_link
-from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.history import list_directory
+from tfckpt_trainer.catalog.directory.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError, describe_error
 from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _Line = tuple[str, int]

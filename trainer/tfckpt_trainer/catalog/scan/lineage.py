@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_trained
-from tfckpt_trainer.catalog.scan.history import ResumePoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_trained
+from tfckpt_trainer.catalog.directory.history import ResumePoint
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

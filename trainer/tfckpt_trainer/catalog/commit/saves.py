@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import load, remove, store
 from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory

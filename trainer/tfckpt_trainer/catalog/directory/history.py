@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, trained_first
-from tfckpt_trainer.catalog.scan.document_set import Documents
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
+from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import Tail

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.retention.protection import LAST_VERIFIED, protections
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.directory.history import list_directory, load_head, read_state_list
+from tfckpt_trainer.catalog.directory.stored_results import result_directories
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
-from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
-from tfckpt_trainer.catalog.scan.history import list_directory, load_head, read_state_list
-from tfckpt_trainer.catalog.verification.stored_results import result_directories
+from tfckpt_trainer.catalog.scan.protection import LAST_VERIFIED, protections
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
 
 NEWEST_COMPARED = 16

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.scan.directory_listing import Identity
-from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.directory.history import list_directory
+from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tfckpt_trainer.catalog.other_formats import OtherFile, find_neighbours
-from tfckpt_trainer.catalog.scan.checkpoints import (
+from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
     is_derived,
     newest_finite,
 )
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
+from tfckpt_trainer.catalog.directory.symbolic_links import link_reasons
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
-from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 from tfckpt_trainer.errors import RefusedError, UsageError
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})

@@ -22,8 +22,8 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import WRITER, look_into_temporary, owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import WRITER, look_into_temporary, owner_of
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import remove, store

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
-from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
+from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
+from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.paths import is_plain_name

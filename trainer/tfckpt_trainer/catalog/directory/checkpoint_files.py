@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link
-from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity, LinkFact, Listing
+from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, LinkFact, Listing
 
 _INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
 _ONLY_DATA = ".data-00000-of-00001"

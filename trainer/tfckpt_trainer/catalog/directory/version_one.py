@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.table import is_table
 from tfckpt_trainer.bundle.wire import WireError, read_varint
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
+from tfckpt_trainer.catalog.directory.listing import FileFact, Identity
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
 
