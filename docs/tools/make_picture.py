@@ -19,7 +19,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command_arguments import RestoreArguments, SaveArguments
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.prune import set_pins
 from tfckpt_tui.services.request import FrontEnd, ask
@@ -47,9 +47,9 @@ def main() -> None:
         start(run)
         try:
             wait_for_step(run, 430, branch=0)
-            ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through=FrontEnd.APP)
+            ask(run, RestoreArguments(name="ckpt-200"), through=FrontEnd.APP)
             wait_for_step(run, 330, branch=1)
-            ask(run, CommandKind.SAVE, through=FrontEnd.APP)
+            ask(run, SaveArguments(), through=FrontEnd.APP)
             set_pins(run, ["ckpt-b1-300"], pinned=True, through=FrontEnd.APP)
             wait_for_step(run, 420, branch=1)
             for name, (keys, _) in PICTURES.items():

@@ -12,6 +12,7 @@ from rundir_factory import RunFactory, two_branches
 from tfckpt_trainer.errors import ExitCode, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import PauseArguments, SaveArguments
 from tfckpt_tui.services.request import FrontEnd, ask
 
 
@@ -24,7 +25,7 @@ def test_the_outcome_comes_back_with_every_state_on_the_way(live: RunFactory) ->
     seen: list[Command] = []
     with AnsweringTrainer(live.run, done("Saved ckpt-b1-438.", name="ckpt-b1-438")) as trainer:
         command = ask(
-            live.run, CommandKind.SAVE, through=FrontEnd.COMMAND_LINE, on_change=seen.append
+            live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE, on_change=seen.append
         )
     assert (command.state, command.result) == (CommandState.DONE, {"name": "ckpt-b1-438"})
     assert seen[-1] == command
@@ -51,7 +52,7 @@ def test_what_the_trainer_says_is_what_the_person_reads(
 ) -> None:
     said = "Not enough disk: 3.10 GB needed, 1.20 GB free."
     with AnsweringTrainer(live.run, final(state, said)), pytest.raises(error) as caught:
-        ask(live.run, CommandKind.SAVE, through=FrontEnd.COMMAND_LINE)
+        ask(live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE)
     assert said in str(caught.value)
     assert caught.value.exit_code == code
 
@@ -61,13 +62,13 @@ def test_without_a_trainer_nothing_is_asked(tmp_path: Path) -> None:
     for index in range(2):
         run.worker_status(index).unlink()
     with pytest.raises(NoTrainerError, match="tfckpt-tui launch"):
-        ask(run, CommandKind.SAVE, through=FrontEnd.COMMAND_LINE)
+        ask(run, SaveArguments(), through=FrontEnd.COMMAND_LINE)
     assert CommandQueue(run).pending() == []
 
 
 def test_what_nobody_takes_in_time_is_never_carried_out(live: RunFactory) -> None:
     with pytest.raises(NoTrainerError, match="will not be carried out"):
-        ask(live.run, CommandKind.SAVE, through=FrontEnd.COMMAND_LINE, timeout=0.2)
+        ask(live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE, timeout=0.2)
     assert CommandQueue(live.run).claim(time.time()) is None
 
 
@@ -76,10 +77,10 @@ def test_what_takes_too_long_tells_where_it_is(live: RunFactory) -> None:
         AnsweringTrainer(live.run, working_for_ever),
         pytest.raises(TfckptError, match=r"not done within 0\.5 s.*Writing shard 1 of 2"),
     ):
-        ask(live.run, CommandKind.SAVE, through=FrontEnd.COMMAND_LINE, timeout=0.5)
+        ask(live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE, timeout=0.5)
 
 
 def test_without_waiting_the_command_is_on_its_way(live: RunFactory) -> None:
-    command = ask(live.run, CommandKind.PAUSE, through=FrontEnd.COMMAND_LINE, wait=False)
+    command = ask(live.run, PauseArguments(), through=FrontEnd.COMMAND_LINE, wait=False)
     assert command.state is CommandState.REQUESTED
     assert [c.id for c in CommandQueue(live.run).pending()] == [command.id]
