@@ -145,8 +145,30 @@ def test_a_run_has_one_function_of_several_steps(make_run):
     run.function(plain, steps_per_call=2)
     with pytest.raises(UsageError, match="has one step function"):
         run.function(plain)
-    with pytest.raises(UsageError, match="steps_per_call is 0"):
-        make_run(dataset=numbers(9)).function(plain, steps_per_call=0)
+    for wrong in (0, "8", 2.5, True):
+        with pytest.raises(UsageError, match=f"steps_per_call is {wrong!r}; it must be a whole"):
+            make_run(dataset=numbers(9)).function(plain, steps_per_call=wrong)
+
+
+def test_a_call_takes_the_whole_list_and_once(make_run):
+    def train(body):
+        run = make_run(dataset=numbers(9), total_steps=9)
+        train_step = run.function(plain, steps_per_call=4)
+        for batches in run:
+            body(train_step, batches)
+
+    def each(train_step, batches):
+        for batch in batches:
+            train_step([batch])
+
+    for body, problem in (
+        (lambda step, batches: step(batches[:2]), "a list of 2, and .* a list of 4"),
+        (each, "a list of 1, and .* a list of 4"),
+        (lambda step, batches: (step(batches), step(batches)), "called twice"),
+        (lambda step, batches: step(batches[0]), "called with EagerTensor"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            train(body)
 
 
 def test_several_workers_have_to_know_how_much_data_is_left():

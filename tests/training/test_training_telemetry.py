@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
 
 pytestmark = pytest.mark.tensorflow
@@ -98,6 +99,11 @@ def test_a_metric_that_is_reported_rarely_stays_not_finite_until_it_is_reported(
     assert watch.current == (of_loss(1),)
 
 
+def facts_at_save(*not_finite, **metrics):
+    """What the record of a checkpoint says of a worker."""
+    return WorkerFacts(index=0, host="here", metrics=metrics, not_finite=list(not_finite))
+
+
 def call_done(metrics, step):
     """Ends a call of one step."""
     from tfckpt_trainer.training.telemetry.step_metrics import Call
@@ -112,9 +118,10 @@ def test_a_restore_forgets_what_was_not_finite():
     metrics.fresh.update(loss=NAN, score=1.0)
     call_done(metrics, 5)
     assert metrics.not_finite.current == (of_loss(5),)
-    metrics.set_position(3, 1)
+    metrics.set_position(3, 1, facts_at_save(score=2.0))
     assert metrics.not_finite.current == ()
-    assert metrics.reported == {"score": 1.0}
+    # Those of the checkpoint: the others are of a step that was left.
+    assert metrics.reported == {"score": 2.0}
 
 
 def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first_step():
@@ -122,7 +129,7 @@ def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first
 
     metrics = StepMetrics()
     rare = NotFiniteMetric(name="val_loss", value="inf", step=10)
-    metrics.set_position(900, 0, [of_loss(812), rare])
+    metrics.set_position(900, 0, facts_at_save(of_loss(812), rare, loss=None, val_loss=None))
     assert metrics.not_finite.current == (of_loss(812), rare)
     metrics.fresh.update(loss=NAN)
     call_done(metrics, 901)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -92,6 +92,11 @@ class StateDigests:
             "run.state": _plain(StateKind.VALUES, user.shared if self._is_chief else {}),
             "run.worker_state": _plain(StateKind.VALUES, user.worker),
         }
+
+
+def digits(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Returns metrics with all their digits."""
+    return {name: float(value).hex() for name, value in metrics.items()}
 
 
 def digest_of_batch(batch: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.records.check import CheckedStep, Pass
 from tfckpt_trainer.rundir.records.exactness import NOT_COVERED, CheckSummary
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.check.causes import collect_facts
-from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch
+from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest
@@ -161,7 +161,7 @@ class QuickCheck:
         if self._phase is None:
             return
         step = self._state.position.step
-        self._record(metrics)
+        self._record(metrics, self._telemetry.metrics.earlier)
         self._tell_progress(step)
         if step >= self._last:
             self.end_pass()
@@ -250,16 +250,22 @@ class QuickCheck:
         steps = last - position.step
         self._telemetry.metrics.background = f"Checks {count(steps, 'step')}, trained twice."
 
-    def _record(self, metrics: Mapping[str, float]) -> None:
+    def _record(
+        self, metrics: Mapping[str, float], before: Sequence[Mapping[str, float]] = ()
+    ) -> None:
         phase, step = self._phase, self._state.position.step
         assert phase is not None
+        for number, earlier in enumerate(before, start=step - len(before)):
+            self._trace[phase, number] = CheckedStep(
+                phase=phase, step=number, metrics=digits(earlier)
+            )
         near = step <= self._start.step + 1
         reported = {str(value) for value in self._telemetry.metrics.newest.values()}
         values = ScriptNames().values if near else {}
         self._trace[phase, step] = CheckedStep(
             phase=phase,
             step=step,
-            metrics={name: float(value).hex() for name, value in metrics.items()},
+            metrics=digits(metrics),
             batch=self._batch if metrics or step > self._start.step else "",
             state=self._digests.digest(),
             values={name: text for name, text in values.items() if text not in reported},

@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.files import append_line
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.training.check.causes import collect_facts
-from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch
+from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
@@ -191,12 +191,14 @@ class CheckSession:
                 run_directory=self._run_directory,
                 exactness=self._state.exactness,
             )
-        metrics = self._telemetry.metrics.newest
+        *earlier, metrics = map(digits, self._telemetry.metrics.newest_call or [{}])
+        for number, reported in enumerate(earlier, start=step - len(earlier)):
+            self._write(CheckedStep(phase=phase, step=number, metrics=reported))
         self._write(
             CheckedStep(
                 phase=phase,
                 step=step,
-                metrics={name: float(value).hex() for name, value in metrics.items()},
+                metrics=metrics,
                 batch=self._batch,
                 state=self._digests.digest(),
                 values=values,

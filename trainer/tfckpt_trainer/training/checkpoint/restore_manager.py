@@ -21,11 +21,11 @@ from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
-from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric
+from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.checkpoint.restorer import (
     RestoreOutcome,
     Restorer,
@@ -228,7 +228,7 @@ class RestoreManager:
         position.sequence += 1
         self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
         self._telemetry.metrics.set_position(
-            position.step, position.branch, self._not_finite_at(outcome.record)
+            position.step, position.branch, self._facts_at(outcome.record)
         )
         self._telemetry.summaries.start_branch(position.branch, position.step)
         self._telemetry.summaries.write_event(
@@ -261,11 +261,10 @@ class RestoreManager:
                 checkpoint=target.name,
             )
 
-    def _not_finite_at(self, record: CheckpointRecord | None) -> Sequence[NotFiniteMetric]:
-        """Returns this worker's metrics that were not finite; those of the chief if it is new."""
+    def _facts_at(self, record: CheckpointRecord | None) -> WorkerFacts | None:
+        """Returns what a record says of this worker; of the chief if it is new."""
         workers = {facts.index: facts for facts in record.workers} if record is not None else {}
-        facts = workers.get(self._group.index) or workers.get(0)
-        return facts.not_finite if facts is not None else ()
+        return workers.get(self._group.index) or workers.get(0)
 
     def _store_head(self, checkpoint: str, finish: Finish | None) -> None:
         position = self._state.position

@@ -76,12 +76,22 @@ def step_function(
         model: The compiled model.
         step: The training step of one replica.
     """
-    if model.jit_compile and not model.run_eagerly:
-        # What is around it, such as the reduction of metrics, XLA need not support.
-        step = tf.function(step, jit_compile=True, reduce_retracing=True, autograph=False)
     return run.function(
-        step, steps_per_call=model.steps_per_execution, run_eagerly=model.run_eagerly
+        compiled_as(model, step),
+        steps_per_call=model.steps_per_execution,
+        run_eagerly=model.run_eagerly,
     )
+
+
+def compiled_as(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a step of one replica, compiled by XLA if the model is."""
+    if not model.jit_compile or model.run_eagerly:
+        return step
+    # What is around it, such as the reduction of metrics, XLA need not support.
+    compiled: Callable[[Any], Any] = tf.function(
+        step, jit_compile=True, reduce_retracing=True, autograph=False
+    )
+    return compiled
 
 
 def _flat(metrics: Mapping[str, Any]) -> Logs:

@@ -9,7 +9,13 @@ import keras
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.iterators import destroy_iterator
 from tfckpt_trainer.training.keras.batches import Batches
-from tfckpt_trainer.training.keras.steps import Logs, agreed_steps, epoch_logs, replica_step
+from tfckpt_trainer.training.keras.steps import (
+    Logs,
+    agreed_steps,
+    compiled_as,
+    epoch_logs,
+    replica_step,
+)
 from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -47,7 +53,7 @@ class Validation:
         self._steps = agreed_steps(
             group, batches.steps, steps, "validation_data", "validation_steps"
         )
-        step = replica_step(model.test_step, self._dataset.element_spec)
+        step = compiled_as(model, replica_step(model.test_step, self._dataset.element_spec))
         self._test = mean_over_replicas(
             model.distribute_strategy, step, tracing, run_eagerly=model.run_eagerly
         )

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
@@ -63,6 +63,28 @@ class LoopProgress:
     def has_functions(self) -> bool:
         """Whether there is a step function."""
         return bool(self._calls)
+
+    def check_call(self, steps: int) -> None:
+        """Raises an error unless a step function gets the whole input of a call, and once.
+
+        Args:
+            steps: For how many steps it has input.
+
+        Raises:
+            UsageError: The loop would count other steps than those that are trained.
+        """
+        if not self.in_body:
+            return
+        if steps != self.steps:
+            raise UsageError(
+                f"The step function was called with a list of {steps}, and iterating over the run "
+                f"yielded a list of {self.steps}. Pass the whole list: the run counts its steps."
+            )
+        if any(self._calls):
+            raise UsageError(
+                "The step function was called twice with the list of one call. Call it once: the "
+                "run counts the steps of the list."
+            )
 
     def begin_call(self, began: float, waited: float, steps: int) -> None:
         """Takes that the script has the input of a call.

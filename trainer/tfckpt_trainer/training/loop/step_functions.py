@@ -181,14 +181,11 @@ class StepFunction:
         self._runs_ahead = runs_ahead
         self._before: CallResult | None = None
         self._names: tuple[str, ...] = ()
-        self._one = _compiled(self._distributed, run_eagerly=run_eagerly)
         self._takes_list = takes_list
-        is_one_device = strategy.num_replicas_in_sync == 1
-        self._several = (
-            _compiled(self._in_one_graph, run_eagerly=False)
-            if is_one_device and not run_eagerly
-            else self._in_turn
-        )
+        in_graph = takes_list and strategy.num_replicas_in_sync == 1 and not run_eagerly
+        self._one = _compiled(self._distributed, run_eagerly=run_eagerly, inline=not in_graph)
+        self._graph = _compiled(self._in_one_graph, run_eagerly=False) if in_graph else None
+        self._longest = 0
         # A variable, not an argument: one more argument costs 20 µs in every step. It is read
         # outside of the replicas, because a TPU reaches no variable that is not its own.
         self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
@@ -212,7 +209,7 @@ class StepFunction:
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
-        batches = batch if self._takes_list else [batch]
+        batches = _several(batch) if self._takes_list else [batch]
         packed = self._run(batches, flags)
         # The first call has just found the names.
         call = CallResult(self._names, packed)
@@ -230,11 +227,19 @@ class StepFunction:
 
     def _run(self, batches: Sequence[Any], flags: StepFlags) -> Sequence[tf.Tensor]:
         if len(batches) > 1:
-            return self._several(batches)
+            return self._run_several(batches)
         if self._left_out is None or flags.has_data:
             return [self._one(batches[0])]
         with self._left_out.unchanged_statistics():
             return [self._one(batches[0])]
+
+    def _run_several(self, batches: Sequence[Any]) -> Sequence[tf.Tensor]:
+        # Only calls of full length have a graph: each other length would be traced too.
+        self._longest = max(self._longest, len(batches))
+        if self._graph is None or len(batches) < self._longest:
+            return self._in_turn(batches)
+        packed: list[tf.Tensor] = self._graph(batches)
+        return packed
 
     def _in_one_graph(self, batches: Sequence[Any]) -> list[tf.Tensor]:
         for batch in batches:
@@ -276,8 +281,21 @@ def _as_floats(flags: StepFlags) -> list[float]:
     return [float(flag) for flag in flags]
 
 
-def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool) -> Any:
-    return step if run_eagerly else tf.function(step, reduce_retracing=True)
+def _several(batches: Any) -> list[Any]:
+    if not isinstance(batches, list) or not batches:
+        raise UsageError(
+            f"The step function was called with {type(batches).__name__}; with steps_per_call, it "
+            "takes the list that iterating over the run yields."
+        )
+    return batches
+
+
+def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool, inline: bool = True) -> Any:
+    if run_eagerly:
+        return step
+    # Copies of a large step take long to optimize, and compute no faster.
+    attributes = None if inline else {"_noinline": True}
+    return tf.function(step, reduce_retracing=True, experimental_attributes=attributes)
 
 
 def mean_over_replicas(

@@ -459,8 +459,11 @@ class TrainingRun:
         self._set_steps_per_call(steps_per_call)
         step = self._step_function(replica_step, run_eagerly=run_eagerly)
         metrics, ran = self._telemetry.metrics, self._progress.add_function()
+        takes_list = self._length.most > 1
 
         def watched_step(batch: Any) -> Mapping[str, float]:
+            if takes_list and isinstance(batch, list):
+                self._progress.check_call(len(batch))
             metrics.enter(Phase.STEP)
             with self._shutdown.peers_watched:
                 result = step(batch)
@@ -922,8 +925,10 @@ class TrainingRun:
 
 def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1, or None.")
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1.")
 
 
 def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:

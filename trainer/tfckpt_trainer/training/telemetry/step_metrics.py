@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, NotFiniteMetric, Phase
+from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
 from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 
@@ -88,7 +89,7 @@ class StepMetrics:
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
-    _newest: Mapping[str, float] = field(default_factory=dict)
+    _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
 
     def report(self, values: Mapping[str, float]) -> None:
@@ -105,14 +106,20 @@ class StepMetrics:
     @property
     def newest(self) -> Mapping[str, float]:
         """What was reported in the last whole step."""
+        return self.newest_call[-1] if self.newest_call else {}
+
+    @property
+    def newest_call(self) -> Sequence[Mapping[str, float]]:
+        """What was reported in each step of the last whole call."""
         self.settle()
         return self._newest
 
     def settle(self) -> None:
         """Takes the metrics of the last whole call. It waits for the device if that computes it."""
         unsettled, self._unsettled = self._unsettled, []
-        for facts in unsettled:
-            self._newest = metrics = dict(facts.metrics)
+        if unsettled:
+            self._newest = [dict(facts.metrics) for facts in unsettled]
+        for facts, metrics in zip(unsettled, self._newest, strict=False):
             self.reported = {**self.reported, **metrics}
             self.not_finite.step_done(facts.step, metrics)
             self.finished_steps.append(facts._replace(metrics=metrics))
@@ -152,21 +159,20 @@ class StepMetrics:
         self.phase = phase
         self.phase_since = time.time()
 
-    def set_position(
-        self, step: int, branch: int, not_finite: Sequence[NotFiniteMetric] = ()
-    ) -> None:
+    def set_position(self, step: int, branch: int, facts: WorkerFacts | None = None) -> None:
         """Sets the position to that of a restored checkpoint.
 
         Args:
             step: Its step.
             branch: The branch of later saves.
-            not_finite: The metrics that were not finite when it was saved.
+            facts: What its record says of this worker; None without a record.
         """
         self.settle()
         self.step = step
         self.branch = branch
-        # NaN of the steps that were left behind must not mark the next checkpoints.
-        self.reported = {n: value for n, value in self.reported.items() if math.isfinite(value)}
+        metrics = facts.metrics if facts is not None else {}
+        not_finite = facts.not_finite if facts is not None else []
+        self.reported = {name: value for name, value in metrics.items() if value is not None}
         self.reported |= {metric.name: float(metric.value) for metric in not_finite}
         self.not_finite.restored(not_finite)
         self.saves.restored(step)
