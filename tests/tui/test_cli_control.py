@@ -73,7 +73,7 @@ def test_without_a_trainer_the_exit_code_is_3(tool: Tool, tmp_path: Path, comman
     assert not (tmp_path / ".tfckpt").exists()
 
 
-@pytest.mark.parametrize("command", ["pause", "stop"])
+@pytest.mark.parametrize("command", ["pause", "save", "stop"])
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
@@ -124,8 +124,8 @@ def test_restore_by_step_asks_for_the_checkpoint_and_tells_the_price(
         said = tool("restore", live.run.root, "--step", "300")
     assert (said.code, said.data) == (0, "At ckpt-300 on branch 2.\n")
     assert (
-        "Restoring ckpt-300. Training goes back 138 steps and continues on new branch 2."
-        in said.words
+        "Restoring ckpt-300. Training goes back 138 steps from step 438 and continues on new "
+        "branch 2." in said.words
     )
     assert [(c.kind, c.arguments) for c in trainer.taken] == [
         (CommandKind.RESTORE, {"name": "ckpt-300", "partial": False})

@@ -123,10 +123,10 @@ def test_the_plan_tells_the_steps_back_and_the_new_branch(tmp_path: Path) -> Non
 
 def test_the_plan_says_how_many_steps_are_lost(tmp_path: Path) -> None:
     plan = plan_restore_of(two_branches(tmp_path).run, step=300)
-    said = "The last 38 steps are in no checkpoint and are lost."
+    said = "The last 38 steps so far are in no checkpoint and are lost."
     assert describe_plan(plan).endswith(said)
     one = replace(plan, unsaved_steps=1)
-    assert describe_plan(one).endswith("The last 1 step is in no checkpoint and is lost.")
+    assert describe_plan(one).endswith("The last 1 step so far is in no checkpoint and is lost.")
 
 
 def test_a_restore_of_the_tip_continues_its_branch(tmp_path: Path) -> None:

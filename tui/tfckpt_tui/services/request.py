@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -209,13 +210,24 @@ _ENDED = {
 }
 
 
+_OVER = {RunState.FINISHED, RunState.STOPPED, RunState.FAILED}
+
+_NOTHING_TO: Mapping[CommandKind, AbstractSet[RunState]] = {
+    CommandKind.STOP: _ENDED.keys(),
+    CommandKind.PAUSE: _ENDED.keys(),
+    CommandKind.SAVE: _OVER,
+    CommandKind.CHECK: _OVER,
+    CommandKind.RESUME: {RunState.FINISHED},
+}
+"""The states in which nobody would start the run for a command of this kind."""
+
+
 def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsError:
     found = brief_account(run.root)
-    ended = _ENDED.get(found.state)
     # A process of which nothing is heard may live on another host.
-    if kind in {CommandKind.STOP, CommandKind.PAUSE} and ended is not None and found.reported:
+    if kind is not None and found.state in _NOTHING_TO.get(kind, ()) and found.reported:
         return NothingRunsError(
-            f"{ended.format(run.root)}, so there is nothing to {kind}.",
+            f"{_ENDED[found.state].format(run.root)}, so there is nothing to {kind}.",
             only_command("See the state of the run with ", "status", run.root),
         )
     launch = command_or_key("launch", "launch", run.root, "--", "COMMAND")

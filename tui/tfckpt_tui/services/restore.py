@@ -145,7 +145,11 @@ def mismatch_warnings(run: RunDirectory, chosen: ChosenStart) -> tuple[str, ...]
 def describe_plan(plan: RestorePlan) -> str:
     """Returns what a restore does, in sentences."""
     branch = f"new branch {plan.branch}" if plan.is_new_branch else f"branch {plan.branch}"
-    back = f"goes back {units.count(plan.steps_back, 'step')} and " if plan.steps_back else ""
+    back = ""
+    if plan.steps_back and plan.position is not None:
+        # The position is that of the last heartbeat, and training goes on.
+        _, step = plan.position
+        back = f"goes back {units.count(plan.steps_back, 'step')} from step {step:,} and "
     sentence = f"Restoring {plan.target.name}. Training {back}continues on {branch}."
     if plan.target.not_finite:
         names = ", ".join(plan.target.not_finite)
@@ -153,5 +157,5 @@ def describe_plan(plan: RestorePlan) -> str:
     if plan.unsaved_steps:
         steps = units.count(plan.unsaved_steps, "step")
         are = noun(plan.unsaved_steps, "is", "are")
-        sentence += f" The last {steps} {are} in no checkpoint and {are} lost."
+        sentence += f" The last {steps} so far {are} in no checkpoint and {are} lost."
     return sentence

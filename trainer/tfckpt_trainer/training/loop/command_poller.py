@@ -56,12 +56,14 @@ class CommandPoller:
             self._changes.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
+        metrics = self._telemetry.metrics
+        is_saved = not metrics.saves.status(metrics.step).unsaved_steps
+        saved = " Its last step is saved." if is_saved else ""
         for command in self.take():
             if command.kind is CommandKind.STOP and was_launched():
                 continue
-            self._telemetry.journal.advance_command(
-                command, CommandState.FAILED, "The trainer ended before it ran the command."
-            )
+            message = f"The trainer ended before it ran the command.{saved}"
+            self._telemetry.journal.advance_command(command, CommandState.FAILED, message)
 
     def take(self) -> list[Command]:
         """Returns the claimed commands, oldest first, and forgets them."""
