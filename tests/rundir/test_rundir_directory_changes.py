@@ -63,9 +63,10 @@ def test_without_events_it_is_looked_at(tmp_path, monkeypatch):
     assert isinstance(watch_directory(tmp_path), PolledDirectory)
 
 
-def open_descriptors() -> int:
+def open_descriptors() -> set[str]:
+    """The descriptors of this process, in which threads of earlier tests may still close some."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    return set(os.listdir("/proc/self/fd"))
 
 
 def test_a_watch_that_fails_closes_no_file_of_others(tmp_path):
@@ -77,7 +78,7 @@ def test_a_watch_that_fails_closes_no_file_of_others(tmp_path):
     gc.collect()
     for descriptor in others:
         os.close(descriptor)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
@@ -90,7 +91,7 @@ def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
         assert isinstance(watch_directory(tmp_path), PolledDirectory)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_new_file_ends_the_wait(changes, tmp_path):
