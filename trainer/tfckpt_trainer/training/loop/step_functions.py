@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
@@ -91,7 +90,7 @@ class CallResult:
 
         Args:
             names: Names of the metrics.
-            packed: Vectors of one step, or matrices with a row for each: the sums over all
+            packed: A vector for each step, or one matrix with a row for each: the sums over all
                 replicas of the metrics, then of the flags.
         """
         self.names = names
@@ -103,7 +102,8 @@ class CallResult:
         read = self._read
         if read is None:
             # Two threads may come here: callbacks of Keras run in others. Both read the same.
-            read = self._read = np.vstack([part.numpy() for part in self._packed]).tolist()
+            values = [part.numpy().tolist() for part in self._packed]
+            read = self._read = values if isinstance(values[0][0], float) else values[0]
         return read
 
 
