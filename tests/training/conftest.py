@@ -43,7 +43,8 @@ def small_disk(tmp_path):
     if made.returncode:
         pytest.skip("mounting a small file system needs root")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    # A thread of the run may hold a file open a moment longer.
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.fixture(autouse=True)

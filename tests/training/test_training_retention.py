@@ -108,7 +108,7 @@ def disk_of_26_megabytes(tmp_path):
     if subprocess.run(words, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system needs root")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.parametrize("make_room", [True, False])
