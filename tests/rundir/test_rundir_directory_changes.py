@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,20 @@ def test_without_events_it_is_looked_at(tmp_path, monkeypatch):
     assert isinstance(watch_directory(tmp_path), PolledDirectory)
 
 
-def open_descriptors() -> set[str]:
-    """The descriptors of this process, in which threads of earlier tests may still close some."""
+def open_watches() -> set[str]:
+    """The descriptors of inotify; threads of earlier tests still open and close other files."""
     gc.collect()
-    return set(os.listdir("/proc/self/fd"))
+    place = "/proc/self/fd"
+    watches = set()
+    for name in os.listdir(place):
+        with suppress(FileNotFoundError):
+            if "inotify" in os.readlink(f"{place}/{name}"):
+                watches.add(name)
+    return watches
 
 
 def test_a_watch_that_fails_closes_no_file_of_others(tmp_path):
-    before = open_descriptors()
+    before = open_watches()
     with pytest.raises(OSError) as raised:  # noqa: PT011
         DirectoryEvents(tmp_path / "missing")
     others = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
@@ -78,11 +85,11 @@ def test_a_watch_that_fails_closes_no_file_of_others(tmp_path):
     gc.collect()
     for descriptor in others:
         os.close(descriptor)
-    assert open_descriptors() <= before
+    assert open_watches() <= before
 
 
 def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
-    before = open_descriptors()
+    before = open_watches()
     free = os.dup(0)
     os.close(free)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -91,7 +98,7 @@ def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
         assert isinstance(watch_directory(tmp_path), PolledDirectory)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert open_descriptors() <= before
+    assert open_watches() <= before
 
 
 def test_a_new_file_ends_the_wait(changes, tmp_path):
