@@ -8,9 +8,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 
@@ -29,6 +32,11 @@ def give_answer(journal: JournalWriter, command: Command, answer: Answer) -> Non
     journal.advance_command(
         command, answer.state, answer.message, result=answer.result, advice=answer.advice
     )
+
+
+def advice_on_full_disk(run: RunDirectory) -> Advice:
+    """Returns how to free space for a save."""
+    return advice_to_free_space(run, has_trash=bool(trashed_bytes(run)))
 
 
 class Vote(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import (
@@ -13,11 +12,16 @@ from tfckpt_trainer.rundir.records.command_arguments import (
 )
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.state import Position
-from tfckpt_trainer.training.commands.handler import Answer, Handler, LoopState, Vote
+from tfckpt_trainer.training.commands.handler import (
+    Answer,
+    Handler,
+    LoopState,
+    Vote,
+    advice_on_full_disk,
+)
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 
@@ -129,7 +133,7 @@ class StopHandler(Handler[StopArguments]):
 
     def _advice_to_end(self) -> Advice:
         """Returns how to free space, or to end the run nevertheless."""
-        free = advice_to_free_space(self._run, has_trash=bool(trashed_bytes(self._run)))
+        free = advice_on_full_disk(self._run)
         end = (" To end the run without a save, use ", self._stop_without_save(), ".")
         in_app = (*(free.app_parts or free.parts), *end)
         return Advice((*free.parts, *end), in_app)

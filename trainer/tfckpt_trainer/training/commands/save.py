@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import SaveArguments
-from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
-from tfckpt_trainer.training.commands.handler import Answer, Handler, give_answer
+from tfckpt_trainer.training.commands.handler import (
+    Answer,
+    Handler,
+    advice_on_full_disk,
+    give_answer,
+)
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 
@@ -34,9 +37,8 @@ class SaveHandler(Handler[SaveArguments]):
 
     def _not_saved(self, outcome: SaveOutcome) -> Answer:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
-        has_trash = outcome.disk_full and bool(trashed_bytes(self._run))
-        advice = advice_to_free_space(self._run, has_trash=has_trash)
-        return Answer(state, outcome.problem, advice=advice if outcome.disk_full else None)
+        advice = advice_on_full_disk(self._run) if outcome.disk_full else None
+        return Answer(state, outcome.problem, advice=advice)
 
 
 def _saved(outcome: SaveOutcome) -> Answer:

@@ -12,20 +12,49 @@ from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
+from tfckpt_trainer.training.commands.handler import Answer, ArgumentsT, Handler, Vote
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
-class PruneHandler(Handler[PruneArguments]):
-    """Moves checkpoints to the trash, on the chief."""
-
-    arguments = PruneArguments
+class _TrashHandler(Handler[ArgumentsT]):
+    """Changes the trash, on the chief."""
 
     def __init__(self, run: RunDirectory, group: WorkerGroup, telemetry: Telemetry) -> None:
         self._run = run
         self._group = group
         self._telemetry = telemetry
+
+    def _change(
+        self,
+        command: Command,
+        kind: JournalKind,
+        what: str,
+        change: Callable[[OnWarning], TrashManifest],
+    ) -> Answer | Vote:
+        """Calls `change` on the chief, and notes what it did."""
+        if not self._group.is_chief:
+            return Answer(CommandState.DONE, "")
+        warnings: list[str] = []
+        try:
+            manifest = change(warnings.append)
+        except TfckptError as error:
+            return Vote(error.found, error.advice)
+        except OSError as error:
+            return Vote(describe_error(error))
+        names = [trashed.name for trashed in manifest.checkpoints]
+        message = f"{what}: {', '.join(names)}."
+        details = {"trash": manifest.id, "names": names}
+        self._telemetry.note(kind, message, command, details=details)
+        freed = sum(trashed.size for trashed in manifest.checkpoints)
+        result = {**details, "bytes": freed, "warnings": warnings}
+        return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
+
+
+class PruneHandler(_TrashHandler[PruneArguments]):
+    """Moves checkpoints to the trash."""
+
+    arguments = PruneArguments
 
     def commit(self, command: Command, arguments: PruneArguments) -> Answer | Vote:
         """Moves them."""
@@ -40,20 +69,13 @@ class PruneHandler(Handler[PruneArguments]):
                 on_warning=on_warning,
             )
 
-        if not self._group.is_chief:
-            return _ON_CHIEF
-        return _changed(self._telemetry, command, JournalKind.PRUNE, "Moved to the trash", move)
+        return self._change(command, JournalKind.PRUNE, "Moved to the trash", move)
 
 
-class UndoHandler(Handler[UndoArguments]):
-    """Brings back what a prune moved to the trash, on the chief."""
+class UndoHandler(_TrashHandler[UndoArguments]):
+    """Brings back what a prune moved to the trash."""
 
     arguments = UndoArguments
-
-    def __init__(self, run: RunDirectory, group: WorkerGroup, telemetry: Telemetry) -> None:
-        self._run = run
-        self._group = group
-        self._telemetry = telemetry
 
     def commit(self, command: Command, arguments: UndoArguments) -> Answer | Vote:
         """Brings it back."""
@@ -61,34 +83,4 @@ class UndoHandler(Handler[UndoArguments]):
         def bring_back(on_warning: OnWarning) -> TrashManifest:
             return undo(self._run, arguments.trash, update_state_file=True, on_warning=on_warning)
 
-        if not self._group.is_chief:
-            return _ON_CHIEF
-        return _changed(self._telemetry, command, JournalKind.UNDO, "Brought back", bring_back)
-
-
-_ON_CHIEF = Answer(CommandState.DONE, "")
-"""The answer of the other workers, which nobody reads."""
-
-
-def _changed(
-    telemetry: Telemetry,
-    command: Command,
-    kind: JournalKind,
-    what: str,
-    change: Callable[[OnWarning], TrashManifest],
-) -> Answer | Vote:
-    """Changes the trash, and notes what was done."""
-    warnings: list[str] = []
-    try:
-        manifest = change(warnings.append)
-    except TfckptError as error:
-        return Vote(error.found, error.advice)
-    except OSError as error:
-        return Vote(describe_error(error))
-    names = [trashed.name for trashed in manifest.checkpoints]
-    message = f"{what}: {', '.join(names)}."
-    details = {"trash": manifest.id, "names": names}
-    telemetry.note(kind, message, command, details=details)
-    freed = sum(trashed.size for trashed in manifest.checkpoints)
-    result = {**details, "bytes": freed, "warnings": warnings}
-    return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
+        return self._change(command, JournalKind.UNDO, "Brought back", bring_back)

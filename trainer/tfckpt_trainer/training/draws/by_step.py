@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.stateless_twins import StatelessTwins
 from tfckpt_trainer.training.draws.streams import Position, Streams
@@ -20,7 +18,7 @@ _twins = StatelessTwins(_streams)
 def next_step_of_draws() -> None:
     """Starts the draws of the next step, also in a graph of several; without a seed, nothing."""
     if _open:
-        _open[-1].next_step()
+        _streams.next_step()
 
 
 class DrawsByStep:
@@ -39,7 +37,6 @@ class DrawsByStep:
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise UsageError(f"random_seed is {seed!r}; it must be an integer, or None.")
         self._seed = seed
-        self._step = 0
         self._worker = worker
         if not _open:
             _twins.install()
@@ -48,15 +45,7 @@ class DrawsByStep:
 
     def start_step(self, step: int) -> None:
         """Starts the draws of the step after so many steps."""
-        self._step = step
         _streams.start(Position(self._seed, step, self._worker))
-
-    def next_step(self) -> None:
-        """Starts the draws of the step after the present one, also in a graph of several steps."""
-        if tf.executing_eagerly():
-            self.start_step(self._step + 1)
-        else:
-            _streams.next_step()
 
     def close(self) -> None:
         """Leaves further draws to TensorFlow."""

@@ -94,7 +94,11 @@ class Streams:
             stream.start(position)
 
     def next_step(self) -> None:
-        """Adds to the graph that is being traced that the streams of graphs go on to a step."""
+        """Starts all streams at the next step, or adds to the graph being traced that they do."""
+        if tf.executing_eagerly():
+            done = self._position.step
+            self.start(self._position._replace(step=0 if done is None else done + 1))
+            return
         for stream in (*self._of_source.values(), *self._of_operations):
             stream.next_step()
 

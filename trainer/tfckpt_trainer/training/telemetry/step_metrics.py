@@ -117,9 +117,10 @@ class StepMetrics:
     def settle(self) -> None:
         """Takes the metrics of the last whole call. It waits for the device if that computes it."""
         unsettled, self._unsettled = self._unsettled, []
-        if unsettled:
-            self._newest = [dict(facts.metrics) for facts in unsettled]
-        for facts, metrics in zip(unsettled, self._newest, strict=False):
+        if not unsettled:
+            return
+        self._newest = [dict(facts.metrics) for facts in unsettled]
+        for facts, metrics in zip(unsettled, self._newest, strict=True):
             self.reported = {**self.reported, **metrics}
             self.not_finite.step_done(facts.step, metrics)
             self.finished_steps.append(facts._replace(metrics=metrics))
