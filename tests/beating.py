@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from waiting import wait_until
 
 _SCRIPT = """
@@ -23,9 +23,9 @@ import os, socket, sys, time
 from contextlib import suppress
 import psutil
 from pathlib import Path
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 run = RunDirectory(Path(sys.argv[1]))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
-from tfckpt_trainer.rundir import documents
+from tfckpt_trainer.rundir.storage import documents
 
 NOBODY = 65534
 

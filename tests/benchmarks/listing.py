@@ -29,9 +29,9 @@ from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.documents import encode
 
 LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")

@@ -38,8 +38,8 @@ from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.wire import WireError, fields, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, TfckptError
-from tfckpt_trainer.rundir.documents import decode, encode
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, VerificationRecord
+from tfckpt_trainer.rundir.storage.documents import decode, encode
 
 LIMIT = 64 << 20
 """Bytes that reading a file of some kilobytes may take at most."""

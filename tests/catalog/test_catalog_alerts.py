@@ -9,7 +9,7 @@ import pytest
 
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,

@@ -20,8 +20,8 @@ from tfckpt_trainer.catalog.scan.lineage import (
     unsaved_steps,
 )
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 
 def tips_of(made) -> BranchTips:

@@ -29,9 +29,9 @@ from tfckpt_trainer.catalog.commit.saves import (
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.documents import encode
 
 pytestmark = pytest.mark.faults
 

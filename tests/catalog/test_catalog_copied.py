@@ -21,9 +21,9 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention import matching
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 pytestmark = pytest.mark.faults
 

@@ -10,7 +10,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import copy_of
+from tfckpt_trainer.rundir.storage.documents import copy_of
 
 
 def damage(path):

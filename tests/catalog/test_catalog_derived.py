@@ -20,9 +20,9 @@ from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 
 def record(name: str, step: int = 5, sequence: int = 5, made: bool = True) -> CheckpointRecord:

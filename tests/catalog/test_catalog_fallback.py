@@ -13,8 +13,8 @@ from tfckpt_trainer.catalog.commit.fallback import bring_back, fallback_of
 from tfckpt_trainer.catalog.commit.saves import finish_interrupted_saves
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import store
 
 
 @pytest.fixture

@@ -17,15 +17,15 @@ from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
-from tfckpt_trainer.rundir import filesystems
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.filesystems import file_system_type, is_network_file_system
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
     Derivation,
     SourceFacts,
 )
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage import filesystems
+from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.filesystems import file_system_type, is_network_file_system
 
 SCRIPT = Path(__file__).parent / "scripts" / "holder.py"
 LATER = 3600.0

@@ -35,8 +35,8 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 
 def prune(made: CheckpointDirectory, *names: str, at: float = NOW, state_file: bool = True, **more):

@@ -11,8 +11,8 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 from beating import beating, end
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
+from tfckpt_trainer.rundir.storage.documents import store
 
 
 def flip_bit(path, position):

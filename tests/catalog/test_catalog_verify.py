@@ -20,9 +20,9 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     verify_checkpoint,
 )
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.documents import store
 
 NAME = "ckpt-7"
 

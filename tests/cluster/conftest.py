@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import read_supervisor, read_workers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "cluster.sh"

@@ -17,12 +17,12 @@ import pytest
 from command_running import Tool
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, read_jobs
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import RunState, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import RunState, read_workers
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, submit_again
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record

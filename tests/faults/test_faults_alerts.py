@@ -9,7 +9,7 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from command_running import run_binary
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
 

@@ -6,11 +6,11 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

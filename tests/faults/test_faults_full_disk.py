@@ -13,11 +13,11 @@ from training_cluster import SCRIPTS, Cluster
 from command_running import run_binary
 from real_file_systems import fill, is_full, small_tmpfs
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.health import trainer_answers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.disk_reserve import release_reserve
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.reserve import release_reserve
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

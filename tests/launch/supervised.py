@@ -12,12 +12,12 @@ import psutil
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.health import read_supervisor
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import store
 from waiting import LEAST_SECONDS, wait_until
 
 WORKER = Path(__file__).parent / "scripts" / "worker.py"

@@ -14,7 +14,7 @@ import pytest
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.slurm import earlier_start
 from tfckpt_trainer.launch.slurm.batch_watch import MOST_DEATHS
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until

@@ -26,14 +26,14 @@ from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import UNANSWERED
 from tfckpt_trainer.launch.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import read_supervisor
-from tfckpt_trainer.rundir.journal import read_entries, write_entry
+from tfckpt_trainer.rundir.event_log import read_entries, write_entry
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import wait_until
 
 SECOND = JobStart("7", 1)

@@ -25,9 +25,9 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -38,7 +38,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.storage.documents import load
 # As in a shell, whatever started the tests: under nohup they would inherit that it is ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 try:

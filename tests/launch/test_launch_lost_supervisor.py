@@ -14,9 +14,9 @@ from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, encode_placement
 from tfckpt_trainer.launch.slurm.task_process import describe_lost_supervisor
 from tfckpt_trainer.launch.starters import Placement
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import store
 from waiting import wait_until
 
 NOW = 1000.0

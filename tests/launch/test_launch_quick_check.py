@@ -12,7 +12,7 @@ from supervised import Run
 from training_cluster import SCRIPTS
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until

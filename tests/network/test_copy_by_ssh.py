@@ -22,9 +22,9 @@ from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, small_tmpfs
 from ssh_server import SshServer, ssh_server
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.copying.address import parse_destination
 from tfckpt_tui.services.copying.copy import copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError

@@ -15,18 +15,23 @@ from beating import beating
 from faulty_file_system import faulty_mounts
 from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.files import overwrite, read_bounded, write_atomic
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import WorkerState, read_supervisor, read_workers, worker_state
-from tfckpt_trainer.rundir.liveness import find_other_trainer
+from tfckpt_trainer.rundir.heartbeats import clock
+from tfckpt_trainer.rundir.heartbeats.health import (
+    WorkerState,
+    read_supervisor,
+    read_workers,
+    worker_state,
+)
+from tfckpt_trainer.rundir.heartbeats.heartbeat_file import FIRST_CHECK_BEATS, HeartbeatFile
+from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.storage import clock
 from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, watch_directory
-from tfckpt_trainer.rundir.storage.heartbeat_file import FIRST_CHECK_BEATS, HeartbeatFile
+from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import overwrite, read_bounded, write_atomic
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.services.runs.reading import brief_account
 from waiting import wait_until
 

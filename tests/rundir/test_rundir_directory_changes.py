@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.storage import directory_changes
 from tfckpt_trainer.rundir.storage.directory_changes import (
     LOCAL_SECONDS,
@@ -21,6 +20,7 @@ from tfckpt_trainer.rundir.storage.directory_changes import (
     PolledDirectory,
     watch_directory,
 )
+from tfckpt_trainer.rundir.storage.files import write_atomic
 
 LIMIT_SECONDS = 60.0
 

@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 import tfckpt_trainer
 import tfckpt_tui
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir import documents
-from tfckpt_trainer.rundir.documents import (
+from tfckpt_trainer.rundir.event_log import Tail, note_event
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage import documents
+from tfckpt_trainer.rundir.storage.documents import (
     Document,
     SealedDocument,
     append,
@@ -29,11 +34,6 @@ from tfckpt_trainer.rundir.documents import (
     remove,
     store,
 )
-from tfckpt_trainer.rundir.journal import Tail, note_event
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
-from tfckpt_trainer.rundir.records.run import Head
 
 
 def a_head(**changes):

@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import sys, threading
-from tfckpt_trainer.rundir.documents import Document, decode
+from tfckpt_trainer.rundir.storage.documents import Document, decode
 
 sys.setswitchinterval(1e-6)
 DATA = b'{"schema": 1, "numbers": [1], "first": {"a": 1}, "more": [{"b": [2]}]}'

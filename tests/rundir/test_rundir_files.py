@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.files import (
+from tfckpt_trainer.rundir.paths import (
+    RunDirectory,
+    StepName,
+    checkpoint_name,
+    parse_checkpoint_name,
+)
+from tfckpt_trainer.rundir.storage.files import (
     NotFlushedError,
     append_line,
     make_directory,
     move,
     read_bounded,
     write_atomic,
-)
-from tfckpt_trainer.rundir.paths import (
-    RunDirectory,
-    StepName,
-    checkpoint_name,
-    parse_checkpoint_name,
 )
 
 

@@ -6,7 +6,7 @@ import socket
 import psutil
 import pytest
 
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     RunState,
     WorkerState,
     process_lives,

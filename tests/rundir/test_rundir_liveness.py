@@ -12,17 +12,17 @@ import pytest
 from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir import liveness
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import is_live, process_lives
-from tfckpt_trainer.rundir.liveness import (
+from tfckpt_trainer.rundir.heartbeats import liveness
+from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives
+from tfckpt_trainer.rundir.heartbeats.liveness import (
     find_other_trainer,
     heartbeat_age_on_disk,
     refuse_another_run,
 )
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ import time
 import psutil
 import pytest
 
-from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
+from tfckpt_trainer.rundir.heartbeats.lost_workers import (
+    describe_lost_connection,
+    explain_lost_worker,
+)
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.status_files import store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
-from tfckpt_trainer.rundir.statuses import store_status
 
 
 @pytest.fixture

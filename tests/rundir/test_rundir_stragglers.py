@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, likely_straggler
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import find_straggler, likely_straggler
 from waiting import wait_until
 
 NOW = 1_000_000.0

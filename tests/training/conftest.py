@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 

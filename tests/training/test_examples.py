@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 

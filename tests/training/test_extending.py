@@ -10,10 +10,10 @@ import pytest
 from command_running import Tool
 from documentation import DOCS, python_blocks
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 

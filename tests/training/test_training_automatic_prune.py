@@ -22,8 +22,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
@@ -33,6 +32,7 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 )
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 pytestmark = pytest.mark.tensorflow
 

@@ -16,12 +16,12 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import copy_of, load
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.restore import plan_restore_of
 from waiting import wait_until

@@ -8,10 +8,10 @@ import signal
 import pytest
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow

@@ -13,13 +13,13 @@ from filelock import FileLock
 from training_cluster import SCRIPTS, Cluster
 
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.storage.documents import load
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow

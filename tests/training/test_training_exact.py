@@ -8,7 +8,7 @@ import signal
 import pytest
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from weekly import weekly
 

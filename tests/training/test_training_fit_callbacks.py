@@ -15,9 +15,9 @@ from training_cluster import SCRIPTS, Cluster
 
 from documentation import DOCS
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.storage.documents import load
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow

@@ -13,11 +13,11 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.statuses import load_status
 from waiting import wait_until
 from weekly import weekly
 

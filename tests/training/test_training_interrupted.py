@@ -10,8 +10,8 @@ import sys
 import pytest
 from training_cluster import SCRIPTS, Cluster
 
-from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until

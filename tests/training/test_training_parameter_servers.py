@@ -16,14 +16,14 @@ from standby_processes import standby_process
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import read_supervisor, read_workers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 from weekly import weekly
 

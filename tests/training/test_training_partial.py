@@ -6,7 +6,7 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from weekly import weekly
 

@@ -13,7 +13,7 @@ from training_cluster import SCRIPTS, Cluster
 
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
 

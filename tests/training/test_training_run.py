@@ -12,14 +12,14 @@ import pytest
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import load, remove, store
-from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.storage.documents import load, remove, store
 from tfckpt_trainer.sizes import size
 from waiting import wait_until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load
 
 SCRIPT = Path(__file__).parent / "scripts" / "running_ahead.py"
 

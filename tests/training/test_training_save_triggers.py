@@ -10,10 +10,10 @@ from test_training_quick_check import checked_run
 from test_training_several_steps import numbers, plain
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 

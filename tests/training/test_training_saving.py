@@ -13,11 +13,11 @@ from training_cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.history import Records
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 from weekly import weekly
 

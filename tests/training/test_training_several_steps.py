@@ -11,11 +11,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from training_cluster import Cluster
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status
 
 pytestmark = pytest.mark.tensorflow
 

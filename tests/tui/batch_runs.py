@@ -7,8 +7,8 @@ from typing import Any
 from rundir_factory import RunFactory
 
 from recorded_slurm import RecordedSlurm, job_line
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import store
 
 SUBMITTED_AT = 1795341252.0
 

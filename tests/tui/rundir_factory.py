@@ -12,13 +12,13 @@ import psutil
 from tiny_bundle import write_bundle
 
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
-from tfckpt_trainer.rundir.documents import append, store
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import append, store
 
 HOST = "trainhost"
 """Another machine, so that only the age of a heartbeat counts."""

@@ -27,10 +27,10 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog

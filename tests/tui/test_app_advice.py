@@ -25,7 +25,8 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.preflight import already_alive
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space, disk_full_error
+from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
@@ -37,7 +38,6 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.reserve import advice_to_free_space, disk_full_error
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services import export, prune
@@ -63,7 +63,7 @@ NOT_IN_THE_APP = {
     "cluster/slurm.py": "errors of the training script",
     "examples": "training scripts",
     "training": "errors of the training script, but for the commands of the app",
-    "rundir/liveness.py": "errors of the training script",
+    "rundir/heartbeats/liveness.py": "errors of the training script",
     "launch/slurm": "commands of Slurm, and errors of its batch script",
     "services/copying": "copy",
     "services/exactness": "check",

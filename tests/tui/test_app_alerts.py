@@ -16,10 +16,10 @@ from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.launch import LaunchDialog
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History

@@ -14,9 +14,9 @@ import pytest
 from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.force_stop import ForceStopPlan

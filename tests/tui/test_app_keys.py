@@ -17,11 +17,11 @@ from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen

@@ -14,10 +14,10 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.launch import LaunchDialog

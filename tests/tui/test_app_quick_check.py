@@ -12,12 +12,12 @@ from rundir_factory import RunFactory
 
 from command_running import Tool
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.exactness import NOT_COVERED, CheckSummary, with_check
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.dialogs.check_run import QuickCheckDialog
 from tfckpt_tui.services.exactness.quick_check import estimated_seconds
 

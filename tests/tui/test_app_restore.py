@@ -16,10 +16,10 @@ from tiny_bundle import write_bundle
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.report import list_checkpoints

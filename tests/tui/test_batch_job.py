@@ -17,11 +17,11 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.launch.slurm.jobs import JobState
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.run_monitor import Monitor

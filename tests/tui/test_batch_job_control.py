@@ -24,11 +24,11 @@ from tfckpt_trainer.launch.slurm.commands import CommandOutput, UnansweredError
 from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_run
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.reports.control import ForcedStopReport

@@ -20,7 +20,6 @@ from tfckpt_trainer.exactness.step_differences import (
     steps_compared,
 )
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.check import (
     CheckedStep,
@@ -36,6 +35,7 @@ from tfckpt_trainer.rundir.records.exactness import (
     exactness_of,
 )
 from tfckpt_trainer.rundir.records.run import ScriptCommand
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.cli.check import print_result
 from tfckpt_tui.reports.checking import CheckReport
 from tfckpt_tui.services.exactness.check import (

@@ -16,9 +16,9 @@ from command_running import Tool
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_tui.reports.new_files import AverageReport
 
 

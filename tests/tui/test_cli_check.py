@@ -110,7 +110,7 @@ def test_a_script_that_fails_is_told_with_its_log(tool: Tool, scratch: Path) -> 
 WORKER_THAT_CANNOT_SAVE = """
 import msgspec, os
 from pathlib import Path
-from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.records.check import CheckedStep, CheckOrder, Pass
 order = msgspec.json.decode(os.environ["TFCKPT_CHECK"], type=CheckOrder)
 line = CheckedStep(phase=Pass.FIRST, step=3, problem="No checkpoint can be saved: no room")

@@ -19,10 +19,10 @@ from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reports.control import NextStartReport
 

@@ -32,10 +32,10 @@ from tfckpt_trainer.catalog.commit.saves import begin_save
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.new_files import CopyReport
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints

@@ -12,10 +12,10 @@ import pytest
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 from weekly import weekly
 

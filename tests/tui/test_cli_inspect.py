@@ -36,10 +36,10 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import copy_of, store
 from tfckpt_tui.cli.checkpoints.verify import _verified
 from tfckpt_tui.reports.tensors import CompareReport, InspectReport
 from tfckpt_tui.reports.verification import BisectReport, VerifyReport

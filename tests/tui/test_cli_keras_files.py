@@ -26,9 +26,9 @@ from tfckpt_trainer.bundle.exchange.array_file import PIECE
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.catalog.directory.trash import MANIFEST, list_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashPhase
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.new_files import ExtractReport
 from tfckpt_tui.reports.retention import PruneReport
 from tfckpt_tui.reports.tensors import CompareReport, InspectFileReport

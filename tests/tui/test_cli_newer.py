@@ -13,9 +13,9 @@ from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.checkpoint import SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import store
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from bundle_writing import array, write
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.named_checkpoints import NEWEST_COMPARED
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import store
 
 MANY = 200
 LONG_AGO = 1.7e9

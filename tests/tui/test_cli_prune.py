@@ -18,12 +18,12 @@ from beating import beating
 from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from real_file_systems import make_read_only, small_tmpfs
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.cli.checkpoints.trash import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]

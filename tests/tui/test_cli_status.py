@@ -19,10 +19,9 @@ from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool, run_binary
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import (
     Activity,
     Ending,
@@ -32,6 +31,7 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.runs.failure import find_failure
 

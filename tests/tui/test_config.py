@@ -18,10 +18,10 @@ from command_running import Tool
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.documents import decode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import decode
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour

@@ -13,7 +13,6 @@ from tiny_bundle import write_bundle
 
 from command_running import Tool
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import (
@@ -28,6 +27,7 @@ from tfckpt_trainer.rundir.records.exactness import (
     with_check,
 )
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
 from tfckpt_tui.services.exactness.stored_checks import store_check

@@ -26,8 +26,7 @@ from front_ends import Said, accounts_of, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import (
@@ -37,6 +36,7 @@ from tfckpt_trainer.rundir.records.run import (
     WorkerProcess,
 )
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reading.run_reader import open_run

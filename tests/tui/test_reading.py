@@ -35,9 +35,9 @@ from bundle_writing import (
 from documentation import DOCS, ROOT, python_blocks
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.errors import BundleError, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui import open_checkpoint, open_run
 from tfckpt_tui.services.report import status_report
 

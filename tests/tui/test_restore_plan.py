@@ -21,9 +21,9 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, RestorePlan, plan_restore
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import checkpoint_name, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of

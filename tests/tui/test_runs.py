@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from bundle_writing import array, write
 from command_running import Tool
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar

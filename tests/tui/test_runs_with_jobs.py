@@ -15,7 +15,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reports.run_facts import RunsReport
 from tfckpt_tui.services.batch.job_list import JobList

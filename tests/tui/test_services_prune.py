@@ -18,7 +18,7 @@ from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -15,15 +15,15 @@ from beating import beating
 from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
-from tfckpt_trainer.rundir.health import trainer_answers
-from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.reserve import (
+from tfckpt_trainer.rundir.disk_reserve import (
     RESERVE_BYTES,
     DiskFullError,
     keep_reserve,
     release_reserve,
 )
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services import prune, request
 from tfckpt_tui.services.request import FrontEnd
 from waiting import LEAST_SECONDS, wait_until

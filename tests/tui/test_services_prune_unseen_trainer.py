@@ -13,11 +13,11 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from beating import beating, end
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir import liveness
-from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats import liveness
+from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.services import prune
 from tfckpt_tui.services.request import FrontEnd
 from waiting import wait_until

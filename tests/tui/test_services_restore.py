@@ -13,10 +13,10 @@ from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import FrontEnd

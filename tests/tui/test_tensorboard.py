@@ -18,8 +18,8 @@ from rundir_factory import RunFactory, two_branches
 from command_running import Tool
 from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
 from tfckpt_tui.services.processes.tensorboard import TensorBoard, TensorBoardProcess

@@ -17,10 +17,10 @@ for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[2] / part))
 from rundir_factory import RunFactory, loss_at
 
-from tfckpt_trainer.rundir.documents import append, store
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import append, store
 
 
 def main() -> None:

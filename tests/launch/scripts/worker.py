@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import store
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
 ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfckpt_trainer import SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training import create_strategy
 from tfckpt_trainer.training.pipelines.pipeline import probe

@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import read_bounded, write_atomic
+from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
 
 # Possessive quantifiers (`++`, `*+`): backtracking on a line of megabytes would need gigabytes.
 _LINE = re.compile(

@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.snappy import decompress, expanded_size
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 FOOTER_SIZE = 48
 MAGIC = 0xDB4775248B80FB57

@@ -14,7 +14,8 @@ from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import (
@@ -26,7 +27,6 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.reserve import advice_to_free_space
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"

@@ -23,13 +23,13 @@ from tfckpt_trainer.launch.preflight import (
     check_options,
 )
 from tfckpt_trainer.launch.slurm.submission import submit
-from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.health import read_supervisor
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tfckpt_trainer.cluster.tasks import Task, tasks
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class LaunchOptions(Document, frozen=True, kw_only=True):

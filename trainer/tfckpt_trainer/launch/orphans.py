@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import psutil
 
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     is_live,
     living,
     process_lives,
     read_supervisor,
     read_workers,
 )
+from tfckpt_trainer.rundir.heartbeats.process_ids import are_pids_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import are_pids_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
 

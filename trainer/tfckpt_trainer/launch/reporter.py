@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 
 from tfckpt_trainer.launch.workers import Worker
-from tfckpt_trainer.rundir.health import read_supervisor
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.event_log import write_entry
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.storage.heartbeat_file import HeartbeatFile
 
 HEARTBEAT_SECONDS = 1.0
 

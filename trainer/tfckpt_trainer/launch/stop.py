@@ -17,15 +17,20 @@ from tfckpt_trainer.launch.orphans import OrphanProcess, living_supervisor, orph
 from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.health import is_live, read_supervisor, read_workers, trainer_answers
-from tfckpt_trainer.rundir.journal import note_event, read_entries
+from tfckpt_trainer.rundir.event_log import note_event, read_entries
+from tfckpt_trainer.rundir.heartbeats.health import (
+    is_live,
+    read_supervisor,
+    read_workers,
+    trainer_answers,
+)
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.status_files import store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
-from tfckpt_trainer.rundir.statuses import store_status
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the command queue."""

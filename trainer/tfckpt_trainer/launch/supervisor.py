@@ -39,11 +39,16 @@ from tfckpt_trainer.launch.starters import CannotStartError, Placement, WorkerSt
 from tfckpt_trainer.launch.stop import StopCommands
 from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import POLL_SECONDS
-from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
+from tfckpt_trainer.rundir.storage.documents import (
+    load,
+    load_if_exists,
+    replace_newer_documents,
+    store,
+)
 
 PEERS_GRACE_SECONDS = 3.0
 """Grace period of the other workers after one was lost; they cannot save without it."""

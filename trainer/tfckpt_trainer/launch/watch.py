@@ -9,10 +9,10 @@ from tfckpt_trainer.launch.cluster import says_port_taken
 from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.restart_policy import Attempt, Exit
 from tfckpt_trainer.launch.workers import Worker
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.script_errors import find_script_error
 
 LOOK_SECONDS = 1.0

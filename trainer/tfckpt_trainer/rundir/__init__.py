@@ -1,5 +1,5 @@
 """The run directory: its paths, records, command queue and heartbeats, for all processes.
 
-Only file access and what follows from it belongs here. Checkpoint formats belong in `bundle`, and
-decisions about checkpoints in `catalog`.
+Loose are `paths` and what has one file or folder of its own in the run directory. Checkpoint
+formats belong in `bundle`, and decisions about checkpoints in `catalog`.
 """

@@ -21,7 +21,12 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
-from tfckpt_trainer.rundir.documents import (
+from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
+from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
+from tfckpt_trainer.rundir.storage.documents import (
     OnError,
     ignore,
     load,
@@ -29,13 +34,8 @@ from tfckpt_trainer.rundir.documents import (
     store,
     try_read,
 )
-from tfckpt_trainer.rundir.files import make_directory
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
-from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
-from tfckpt_trainer.rundir.statuses import load_status, store_status
-from tfckpt_trainer.rundir.storage.clock import TOLERANCE_SECONDS, file_system_ahead
+from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 DEFAULT_LIFETIME = 60.0
 """Seconds after which an unclaimed command expires."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain, write_atomic
+from tfckpt_trainer.rundir.storage.files import open_plain, write_atomic
 
 RECORD_SECONDS = 0.5
 """Interval at which the size of a growing log is recorded."""

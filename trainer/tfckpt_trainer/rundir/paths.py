@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import copy_of, find_newer
-from tfckpt_trainer.rundir.files import make_directory
+from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
+from tfckpt_trainer.rundir.storage.files import make_directory
 
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255

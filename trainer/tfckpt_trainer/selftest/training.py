@@ -23,8 +23,6 @@ from tfckpt_trainer.examples.language_model import (
     random_crops,
     read_standard_library,
 )
-from tfckpt_trainer.rundir.documents import encode, load_if_exists, store
-from tfckpt_trainer.rundir.files import append_line
 from tfckpt_trainer.rundir.records.selftest import (
     KilledWorker,
     MemoryPeaks,
@@ -34,6 +32,8 @@ from tfckpt_trainer.rundir.records.selftest import (
     killed_file,
     steps_file,
 )
+from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import append_line
 from tfckpt_trainer.selftest.probes import device_facts, memory_peaks, step_cost
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training import SaveOptions, TrainingRun, create_strategy

@@ -20,7 +20,6 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
-from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
@@ -28,6 +27,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportReport,
     ExportRequest,
 )
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.training.checkpoint.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.export_arrays import Arrays, load_arrays, store_arrays

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from tfckpt_trainer.cluster.chief import wait_for_end_of_chief
 from tfckpt_trainer.cluster.slurm import task_count
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import is_live
+from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.training.process import leave
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics

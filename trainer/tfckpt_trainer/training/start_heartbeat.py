@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.liveness import refuse_another_trainer
+from tfckpt_trainer.rundir.disk_reserve import explain_disk_errors
+from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.storage.documents import store
 
 START_SECONDS = 60.0
 """Interval announced in these heartbeats, because the next one follows with the next phase."""

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.counts import count, noun
-from tfckpt_trainer.rundir.documents import prepare
+from tfckpt_trainer.rundir.storage.documents import prepare
 
 ValueT = TypeVar("ValueT")
 

@@ -18,7 +18,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tfckpt_trainer.errors import TfckptError, UsageError
-from tfckpt_trainer.rundir.files import make_directory, write_atomic
+from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
 from tfckpt_trainer.user_directories import NO_HOME, state_directory
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 DEFAULT_SECONDS = 10.0
 """How long a directory may take to answer by default."""

@@ -13,7 +13,7 @@ from threading import Event
 from typing import BinaryIO
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_tui.monitor.logs import LINE_BYTES, Level, LogLine, level_of, shown_line
 
 PAGE_BYTES = 1 << 18

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.log_times import LogTimes, read_log_times
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_tui.formats.text import clean
 
 FIRST_BYTES = 1 << 20

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.file_events import DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.job_watch import JobWatch

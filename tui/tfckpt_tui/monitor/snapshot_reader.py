@@ -18,14 +18,14 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
-from tfckpt_trainer.rundir.documents import ReadT, load_if_exists, try_read
-from tfckpt_trainer.rundir.health import ProcessProbe, process_lives
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch

@@ -23,8 +23,8 @@ from tfckpt_trainer.bundle.tensors import is_numeric, read_strings, stored_entri
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 from tfckpt_tui.reading.notebook import html_table

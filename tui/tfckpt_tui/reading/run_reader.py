@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import lineage_at, lineage_of
-from tfckpt_trainer.rundir.health import RunState
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS, Row

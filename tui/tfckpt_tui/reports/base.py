@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import SCHEMA
+from tfckpt_trainer.rundir.storage.documents import SCHEMA
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tfckpt_trainer.launch.slurm.jobs import JobState
-from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
 from tfckpt_trainer.rundir.records.worker import GpuStatus, Phase
 from tfckpt_tui.reports.base import Report

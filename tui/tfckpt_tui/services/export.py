@@ -12,11 +12,11 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.disk_reserve import DiskFullError, advice_to_free_space, is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
-from tfckpt_trainer.rundir.reserve import DiskFullError, advice_to_free_space, is_full
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.request import FrontEnd, log_event
 

@@ -20,10 +20,10 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.errors import BundleError, DamagedFileError, describe_error
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.variable_tree import has_text
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.verify import cached_result

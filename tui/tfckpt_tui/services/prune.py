@@ -24,19 +24,19 @@ from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.protection import file_protections
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
-from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.reserve import (
+from tfckpt_trainer.rundir.disk_reserve import (
     DiskFullError,
     advice_for_undo,
     begin_change,
     replace_advice,
 )
+from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.request import (
     DEFAULT_TIMEOUT,

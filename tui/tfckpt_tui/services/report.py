@@ -20,10 +20,10 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, describe_newer
 from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
 from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.reports.listing import (

@@ -20,14 +20,7 @@ from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.health import RunState, trainer_answers
-from tfckpt_trainer.rundir.journal import note_event
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_trainer.rundir.reserve import (
+from tfckpt_trainer.rundir.disk_reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
     begin_change,
@@ -35,6 +28,13 @@ from tfckpt_trainer.rundir.reserve import (
     release_reserve,
     replace_advice,
 )
+from tfckpt_trainer.rundir.event_log import note_event
+from tfckpt_trainer.rundir.heartbeats.health import RunState, trainer_answers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.runs.reading import brief_account
 

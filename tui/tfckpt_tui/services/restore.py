@@ -11,10 +11,10 @@ from tfckpt_trainer.catalog.directory.history import read_head, refuse_newer_rel
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.compatibility import check_compatibility, find_reference

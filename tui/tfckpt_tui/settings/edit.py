@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.files import write_atomic
+from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.settings.config import config_path, read_config
 

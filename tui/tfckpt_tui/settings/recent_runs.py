@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
-from tfckpt_trainer.rundir.files import make_directory
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import state_directory
 
 MOST_RECENT = 50

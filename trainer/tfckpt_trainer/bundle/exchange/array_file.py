@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.files import move
-from tfckpt_trainer.rundir.writer_marks import remove_leftovers, temporary_path
+from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
+from tfckpt_trainer.rundir.storage.files import move
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

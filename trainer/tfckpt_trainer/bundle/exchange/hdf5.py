@@ -33,7 +33,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks

@@ -24,7 +24,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     refuse_existing,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.writer_marks import temporary_directory
+from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ import msgspec
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks

@@ -19,8 +19,8 @@ from tfckpt_trainer.bundle.exchange.array_file import (
 from tfckpt_trainer.bundle.exchange.hdf5 import WEIGHTS_MEMBER, Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
-from tfckpt_trainer.rundir.files import open_plain
-from tfckpt_trainer.rundir.writer_marks import temporary_path
+from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_path
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 if TYPE_CHECKING:
     from typing import Any

@@ -27,7 +27,7 @@ from tfckpt_trainer.bundle.writing.encoding import (
 )
 from tfckpt_trainer.bundle.writing.table_builder import TableBuilder
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
-from tfckpt_trainer.rundir.files import make_directory, move, sync_directory, sync_file
+from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_directory, sync_file
 
 if TYPE_CHECKING:
     from typing import Any

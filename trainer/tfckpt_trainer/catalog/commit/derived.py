@@ -26,17 +26,17 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import WRITER, look_into_
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import remove, store
-from tfckpt_trainer.rundir.files import move, open_plain, sync_directory, sync_file
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
-from tfckpt_trainer.rundir.writer_marks import (
+from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     is_writer_gone,
     own_mark,
     remove_temporary,
     temporary_directory,
     temporary_path,
 )
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.documents import remove, store
+from tfckpt_trainer.rundir.storage.files import move, open_plain, sync_directory, sync_file
 
 _TOUCHED_SECONDS = 10.0
 _PIECE = 4 << 20

@@ -20,11 +20,11 @@ from tfckpt_trainer.catalog.commit.saves import (
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.history import read_history
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, describe_error
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
 
 
 @dataclass(frozen=True)

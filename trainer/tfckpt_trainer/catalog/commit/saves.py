@@ -22,8 +22,6 @@ from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_s
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError, describe_error
-from tfckpt_trainer.rundir.documents import load, remove, store
-from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
@@ -31,6 +29,8 @@ from tfckpt_trainer.rundir.records.checkpoint import (
     SaveManifest,
     SavePhase,
 )
+from tfckpt_trainer.rundir.storage.documents import load, remove, store
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, move, read_bounded, sync_directory
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 from tfckpt_trainer.catalog.directory.listing import Listing
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
+from tfckpt_trainer.rundir.storage.documents import load
 
 DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord)
 

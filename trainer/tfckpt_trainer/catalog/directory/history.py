@@ -15,11 +15,11 @@ from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 
 _INDEX = ".index"
 

@@ -17,8 +17,8 @@ import msgspec
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.paths import is_plain_name
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""

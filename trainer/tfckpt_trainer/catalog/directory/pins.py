@@ -15,9 +15,9 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.directory.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError, describe_error
-from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
+from tfckpt_trainer.rundir.disk_reserve import retry_with_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.reserve import retry_with_reserve
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, make_directory, write_atomic
 
 
 def pin(run: RunDirectory, name: str) -> None:

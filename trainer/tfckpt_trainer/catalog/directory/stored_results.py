@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileFact, identity_of
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import NO_HOME, cache_directory
 
 

@@ -17,8 +17,7 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
-from tfckpt_trainer.rundir.documents import load, load_if_exists, store
-from tfckpt_trainer.rundir.files import make_directory
+from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.trash import (
     TrashedCheckpoint,
@@ -26,7 +25,8 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashOrder,
     TrashPhase,
 )
-from tfckpt_trainer.rundir.reserve import begin_change
+from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import make_directory
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -17,10 +17,10 @@ from tfckpt_trainer.catalog.directory.trash import (
     locked_trash,
 )
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.rundir.files import sync_directory
+from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
-from tfckpt_trainer.rundir.reserve import keep_reserve
+from tfckpt_trainer.rundir.storage.files import sync_directory
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.catalog.directory.checkpoint_files import place_of
 from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
+from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.files import open_plain
 
 SMALL_FILE = 1 << 20
 """Bytes of the largest file whose checksum a prune computes."""

@@ -16,9 +16,9 @@ from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.retention.matching import Match
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
-from tfckpt_trainer.rundir.files import make_directory, move, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
+from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_directory
 
 _SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
 _INDEX = ".index"

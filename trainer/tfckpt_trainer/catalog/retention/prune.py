@@ -60,8 +60,13 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.files import make_directory, sync_directory
+from tfckpt_trainer.rundir.disk_reserve import (
+    DiskFullError,
+    advice_for_undo,
+    keep_reserve,
+    replace_advice,
+    retry_with_reserve,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import (
     ListEntry,
@@ -69,13 +74,8 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashManifest,
     TrashPhase,
 )
-from tfckpt_trainer.rundir.reserve import (
-    DiskFullError,
-    advice_for_undo,
-    keep_reserve,
-    replace_advice,
-    retry_with_reserve,
-)
+from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory
 
 
 def _ignore(_warning: str) -> None:

@@ -8,8 +8,8 @@ from tfckpt_trainer.catalog.directory.history import load_head, read_state_list
 from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.catalog.scan.observation import StateFileCondition
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import read_bounded
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import read_bounded
 
 
 class Annotations:

@@ -11,8 +11,8 @@ from tfckpt_trainer.catalog.directory.stored_results import Verifications
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
 from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.writer_marks import is_writer_gone
 
 QUICK_RECORDS = 512
 """Records that a quick scan reads: about 30 milliseconds."""

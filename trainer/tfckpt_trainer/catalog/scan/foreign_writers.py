@@ -21,14 +21,14 @@ import psutil
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
-from tfckpt_trainer.rundir.documents import load, load_if_exists
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import process_lives, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_workers
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load, load_if_exists
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"

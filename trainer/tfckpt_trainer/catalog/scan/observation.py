@@ -36,8 +36,8 @@ from tfckpt_trainer.catalog.directory.other_formats import (
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 SETTLED_SECONDS = 5.0

@@ -73,13 +73,13 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
     FoundFault,
     VerificationRecord,
 )
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 QUIET_SECONDS = 60.0
 """After this long without a change nobody writes any more, on a disk of this machine."""

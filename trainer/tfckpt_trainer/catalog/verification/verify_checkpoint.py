@@ -26,18 +26,18 @@ from tfckpt_trainer.errors import (
     TfckptError,
     UsageError,
 )
-from tfckpt_trainer.rundir.documents import (
-    copy_of,
-    describe_copy_damage,
-    describe_damage,
-    load_if_exists,
-)
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
     FileFacts,
     FoundFault,
     VerificationRecord,
+)
+from tfckpt_trainer.rundir.storage.documents import (
+    copy_of,
+    describe_copy_damage,
+    describe_damage,
+    load_if_exists,
 )
 
 _ATTEMPTS = 3

@@ -53,12 +53,17 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
 from tfckpt_trainer.launch.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervisor import Supervisor
-from tfckpt_trainer.rundir.documents import load, load_if_exists, replace_newer_documents, store
-from tfckpt_trainer.rundir.journal import note_event
+from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.storage.documents import (
+    load,
+    load_if_exists,
+    replace_newer_documents,
+    store,
+)
 
 ANSWER_SECONDS = 30.0
 """How long to ask Slurm why it ends the workers, if it does not answer."""

@@ -19,12 +19,12 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import DamagedFileError, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
-from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.health import read_supervisor
-from tfckpt_trainer.rundir.liveness import find_other_supervisor, find_other_trainer
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 
 LIMIT_SECONDS = 600.0
 """How long a start waits for an earlier one to end.

@@ -28,11 +28,11 @@ from tfckpt_trainer.launch.slurm.commands import (
 )
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
-from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.journal import note_event, read_entries, write_entry
+from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 
 REFUSED = "refused"
 UNANSWERED = "unanswered"

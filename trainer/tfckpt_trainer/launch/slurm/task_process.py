@@ -36,12 +36,12 @@ from tfckpt_trainer.launch.slurm.step_starter import (
     silence_seconds,
 )
 from tfckpt_trainer.launch.workers import RunningWorker, start_worker
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import heartbeat_age, living, read_supervisor
-from tfckpt_trainer.rundir.journal import note_event, read_entries
+from tfckpt_trainer.rundir.event_log import note_event, read_entries
+from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import load
 
 LOOK_SECONDS = 0.1
 

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.storage.documents import Document
 
 CHECK_VARIABLE = "TFCKPT_CHECK"
 """Environment variable with a `CheckOrder` as JSON; a worker that has it is checked."""

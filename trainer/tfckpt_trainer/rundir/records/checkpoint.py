@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document, SealedDocument
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
+from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):

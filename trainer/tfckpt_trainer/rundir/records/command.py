@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class CommandKind(StrEnum):

@@ -20,8 +20,8 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.documents import prepare
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.storage.documents import prepare
 
 LONGEST_NAME = 255
 """Characters of a file name, on all common file systems."""

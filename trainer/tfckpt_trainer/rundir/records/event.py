@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class JournalKind(StrEnum):

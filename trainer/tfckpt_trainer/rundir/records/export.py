@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class ExportFormat(StrEnum):

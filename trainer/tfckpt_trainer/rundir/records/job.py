@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class BatchJob(Document, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document, SealedDocument
 from tfckpt_trainer.rundir.records.exactness import CheckSummary, Exactness, with_check
+from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
 class RunInfo(Document, frozen=True, kw_only=True):

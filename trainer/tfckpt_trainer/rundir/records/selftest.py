@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class WorkerDevices(msgspec.Struct, frozen=True, kw_only=True):

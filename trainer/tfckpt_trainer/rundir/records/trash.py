@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document, SealedDocument
+from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
 class ListEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.storage.documents import Document
 
 WAITS_FOR_ROOM = "Waits for room on the disk"
 """How the detail of a worker begins while training is paused because a save does not fit."""

@@ -1,4 +1,4 @@
-"""What depends on where a run directory is stored: on a local or on a network disk.
+"""Files, typed documents, and what differs between local disks, network disks and object storage.
 
-Paths and formats of files belong in `rundir`.
+Nothing here knows a run; where its files are belongs in `rundir.paths`.
 """

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 NETWORK_SECONDS = 1.0

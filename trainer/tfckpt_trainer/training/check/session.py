@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import TfckptError, UsageError
-from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.files import append_line
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
+from tfckpt_trainer.rundir.storage.documents import encode
+from tfckpt_trainer.rundir.storage.files import append_line
 from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest, Vote
 from tfckpt_trainer.training.priority import lower_priority
 from tfckpt_trainer.training.worker_group import WorkerGroup

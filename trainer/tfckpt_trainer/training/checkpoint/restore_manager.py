@@ -19,13 +19,13 @@ from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.training.checkpoint.restorer import (
     RestoreOutcome,
     Restorer,

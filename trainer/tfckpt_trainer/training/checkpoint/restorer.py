@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.training.checkpoint.restore_check import (
     Prepared,

@@ -11,10 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.documents import Document
 from tfckpt_trainer.rundir.paths import checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.storage.documents import Document
 
 LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
 """Errors of reading or writing on one worker."""

@@ -21,13 +21,13 @@ from tfckpt_trainer.catalog.commit.saves import (
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, describe_error
-from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.files import sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions

@@ -15,10 +15,10 @@ import msgspec
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.verify import Verification, verify
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.save_protocol import (
     LOCAL_FAILURES,
     SaveRequest,

@@ -9,11 +9,11 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
+from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 

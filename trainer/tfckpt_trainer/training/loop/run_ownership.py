@@ -11,12 +11,12 @@ from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import remove, store
+from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.reserve import keep_reserve
+from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_trainer.training.process import leave, was_launched
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.run_info import update_run_info

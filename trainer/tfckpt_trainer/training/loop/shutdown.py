@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tfckpt_trainer.rundir.liveness import find_other_trainer
-from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
+from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
+from tfckpt_trainer.rundir.heartbeats.lost_workers import (
+    describe_lost_connection,
+    explain_lost_worker,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending

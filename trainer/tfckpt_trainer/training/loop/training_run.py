@@ -24,8 +24,8 @@ from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load_if_exists, replace_newer_documents
-from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
+from tfckpt_trainer.rundir.disk_reserve import explain_disk_errors
+from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import (
@@ -36,7 +36,7 @@ from tfckpt_trainer.rundir.records.exactness import (
 )
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
-from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.script_objects import objects_with
 from tfckpt_trainer.training.check.digests import saved_state

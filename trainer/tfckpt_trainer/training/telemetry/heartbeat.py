@@ -13,11 +13,11 @@ import msgspec
 import psutil
 
 from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.storage.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
 from tfckpt_trainer.training.telemetry.step_metrics import (

@@ -12,11 +12,11 @@ from typing import Any
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.files import NotFlushedError
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.storage.files import NotFlushedError
 
 _Queue = deque[Callable[[], None]]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 
 
 def update_run_info(run: RunDirectory, **fields: Any) -> None:

@@ -11,9 +11,9 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_trainer.training.telemetry.event_file import EventFile
 from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, StepMetrics, finite
 

@@ -16,7 +16,8 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.disk_reserve import DiskFullError
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.command_arguments import (
@@ -29,7 +30,6 @@ from tfckpt_trainer.rundir.records.command_arguments import (
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.export import ExportFormat
-from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services import export, prune

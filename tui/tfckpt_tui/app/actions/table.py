@@ -9,7 +9,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.files import read_bounded
+from tfckpt_trainer.rundir.storage.files import read_bounded
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span

@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
-from tfckpt_trainer.rundir.health import HAS_ENDED
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span

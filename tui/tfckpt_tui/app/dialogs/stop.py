@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.alerts import SAVE_FAILED
 from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of

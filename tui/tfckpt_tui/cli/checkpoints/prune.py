@@ -23,10 +23,10 @@ from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.errors import ExitCode, RefusedError
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.checkpoints.prune_files import print_plan, prune_files, prune_report
 from tfckpt_tui.cli.checkpoints.trash import (

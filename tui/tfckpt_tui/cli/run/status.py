@@ -11,7 +11,7 @@ import msgspec
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
-from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

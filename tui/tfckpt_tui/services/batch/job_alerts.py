@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import Alert
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView

@@ -29,11 +29,11 @@ from tfckpt_trainer.launch.slurm.submission import (
     new_job,
     submit_script,
 )
-from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.request import FrontEnd, log_event
 

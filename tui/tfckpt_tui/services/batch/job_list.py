@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobState,
     read_jobs,
 )
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import (

@@ -9,11 +9,11 @@ from functools import partial
 
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
-from tfckpt_trainer.rundir.documents import OnError, ignore, load_if_exists, try_read
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import OnError, ignore, load_if_exists, try_read
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.batch.shared_answer import (
     FoundAnswer,

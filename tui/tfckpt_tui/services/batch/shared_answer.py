@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.launch.slurm.jobs import JobAnswer, JobReport
-from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.storage.clock import (
+from tfckpt_trainer.rundir.heartbeats.clock import (
     TOLERANCE_SECONDS,
     file_system_ahead,
     file_time,
     known_ahead,
 )
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 
 _LATEST = 1e12
 """Times in seconds since the epoch are below it, as Slurm writes them."""

@@ -15,8 +15,13 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.lock import is_lock_held
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.files import (
+from tfckpt_trainer.rundir.disk_reserve import is_full
+from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
+from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.files import (
     make_directory,
     move,
     open_plain,
@@ -24,11 +29,6 @@ from tfckpt_trainer.rundir.files import (
     sync_directory,
     write_atomic,
 )
-from tfckpt_trainer.rundir.liveness import find_other_trainer
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.reserve import is_full
-from tfckpt_trainer.rundir.writer_marks import remove_leftovers, temporary_path
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,

@@ -21,10 +21,10 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import copy_of, decode
-from tfckpt_trainer.rundir.files import open_plain, read_bounded
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import copy_of, decode
+from tfckpt_trainer.rundir.storage.files import open_plain, read_bounded
 
 _CHUNK = 4 << 20
 

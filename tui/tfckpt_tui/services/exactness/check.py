@@ -18,7 +18,7 @@ from tfckpt_trainer.exactness.step_differences import (
     steps_compared,
 )
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_tui.services.processes.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run

@@ -19,10 +19,10 @@ import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
-from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult
 

@@ -13,8 +13,8 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 

@@ -19,10 +19,10 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.logs import last_lines, open_log
-from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
-from tfckpt_trainer.rundir.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 
 START_SECONDS = 60.0
 """Time limit for the start; TensorBoard imports TensorFlow, which is slow during training."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfckpt_trainer.rundir.health import HAS_ENDED
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_tui.services.runs.reading import brief_account
 
 LOOK_SECONDS = 2.0

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import ResumePoint
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips
 from tfckpt_trainer.launch.slurm.submission import find_unsuccessful_submission
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     HAS_ENDED,
     RunState,
     WorkerState,
@@ -25,13 +25,13 @@ from tfckpt_trainer.rundir.health import (
     knows_step,
     serves_commands,
 )
+from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone, why_silent
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.stragglers import find_straggler, is_process_gone, why_silent
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts

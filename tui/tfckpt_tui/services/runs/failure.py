@@ -9,10 +9,10 @@ from tfckpt_trainer.catalog.alerts import Alert, as_sentence
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import look_again
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.processes.launch import form_of, launch_command
 from tfckpt_tui.services.runs.heartbeats import Heartbeats

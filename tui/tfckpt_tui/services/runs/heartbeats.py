@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
     RunState,
     WorkerState,

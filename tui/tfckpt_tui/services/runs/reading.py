@@ -17,20 +17,20 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load_if_exists, try_read
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.clock import known_ahead
+from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
     process_lives,
     read_supervisor,
     read_workers,
     start_was_chosen,
 )
-from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.clock import known_ahead
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told, read_job_record
 from tfckpt_tui.services.runs.account import (

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.journal import Tail, read_entries
+from tfckpt_trainer.rundir.event_log import Tail, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -19,6 +18,7 @@ from tfckpt_trainer.rundir.records.selftest import (
     killed_file,
     steps_file,
 )
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 
 Steps = tuple[RecordedStep, ...]
 

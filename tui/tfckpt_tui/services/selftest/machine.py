@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from tfckpt_trainer import __version__
-from tfckpt_trainer.rundir.filesystems import mounted_type
+from tfckpt_trainer.rundir.storage.filesystems import mounted_type
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.selftest.evidence import Evidence
 

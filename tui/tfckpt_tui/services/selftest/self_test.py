@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from tfckpt_trainer.cluster.gpu_shares import visible_gpus
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.selftest import (
     KilledWorker,
     RecordedStep,
     killed_file,
     steps_file,
 )
+from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import Outcome, Row

@@ -14,10 +14,10 @@ from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, requir
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import find_newer
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.storage.documents import find_newer
 from tfckpt_tui.services.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 

@@ -21,8 +21,8 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.documents import load
 
 TOKEN_VARIABLE = "TFCKPT_CHECK_TOKEN"  # noqa: S105 - no secret
 PORTS_VARIABLE = "TFCKPT_CHECK_PORTS"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
-from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.widgets.base.styled_text import Span

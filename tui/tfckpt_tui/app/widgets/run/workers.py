@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.rundir.health import MAKES_NO_STEPS, RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.icons import WORKER

@@ -10,9 +10,9 @@ from functools import partial
 import msgspec
 import psutil
 
-from tfckpt_trainer.rundir.documents import OnError, ignore, try_read
+from tfckpt_trainer.rundir.heartbeats.clock import load_heartbeat
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.records.worker import (
     Phase,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.storage.clock import load_heartbeat
+from tfckpt_trainer.rundir.storage.documents import OnError, ignore, try_read
 
 LOST_AFTER_INTERVALS = 5.0
 """A worker is lost if its heartbeat is this many intervals old."""

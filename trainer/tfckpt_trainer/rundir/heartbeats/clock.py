@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import msgspec
 
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 TOLERANCE_SECONDS = 2.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     WorkerState,
     heartbeat_age,
     is_live,
     read_workers,
     worker_state,
 )
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 WAIT_SECONDS = 2.0

@@ -10,12 +10,12 @@ import pytest
 
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.files import overwrite
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status, store_status
+from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.files import overwrite
 
 
 def status(step: int, detail: str = "") -> WorkerStatus:
@@ -99,7 +99,7 @@ def test_a_torn_status_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path.write_bytes(whole)
         return data
 
-    monkeypatch.setattr("tfckpt_trainer.rundir.documents.read_bounded", becomes_whole)
+    monkeypatch.setattr("tfckpt_trainer.rundir.storage.documents.read_bounded", becomes_whole)
     assert [worker.step for worker in read_workers(run)] == [7]
     assert len(seen) == 2
 

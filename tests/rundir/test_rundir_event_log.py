@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir import journal
-from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.journal import TAIL_BYTES, read_entries
+from tfckpt_trainer.rundir import event_log as journal
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.storage.documents import encode
 
 
 def with_entries(root: Path, count: int) -> RunDirectory:

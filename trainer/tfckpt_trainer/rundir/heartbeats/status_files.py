@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import Document, DocumentT, encode, load_if_exists, store
-from tfckpt_trainer.rundir.files import overwrite
-from tfckpt_trainer.rundir.reserve import is_full
+from tfckpt_trainer.rundir.disk_reserve import is_full
+from tfckpt_trainer.rundir.storage.documents import (
+    Document,
+    DocumentT,
+    encode,
+    load_if_exists,
+    store,
+)
+from tfckpt_trainer.rundir.storage.files import overwrite
 
 
 def store_status(

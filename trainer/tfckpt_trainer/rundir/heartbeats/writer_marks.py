@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from tfckpt_trainer.rundir.health import process_lives
-from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
     WorkerState,
@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.health import (
     process_lives,
     worker_state,
 )
-from tfckpt_trainer.rundir.processes import is_pid_valid_here, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Generic
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.files import write_atomic
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.statuses import load_status, store_status
-from tfckpt_trainer.rundir.storage.clock import StatusT
+from tfckpt_trainer.rundir.heartbeats.clock import StatusT
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
+from tfckpt_trainer.rundir.storage.documents import encode
+from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 FIRST_CHECK_BEATS = 3
 CHECK_BEATS = 20

@@ -19,7 +19,7 @@ from tfckpt_trainer.errors import (
     TfckptError,
     UsageError,
 )
-from tfckpt_trainer.rundir.files import (
+from tfckpt_trainer.rundir.storage.files import (
     RECORD_LIMIT,
     NotFlushedError,
     append_line,

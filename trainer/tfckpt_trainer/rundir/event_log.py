@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
-from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
-from tfckpt_trainer.rundir.files import NotFlushedError, open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.storage.documents import DocumentT, append, parse_lines
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
 
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""

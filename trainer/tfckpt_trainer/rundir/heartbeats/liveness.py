@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import (
+from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, file_time, load_heartbeat
+from tfckpt_trainer.rundir.heartbeats.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
     process_lives,
     read_workers,
 )
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.storage.clock import file_system_time, file_time, load_heartbeat
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 CERTAINLY_OLD_SECONDS = 60.0
 """Age at which a heartbeat is old without being watched, allowing for clock skew."""

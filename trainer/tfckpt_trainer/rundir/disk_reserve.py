@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import NotWritableError, TfckptError, describe_error
-from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.sizes import size
 
 RESERVE_BYTES = 256 << 10
