@@ -13,11 +13,11 @@ from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reading.run_reader import RunReader
-from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.report import status_report
 from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.reading import read_account
+from tfckpt_tui.services.runs.report import status_report
 
 Said = tuple[str, int | None, int]
 """State, step and branch."""

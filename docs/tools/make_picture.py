@@ -21,8 +21,8 @@ from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command_arguments import RestoreArguments, SaveArguments
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.services.prune import set_pins
-from tfckpt_tui.services.request import FrontEnd, ask
+from tfckpt_tui.services.control.prune import set_pins
+from tfckpt_tui.services.control.request import FrontEnd, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURES_DIRECTORY = ROOT / "docs" / "images"

@@ -23,11 +23,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_tui.services.batch.job_control import cancel_waiting_job, submit_again
-from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control.job_control import cancel_waiting_job, submit_again
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.runs.job_list import JobList
 from waiting import wait_until
 
 pytestmark = pytest.mark.cluster

@@ -25,11 +25,11 @@ from ssh_server import SshServer, ssh_server
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.copying.address import parse_destination
 from tfckpt_tui.services.copying.copy import copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.request import FrontEnd
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e

@@ -20,7 +20,7 @@ from faulty_file_system import faulty_mounts
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
-from tfckpt_tui.settings.recent_runs import remember_run
+from tfckpt_tui.services.runs.recent_runs import remember_run
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e

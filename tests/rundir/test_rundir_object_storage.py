@@ -12,8 +12,8 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.cli.main import cli
-from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.services.processes.launch import LaunchForm
+from tfckpt_tui.services.runs.launch_form import LaunchForm
+from tfckpt_tui.services.runs.open_run import open_run
 
 URL = "gs://bucket/run"
 

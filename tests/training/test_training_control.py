@@ -22,8 +22,8 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
-from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.restore import plan_restore_of
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control.restore import plan_restore_of
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

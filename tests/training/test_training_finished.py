@@ -10,8 +10,8 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 from waiting import wait_until
 from weekly import weekly
 

@@ -19,8 +19,8 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command_arguments import PauseArguments
 from tfckpt_tui.reports.run_facts import StatusReport
-from tfckpt_tui.services.report import status_report
-from tfckpt_tui.services.request import FrontEnd, ask
+from tfckpt_tui.services.control.request import FrontEnd, ask
+from tfckpt_tui.services.runs.report import status_report
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

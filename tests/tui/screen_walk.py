@@ -41,9 +41,9 @@ from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.services.batch.force_stop import ForceStopPlan
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.inspect import inspect
+from tfckpt_tui.services.checkpoints.inspect import inspect
+from tfckpt_tui.services.control.force_stop import ForceStopPlan
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""

@@ -40,12 +40,13 @@ from tfckpt_trainer.rundir.records.worker import (
 )
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.services import export, prune
-from tfckpt_tui.services.batch.job_control import submit_again
-from tfckpt_tui.services.request import FrontEnd, ask
-from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.checkpoints.verify import verify_and_store
+from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.job_control import submit_again
+from tfckpt_tui.services.control.request import FrontEnd, ask
+from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.processes import export
 from tfckpt_tui.services.runs.failure import find_failure
-from tfckpt_tui.services.verify import verify_and_store
 from tfckpt_tui.settings.config import Config
 
 OPTION = re.compile(r"(?:^|[ `(])--[a-z]|`tfckpt-tui [a-z]")
@@ -69,9 +70,9 @@ NOT_IN_THE_APP = {
     "services/exactness": "check",
     "services/selftest": "selftest",
     "services/tensors": "extract, average, edit; track shares the folder",
-    "services/processes/launch.py": "the command that launches a run again",
-    "services/open_run.py": "what the app opens",
-    "services/report.py": "ls and status",
+    "services/runs/launch_form.py": "the command that launches a run again",
+    "services/runs/open_run.py": "what the app opens",
+    "services/checkpoints/look_up.py": "ls and status",
     "reports": "what the documentation says of JSON",
     "settings/config.py": "the option that names the file",
     "app/crash.py": "after the app has ended",

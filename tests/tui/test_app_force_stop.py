@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus,
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.services.batch.force_stop import ForceStopPlan
+from tfckpt_tui.services.control.force_stop import ForceStopPlan
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.keys import CHECKPOINT_ACTIONS, CHECKPOINT_KEYS, RESERVED_KEYS
 

@@ -21,10 +21,10 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.widgets.checkpoints.history import History
-from tfckpt_tui.services.compatibility import check_compatibility
-from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.checkpoints.compatibility import check_compatibility
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 
 
 @asynccontextmanager

@@ -27,8 +27,8 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.runs.job_list import JobList
 
 CAUSE = "Worker 0 ended with status 1: train.py:1: ModuleNotFoundError: No module named 'numpi'."
 

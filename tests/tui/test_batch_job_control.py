@@ -32,17 +32,17 @@ from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.reports.control import ForcedStopReport
-from tfckpt_tui.services.batch import force_stop as force_stop_module
-from tfckpt_tui.services.batch import job_control
-from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
-from tfckpt_tui.services.batch.job_control import (
+from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.control import force_stop as force_stop_module
+from tfckpt_tui.services.control import job_control
+from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.control.job_control import (
     cancel_waiting_job,
     find_waiting_job,
     script_of,
     submit_again,
 )
-from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control.request import FrontEnd
 
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2
@@ -383,7 +383,7 @@ def test_a_command_for_a_trainer_says_that_the_job_waits(
     queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = waits(reason="JobHeldUser")
-    monkeypatch.setattr("tfckpt_tui.services.request.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.services.control.request.JobReader", lambda: JobReader(slurm))
     said = tool("save", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
     assert "its batch job 1234 waits in the queue: it is held; release it" in said.words
@@ -394,7 +394,7 @@ def test_a_job_that_slurm_cannot_be_asked_about_is_not_nothing(
 ) -> None:
     slurm = without_slurm()
     commands_with(monkeypatch, slurm)
-    monkeypatch.setattr("tfckpt_tui.services.request.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.services.control.request.JobReader", lambda: JobReader(slurm))
     said = tool("stop", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
     assert "Batch job 1234 of this run may wait in the queue or run. Slurm cannot be" in said.words

@@ -16,7 +16,7 @@ from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, complete_in_bash, run_binary
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
-from tfckpt_tui.settings.recent_runs import remember_run
+from tfckpt_tui.services.runs.recent_runs import remember_run
 
 pytestmark = pytest.mark.e2e
 """Each asks the program in a process of its own, some in a shell."""

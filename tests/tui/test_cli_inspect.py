@@ -43,8 +43,8 @@ from tfckpt_trainer.rundir.storage.documents import copy_of, store
 from tfckpt_tui.cli.checkpoints.verify import _verified
 from tfckpt_tui.reports.tensors import CompareReport, InspectReport
 from tfckpt_tui.reports.verification import BisectReport, VerifyReport
-from tfckpt_tui.services.choose import pair_to_compare
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.checkpoints.choose import pair_to_compare
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from waiting import wait_until
 
 KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/optimizer/m")

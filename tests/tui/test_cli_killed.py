@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import run as run_command
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from waiting import wait_until
 
 pytestmark = pytest.mark.faults

@@ -40,10 +40,10 @@ from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reading.run_reader import open_run
-from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.request import FrontEnd, detect_trainer
-from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.control.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.reading import brief_account
 from tfckpt_tui.settings.config import Config
 from waiting import wait_until

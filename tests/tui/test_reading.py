@@ -39,7 +39,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui import open_checkpoint, open_run
-from tfckpt_tui.services.report import status_report
+from tfckpt_tui.services.runs.report import status_report
 
 PAGE = DOCS / "how-to" / "read-from-python.md"
 REFERENCE = DOCS / "reference" / "python.md"

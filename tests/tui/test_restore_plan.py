@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.services.restore import describe_plan, plan_restore_of
+from tfckpt_tui.services.control.restore import describe_plan, plan_restore_of
 
 
 def dialog_words(look: SnapshotReader, name: str) -> str:

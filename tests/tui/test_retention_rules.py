@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.cli.checkpoints import prune
 from tfckpt_tui.formats.policy_input import parse_policy, policy_texts
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.settings.config import Config, read_config
 
 

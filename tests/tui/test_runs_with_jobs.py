@@ -18,7 +18,6 @@ from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reports.run_facts import RunsReport
-from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import (
     ENDED_SECONDS,
     LONGEST_SILENT_SECONDS,
@@ -26,8 +25,9 @@ from tfckpt_tui.services.batch.job_reader import (
     WAITING_SECONDS,
 )
 from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.job_list import JobList
+from tfckpt_tui.services.runs.recent_runs import remember_run
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import remember_run
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from command_running import Tool
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.compatibility import check_compatibility
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.checkpoints.compatibility import check_compatibility
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 
 KERNEL = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 EARLIER, LATER = "model/layer/kernel", "optimizer/_trainable_variables/0"

@@ -38,8 +38,8 @@ from tfckpt_trainer.rundir.records.selftest import (
 )
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.reports.checking import SelfTestReport
+from tfckpt_tui.services.exactness import scratch_run
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
-from tfckpt_tui.services.processes import scratch_run
 from tfckpt_tui.services.selftest import machine, self_test
 from tfckpt_tui.services.selftest.evidence import Evidence
 from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores

@@ -11,7 +11,7 @@ from rundir_factory import RunFactory
 from bundle_writing import array, write
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.open_run import open_run
+from tfckpt_tui.services.runs.open_run import open_run
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_tui.services import prune
-from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.request import FrontEnd
 
 TEST = FrontEnd.COMMAND_LINE
 

@@ -24,8 +24,8 @@ from tfckpt_trainer.rundir.disk_reserve import (
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services import prune, request
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control import prune, request
+from tfckpt_tui.services.control.request import FrontEnd
 from waiting import LEAST_SECONDS, wait_until
 
 TEST = FrontEnd.COMMAND_LINE

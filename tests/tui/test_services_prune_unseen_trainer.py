@@ -18,8 +18,8 @@ from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_tui.services import prune
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.request import FrontEnd
 from waiting import wait_until
 
 TEST = FrontEnd.COMMAND_LINE

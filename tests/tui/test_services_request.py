@@ -13,7 +13,7 @@ from tfckpt_trainer.errors import ExitCode, NoTrainerError, RefusedError, Tfckpt
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.command_arguments import PauseArguments, SaveArguments
-from tfckpt_tui.services.request import FrontEnd, ask
+from tfckpt_tui.services.control.request import FrontEnd, ask
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_tui.services.choose import find_by_name, find_by_step
-from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.restore import choose_start, describe_plan, plan_restore_of
+from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start, describe_plan, plan_restore_of
 
 
 def found(run: RunDirectory, step: int) -> str:

@@ -35,8 +35,8 @@ from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, Verificat
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
+from tfckpt_tui.services.runs.recent_runs import last_selection, remember_selection
 from tfckpt_tui.settings.config import AppSection, Config, read_config
-from tfckpt_tui.settings.recent_runs import last_selection, remember_selection
 
 _SILENCE_SECONDS = 1.0
 _SIGNALLED = 128

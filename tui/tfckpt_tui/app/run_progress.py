@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control.request import FrontEnd
 
 _DONE_SECONDS = 8.0
 _REFUSED_SECONDS = 30.0

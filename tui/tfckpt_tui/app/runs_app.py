@@ -19,12 +19,12 @@ from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.run_list import RunList
-from tfckpt_tui.services.batch.job_list import JobList
-from tfckpt_tui.services.processes.launch import form_like
 from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.job_list import JobList
+from tfckpt_tui.services.runs.launch_form import form_like
+from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import remembered_runs
 
 _POLL_SECONDS = 2.0
 

@@ -30,6 +30,7 @@ from tfckpt_tui.cli.run.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import CheckReport
 from tfckpt_tui.reports.control import QuickCheckReport
+from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, ask
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Verdict, run_check
 from tfckpt_tui.services.exactness.check_report import (
     PASS_WORDS,
@@ -39,8 +40,7 @@ from tfckpt_tui.services.exactness.check_report import (
 )
 from tfckpt_tui.services.exactness.quick_check import LONG_SECONDS, QUICK_STEPS, estimated_seconds
 from tfckpt_tui.services.exactness.stored_checks import store_check
-from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
+from tfckpt_tui.services.runs.open_run import open_run
 
 STEPS = 20
 

@@ -39,7 +39,7 @@ from tfckpt_tui.cli.output import (
     print_json,
 )
 from tfckpt_tui.reports.base import Error, ErrorReport, Report
-from tfckpt_tui.services.open_run import open_run
+from tfckpt_tui.services.runs.open_run import open_run
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -294,7 +294,7 @@ def lists_runs(arguments: list[str]) -> bool:
         return True
     if command != "browse":
         return False
-    from tfckpt_tui.settings.recent_runs import remembered_runs
+    from tfckpt_tui.services.runs.recent_runs import remembered_runs
 
     return bool(network_paths([], remembered_runs()))
 

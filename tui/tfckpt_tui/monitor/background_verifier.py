@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.verify import verify_and_store
+from tfckpt_tui.services.checkpoints.verify import verify_and_store
 
 _LOWEST_PRIORITY = 19
 

@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 from tfckpt_tui.reading.notebook import html_table
-from tfckpt_tui.services.inspect import errors_by_path
+from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 
 _SHOWN = 100
 """Tensors that a notebook shows."""

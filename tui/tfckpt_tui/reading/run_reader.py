@@ -22,9 +22,9 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS, Row
 from tfckpt_tui.reading.checkpoint_reader import CheckpointReader, open_checkpoint
 from tfckpt_tui.reading.notebook import html_table
-from tfckpt_tui.services.choose import find_checkpoint
-from tfckpt_tui.services.open_run import open_run as open_directory
+from tfckpt_tui.services.checkpoints.choose import find_checkpoint
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
+from tfckpt_tui.services.runs.open_run import open_run as open_directory
 from tfckpt_tui.services.runs.reading import read_account
 
 _SHOWN = 50

@@ -1,4 +1,4 @@
-"""The configuration file, the settings that a user changes, and the list of recent runs.
+"""The configuration file: reads, checks and changes the settings of a user.
 
-Settings of a run belong in its run directory.
+Settings of a run belong in its run directory; the list of recent runs in `services.runs`.
 """

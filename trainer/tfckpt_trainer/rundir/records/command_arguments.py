@@ -7,8 +7,8 @@ To add a kind of command:
    nothing else checks it.
 3. Write a `Handler` of it in `training/commands`, and add that to `CommandHandlers`.
 
-Clients send a record with `services.request.ask`. `parse_arguments` alone decodes it: when a client
-submits a command, when the chief claims it, and when it is carried out.
+Clients send a record with `services.control.request.ask`. `parse_arguments` alone decodes it: when
+a client submits a command, when the chief claims it, and when it is carried out.
 """
 
 from __future__ import annotations

@@ -32,12 +32,17 @@ from tfckpt_trainer.rundir.records.command_arguments import (
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
-from tfckpt_tui.services import export, prune
-from tfckpt_tui.services.compatibility import Compatibility, check_compatibility, find_reference
-from tfckpt_tui.services.processes.launch import form_of
-from tfckpt_tui.services.prune import ForeignTrainerError, PruneOutcome
-from tfckpt_tui.services.request import FrontEnd, ask, follow
-from tfckpt_tui.services.restore import choose_start
+from tfckpt_tui.services.checkpoints.compatibility import (
+    Compatibility,
+    check_compatibility,
+    find_reference,
+)
+from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.prune import ForeignTrainerError, PruneOutcome
+from tfckpt_tui.services.control.request import FrontEnd, ask, follow
+from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.processes import export
+from tfckpt_tui.services.runs.launch_form import form_of
 from tfckpt_tui.settings.config import default_policy
 
 if TYPE_CHECKING:
@@ -225,7 +230,7 @@ class RunControl:
     def _cancel_job(self, job: JobView) -> None:
         """Cancels the batch job of the run, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog
-        from tfckpt_tui.services.batch.job_control import cancel_waiting_job
+        from tfckpt_tui.services.control.job_control import cancel_waiting_job
 
         dashboard = self._dashboard
 
@@ -242,7 +247,7 @@ class RunControl:
     def _submit_job(self, start: str | None) -> None:
         """Submits the batch job of the run again, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
-        from tfckpt_tui.services.batch.job_control import script_of, submit_again
+        from tfckpt_tui.services.control.job_control import script_of, submit_again
 
         dashboard = self._dashboard
         job = dashboard.loaded_snapshot.job
@@ -266,7 +271,11 @@ class RunControl:
     def force_stop(self) -> None:
         """Cancels the batch job of the run, or ends its processes, after a confirmation."""
         from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
-        from tfckpt_tui.services.batch.force_stop import ForceStopPlan, force_stop, plan_force_stop
+        from tfckpt_tui.services.control.force_stop import (
+            ForceStopPlan,
+            force_stop,
+            plan_force_stop,
+        )
 
         dashboard = self._dashboard
 

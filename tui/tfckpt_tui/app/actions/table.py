@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _can_verify(run: RunSnapshot, selection: Selection) -> Reason:
     # Imports NumPy, which `tfckpt-tui config` does without.
-    from tfckpt_tui.services.verify import can_be_verified
+    from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
     if not selection.all:
         return _inspectable(run, selection)

@@ -39,7 +39,7 @@ def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> No
 def open_comparison(dashboard: DashboardScreen) -> None:
     """Opens the comparison of two checkpoints, and unmarks them."""
     from tfckpt_tui.app.screens.compare import CompareScreen
-    from tfckpt_tui.services.choose import pair_to_compare
+    from tfckpt_tui.services.checkpoints.choose import pair_to_compare
 
     selection = dashboard.selection
     pair = pair_to_compare(

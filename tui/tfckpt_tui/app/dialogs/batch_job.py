@@ -13,8 +13,8 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.batch.job_control import launch_to_slurm
 from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.control.job_control import launch_to_slurm
 
 _MOST_OPTIONS = 10
 _MOST_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.export import DIRECTORY
+from tfckpt_tui.services.processes.export import DIRECTORY
 
 _HOW = (
     "The training script runs once more: it builds its model, restores the checkpoint and writes "

@@ -20,7 +20,7 @@ from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.processes.launch import LaunchForm
+from tfckpt_tui.services.runs.launch_form import LaunchForm
 
 _TEXTS = {
     "directory": ("run directory", "new, or with checkpoints"),

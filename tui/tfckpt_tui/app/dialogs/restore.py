@@ -26,8 +26,8 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.choose import find_typed
-from tfckpt_tui.services.compatibility import Compatibility
+from tfckpt_tui.services.checkpoints.choose import find_typed
+from tfckpt_tui.services.checkpoints.compatibility import Compatibility
 
 CheckCompatibility = Callable[[Checkpoint, Callable[[Compatibility | str], None]], None]
 """Compares a checkpoint with the model; answers with the result, or why there is none."""

@@ -11,7 +11,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.prune import pruned_words
+from tfckpt_tui.services.control.prune import pruned_words
 
 _MOST_NAMES = 8
 

@@ -29,8 +29,8 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.variable_tree import Tensor, tensors_of_checkpoint
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome, VerificationProgress
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.inspect import Inspection, inspect, statistics_of
-from tfckpt_tui.services.verify import cached_result, can_be_verified
+from tfckpt_tui.services.checkpoints.inspect import Inspection, inspect, statistics_of
+from tfckpt_tui.services.checkpoints.verify import cached_result, can_be_verified
 
 _POLL_SECONDS = 0.2
 

@@ -23,7 +23,12 @@ from tfckpt_tui.app.widgets.checkpoints.differences import Differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.compare import Comparison, Measured, compare_checkpoints, measure
+from tfckpt_tui.services.checkpoints.compare import (
+    Comparison,
+    Measured,
+    compare_checkpoints,
+    measure,
+)
 
 _POLL_SECONDS = 0.2
 

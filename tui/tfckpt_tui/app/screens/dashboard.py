@@ -33,7 +33,7 @@ from tfckpt_tui.formats.checkpoint_filter import parse_filter
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
-from tfckpt_tui.services.verify import can_be_verified
+from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.actions.run_control import RunControl

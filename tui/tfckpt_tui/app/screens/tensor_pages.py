@@ -31,7 +31,7 @@ from tfckpt_tui.app.widgets.checkpoints.variables import COLUMNS, FILE_COLUMNS, 
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.variable_tree import Tensor
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.tensor_files import file_statistics, tensors_in
+from tfckpt_tui.services.checkpoints.tensor_files import file_statistics, tensors_in
 
 StatisticsWork = Callable[[], Statistics | None]
 """Reads a tensor, in a thread; None if its elements are not numbers."""

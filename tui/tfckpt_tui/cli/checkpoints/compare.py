@@ -40,7 +40,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.tensors import ComparedTensor, CompareReport
-from tfckpt_tui.services.compare import (
+from tfckpt_tui.services.checkpoints.compare import (
     Comparison,
     MeasuredDifference,
     compare_checkpoints,
@@ -49,8 +49,8 @@ from tfckpt_tui.services.compare import (
     measure,
     worst_first,
 )
-from tfckpt_tui.services.report import look_up_all
-from tfckpt_tui.services.tensor_files import find_file
+from tfckpt_tui.services.checkpoints.look_up import look_up_all
+from tfckpt_tui.services.checkpoints.tensor_files import find_file
 
 _MeasuredT = TypeVar("_MeasuredT")
 

@@ -23,11 +23,11 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import CopyEntry, CopyReport, CopyState
+from tfckpt_tui.services.checkpoints.look_up import look_up_all
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopiedCheckpoint, CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.report import look_up_all
-from tfckpt_tui.services.request import FrontEnd
 
 
 @click.command()

@@ -15,15 +15,15 @@ from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.reports.new_files import ExportReport
-from tfckpt_tui.services.export import (
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, ask
+from tfckpt_tui.services.processes.export import (
     default_target,
     describe,
     export_checkpoint,
     script_of,
     target_for,
 )
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
 
 class _WithCommand(click.Command):

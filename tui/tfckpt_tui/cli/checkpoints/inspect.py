@@ -42,15 +42,15 @@ from tfckpt_tui.reports.tensors import (
     TensorTotal,
     TensorTotals,
 )
-from tfckpt_tui.services.inspect import (
+from tfckpt_tui.services.checkpoints.inspect import (
     Inspection,
     in_families,
     matching,
     statistics_of,
 )
-from tfckpt_tui.services.inspect import inspect as look_into
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.tensor_files import find_file
+from tfckpt_tui.services.checkpoints.inspect import inspect as look_into
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.checkpoints.tensor_files import find_file
 
 Figures = dict[str, Statistics | None]
 

@@ -34,7 +34,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.variable_tree import has_text
 from tfckpt_tui.reports.tensors import ComparedTensor, FileTensor, InspectFileReport
 from tfckpt_tui.reports.verification import Skipped, VerifiedFile
-from tfckpt_tui.services.tensor_files import (
+from tfckpt_tui.services.checkpoints.tensor_files import (
     compare_sources,
     not_finite_words,
     opened,

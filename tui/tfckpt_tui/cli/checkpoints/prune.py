@@ -51,11 +51,11 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.retention import PruneDecision, PruneReport
-from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.prune import PruneOutcome
-from tfckpt_tui.services.report import list_checkpoints, look_up_all
-from tfckpt_tui.services.request import FrontEnd, detect_trainer
-from tfckpt_tui.services.tensor_files import find_file
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_all
+from tfckpt_tui.services.checkpoints.tensor_files import find_file
+from tfckpt_tui.services.control import prune as service
+from tfckpt_tui.services.control.prune import PruneOutcome
+from tfckpt_tui.services.control.request import FrontEnd, detect_trainer
 from tfckpt_tui.settings.config import default_policy, read_config
 
 

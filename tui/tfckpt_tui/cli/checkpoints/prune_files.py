@@ -19,9 +19,9 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.retention import EmptiedTrash, PruneDecision, PrunePlan, PruneReport
-from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.prune import PruneOutcome
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.control import prune as service
+from tfckpt_tui.services.control.prune import PruneOutcome
+from tfckpt_tui.services.control.request import FrontEnd
 
 
 def print_plan(title: str, rows: Sequence[PruneDecision]) -> None:

@@ -42,9 +42,9 @@ from tfckpt_tui.reports.retention import (
     TrashReport,
     UndoReport,
 )
-from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.control import prune as service
+from tfckpt_tui.services.control.request import FrontEnd
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}

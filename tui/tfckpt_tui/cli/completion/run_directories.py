@@ -40,6 +40,6 @@ def _directories_here() -> list[str]:
 
 
 def _recent_runs() -> list[str]:
-    from tfckpt_tui.settings.recent_runs import remembered_runs
+    from tfckpt_tui.services.runs.recent_runs import remembered_runs
 
     return [str(path) for path in remembered_runs()]

@@ -36,23 +36,23 @@ from tfckpt_tui.reports.control import (
     ForcedStopReport,
     NextStartReport,
 )
-from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
-from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
-from tfckpt_tui.services.processes.launch import launch_command
-from tfckpt_tui.services.request import (
+from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
+from tfckpt_tui.services.control.request import (
     DEFAULT_TIMEOUT,
     FrontEnd,
     NothingRunsError,
     ask,
     require_trainer,
 )
-from tfckpt_tui.services.restore import (
+from tfckpt_tui.services.control.restore import (
     ChosenStart,
     choose_start,
     describe_plan,
     mismatch_warnings,
     plan_restore_of,
 )
+from tfckpt_tui.services.runs.launch_form import launch_command
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""

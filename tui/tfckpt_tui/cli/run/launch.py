@@ -29,8 +29,8 @@ from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.reports.control import LaunchReport
-from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.settings.recent_runs import remember_run
+from tfckpt_tui.services.runs.open_run import open_run
+from tfckpt_tui.services.runs.recent_runs import remember_run
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -399,7 +399,7 @@ def _report(run: RunDirectory, started: SupervisorStatus | BatchJob) -> LaunchRe
 
 def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
     from tfckpt_trainer.launch.launcher import launch as start_run
-    from tfckpt_tui.services.request import FrontEnd
+    from tfckpt_tui.services.control.request import FrontEnd
 
     processes = processes_in_words(options.tasks)
     place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"

@@ -12,10 +12,10 @@ from tfckpt_tui.cli.main import DirectoryArgument, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.run_facts import RunLine, RunsReport
-from tfckpt_tui.services.batch.job_list import ANSWER_TIMEOUT_SECONDS, JobList
 from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.job_list import ANSWER_TIMEOUT_SECONDS, JobList
+from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
-from tfckpt_tui.settings.recent_runs import remembered_runs
 
 
 @click.command()

@@ -23,7 +23,7 @@ from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.report import (
+from tfckpt_tui.services.runs.report import (
     has_problem,
     list_report,
     list_with_diagnostics,

@@ -24,8 +24,8 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import AverageReport, AverageSource, NamedTensor
-from tfckpt_tui.services.report import look_up_all
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.checkpoints.look_up import look_up_all
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.average import AveragePlan, plan_average
 from tfckpt_tui.services.tensors.average import average as write_average
 

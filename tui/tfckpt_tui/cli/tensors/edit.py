@@ -23,8 +23,8 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import EditReport
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
 from tfckpt_tui.services.tensors.edit import edit as write_edit
 

@@ -31,10 +31,15 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import ConvertReport, ExtractedTensor, ExtractReport
-from tfckpt_tui.services.inspect import inspect
-from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.services.report import look_up
-from tfckpt_tui.services.tensor_files import choose_arrays, find_file, opened, opened_file
+from tfckpt_tui.services.checkpoints.inspect import inspect
+from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.checkpoints.tensor_files import (
+    choose_arrays,
+    find_file,
+    opened,
+    opened_file,
+)
+from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
 from tfckpt_tui.services.tensors.extract import (
     Choice,

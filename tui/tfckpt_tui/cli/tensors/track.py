@@ -11,7 +11,7 @@ from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.tensors import TrackReport
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.tensors.track import (
     TrackedPoint,
     csv_lines,

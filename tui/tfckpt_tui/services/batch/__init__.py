@@ -1,4 +1,5 @@
-"""The batch job of a run: what its scheduler says, cancelling it, and submitting it again.
+"""The batch job of a run: what its scheduler says, and how long an answer holds.
 
-Questions to Slurm itself belong to `tfckpt_trainer.launch.slurm.jobs`.
+Questions to Slurm itself belong in `tfckpt_trainer.launch.slurm.jobs`. What cancels or submits a
+job belongs in `services.control`.
 """

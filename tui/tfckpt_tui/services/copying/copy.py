@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_tui.services.control.request import FrontEnd, log_event
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.copy_plan import Part, Phase, plan_copy
 from tfckpt_tui.services.copying.destination import Destination
@@ -34,7 +35,6 @@ from tfckpt_tui.services.copying.source import (
     verify_source,
 )
 from tfckpt_tui.services.copying.ssh_destination import SshDestination
-from tfckpt_tui.services.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.new_checkpoint import require_restorable
 
 

@@ -21,7 +21,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
-from tfckpt_tui.services.processes.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
+from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 
 WARM_UP_STEPS = 3
 """Steps before the save: the first ones create state, such as compiled functions."""

@@ -1,4 +1,4 @@
-"""Actions that start processes: workers, with a supervisor or without, and TensorBoard.
+"""Actions that run a process of their own: a launch in the foreground, an export, TensorBoard.
 
 The supervisor itself belongs in `tfckpt_trainer.launch`.
 """

@@ -1,4 +1,4 @@
-"""The account of a run: what it does, where it is and what is wrong, for every front end.
+"""Finds, opens, lists and describes runs; one function gives every front end its account of a run.
 
-What changes a run belongs beside this folder.
+What changes a run belongs in `services.control`.
 """

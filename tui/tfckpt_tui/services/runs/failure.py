@@ -14,8 +14,8 @@ from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, fi
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.processes.launch import form_of, launch_command
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
+from tfckpt_tui.services.runs.launch_form import form_of, launch_command
 
 RUN_FAILED = "run-failed"
 SUBMIT_REFUSED = "submit-refused"

@@ -23,7 +23,7 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckOptions, OnProgress, run_check
-from tfckpt_tui.services.processes.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
+from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 from tfckpt_tui.services.selftest import rows
 from tfckpt_tui.services.selftest.evidence import Evidence, read_evidence
 from tfckpt_tui.services.selftest.machine import describe_machine

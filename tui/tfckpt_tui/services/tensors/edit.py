@@ -15,8 +15,8 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import errors_by_path
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.checkpoints.inspect import errors_by_path
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
     add_new_checkpoint,

@@ -39,8 +39,8 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.inspect import Inspection, errors_by_path
-from tfckpt_tui.services.tensor_files import TensorSource
+from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
+from tfckpt_tui.services.checkpoints.tensor_files import TensorSource
 from tfckpt_tui.services.tensors.new_checkpoint import source_facts
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.storage.documents import find_newer
-from tfckpt_tui.services.request import FrontEnd, log_event
+from tfckpt_tui.services.control.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 _MOST_TRIED = 1000

@@ -30,7 +30,7 @@ from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
 from tfckpt_tui.reports.tensors import TrackedCheckpoint
-from tfckpt_tui.services.inspect import errors_by_path
+from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 
 _NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States of files that are no checkpoint yet, or no longer."""

@@ -18,7 +18,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
-from tfckpt_tui.services.inspect import Inspection
+from tfckpt_tui.services.checkpoints.inspect import Inspection
 
 _MOST_CHARACTERS = 300
 """Characters shown of a value that the script saved; `inspect --json` has all of it."""

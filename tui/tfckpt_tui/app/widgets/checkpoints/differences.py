@@ -16,7 +16,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.compare import Measured, worst_first
+from tfckpt_tui.services.checkpoints.compare import Measured, worst_first
 
 _SIGN = Column("sign", "", 1, align="<")
 _NAME = Column("name", "tensor", 24, align="<")

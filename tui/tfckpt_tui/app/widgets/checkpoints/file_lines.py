@@ -10,7 +10,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Line, line, padded
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import fact_spans
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.tensor_files import not_finite_words
+from tfckpt_tui.services.checkpoints.tensor_files import not_finite_words
 
 _TAKEN_BY = {
     "compare": "compare RUN CKPT {}",

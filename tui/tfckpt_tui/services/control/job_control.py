@@ -35,7 +35,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.request import FrontEnd, log_event
+from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 CANCEL_SECONDS = 10.0
 """How long to wait until Slurm shows that a job is cancelled."""

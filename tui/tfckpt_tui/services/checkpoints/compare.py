@@ -28,7 +28,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.inspect import describe_damage, errors_by_path
+from tfckpt_tui.services.checkpoints.inspect import describe_damage, errors_by_path
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.compare import compare_checkpoints
+from tfckpt_tui.services.checkpoints.compare import compare_checkpoints
 
 _MOST_MISMATCHES = 5
 _MISMATCHES = {Difference.ADDED, Difference.REMOVED, Difference.SHAPE, Difference.DTYPE}

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.request import FrontEnd, log_event
+from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 DIRECTORY = "exports"
 """The default directory of exports, within the run directory."""

@@ -25,8 +25,8 @@ from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.variable_tree import has_text
+from tfckpt_tui.services.checkpoints.verify import cached_result
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.verify import cached_result
 
 GROUPS = ("model", "optimizer", "rest")
 

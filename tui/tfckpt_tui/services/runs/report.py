@@ -13,15 +13,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import (
     OtherFile,
     find_neighbours,
-    find_other_file,
 )
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, describe_newer
-from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
-from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
-from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
@@ -41,7 +38,6 @@ from tfckpt_tui.reports.run_facts import (
     WorkerLine,
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import WorkerView
 from tfckpt_tui.services.runs.reading import read_account
@@ -56,72 +52,6 @@ _BAD = frozenset(
     }
 )
 """States of a run that are problems."""
-
-
-def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
-    """Returns all checkpoints of a run, newest first."""
-    return Catalog(run).scan(time.time() if now is None else now)
-
-
-def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
-    """Returns one checkpoint; see `look_up_all`.
-
-    Args:
-        run: The run directory.
-        text: A name or a step; by default the checkpoint from which a start continues.
-
-    Raises:
-        UsageError: There is none, or several have the step.
-    """
-    return look_up_all(run, [text])[0]
-
-
-def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoint]:
-    """Returns checkpoints; see `find_checkpoint`. Only those that are named are scanned, if that
-    is enough to find them.
-
-    Whether they are pinned, listed or the head may be missing.
-
-    Args:
-        run: The run directory.
-        texts: Names and steps; None is the checkpoint from which a start continues.
-
-    Raises:
-        UsageError: There is none, or several have the step.
-    """
-    now = time.time()
-    found = find_named(run, [text for text in texts if text is not None], now)
-    known = {text: found.get(text) if text is not None else None for text in texts}
-    catalog = Catalog(run)
-    checkpoints = () if all(known.values()) else catalog.scan(now)
-    if None in known and not checkpoints:
-        raise UsageError(
-            f"{run.root} has no checkpoint yet. `tfckpt-tui status {run.shell_word}` shows the "
-            "state of the run."
-        )
-    try:
-        return [known[text] or find_checkpoint(checkpoints, text) for text in texts]
-    except UnknownCheckpointError as error:
-        catalog.diagnostics(now)
-        if any(_is_named(one, error.text) for one in catalog.version_one):
-            raise RefusedError(
-                f"{error.text} is in TensorFlow's V1 format, which is not supported. "
-                f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
-            ) from None
-        other = find_other_file(run.root, error.text)
-        if other is not None:
-            raise RefusedError(
-                f"{other.name} is no checkpoint of TensorFlow, but {other.format.name}: "
-                f"{other.format.reader} loads it."
-            ) from None
-        raise
-
-
-def _is_named(unsupported: VersionOne, text: str) -> bool:
-    """Whether a text is a name or the step of a checkpoint in the V1 format."""
-    said = parse_checkpoint_name(unsupported.name)
-    names = {unsupported.name, unsupported.path, *unsupported.files}
-    return text in names or (said is not None and text == str(said.step))
 
 
 @dataclass(frozen=True)

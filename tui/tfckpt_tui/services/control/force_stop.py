@@ -11,7 +11,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.request import FrontEnd, end_processes, log_event, require_processes
+from tfckpt_tui.services.control.request import (
+    FrontEnd,
+    end_processes,
+    log_event,
+    require_processes,
+)
 
 
 @dataclass(frozen=True)

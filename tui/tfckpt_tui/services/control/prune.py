@@ -38,7 +38,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.request import (
+from tfckpt_tui.services.control.request import (
     DEFAULT_TIMEOUT,
     FrontEnd,
     OnChange,

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.retention.rules import is_number
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.verify import can_be_verified
+from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
 _MOST_NAMED = 5
 """Checkpoints that one error message names."""

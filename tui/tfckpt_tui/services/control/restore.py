@@ -16,10 +16,10 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import find_by_name, find_by_step
-from tfckpt_tui.services.compatibility import check_compatibility, find_reference
-from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
-from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
+from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
+from tfckpt_tui.services.checkpoints.compatibility import check_compatibility, find_reference
+from tfckpt_tui.services.control.prune import foreign_words, wait_words, without_trainer
+from tfckpt_tui.services.control.request import FrontEnd, detect_trainer, log_event
 from tfckpt_tui.services.runs.account import RunReading, give_account
 from tfckpt_tui.services.runs.reading import read_info, read_whole_run
 

@@ -24,7 +24,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.variable_tree import Tensor, tensors_of_file
-from tfckpt_tui.services.report import look_up
+from tfckpt_tui.services.checkpoints.look_up import look_up
 
 
 @dataclass(frozen=True)
