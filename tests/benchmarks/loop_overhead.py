@@ -36,7 +36,7 @@ from functools import partial
 
 from scripts.machine import on_quiet_machine
 
-from tfckpt_trainer.launch.cluster import free_ports
+from tfckpt_trainer.launch.processes.cluster import free_ports
 
 BLOCK_SECONDS = 0.5
 """How long the steps of one block take together."""

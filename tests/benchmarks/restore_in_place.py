@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -11,7 +11,7 @@ import msgspec
 import psutil
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -51,7 +51,7 @@ class Run:
         self.directory.create()
         store(self.directory.launch_file, options)
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "tfckpt_trainer.launch.supervisor", str(self.root)],
+            [sys.executable, "-m", "tfckpt_trainer.launch.local.local_supervisor", str(self.root)],
             stdin=subprocess.DEVNULL,
         )
         self._supervisors.append(supervisor)

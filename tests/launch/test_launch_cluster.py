@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from tfckpt_trainer.cluster.gpu_shares import GpuShares, VisibleGpus, share_gpus, visible_gpus
 from tfckpt_trainer.cluster.tasks import Task, cluster_of, tasks, tf_config
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.launch.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 
 
 @pytest.mark.parametrize(

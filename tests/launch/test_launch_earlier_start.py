@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tfckpt_trainer.errors import ExitCode, LaunchError
-from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.reporter import BY
+from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
@@ -22,9 +21,10 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     read_later_start,
     require_job_of_run,
 )
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import UNANSWERED
-from tfckpt_trainer.launch.stop import accepted_stop
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.supervision.reporter import BY
+from tfckpt_trainer.launch.supervision.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor

@@ -22,9 +22,9 @@ from supervised import Run
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.launch.processes.lock import is_lock_held
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -351,7 +351,9 @@ def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run, launch_to_the_en
 
 
 def test_the_supervisor_needs_no_tensorflow() -> None:
-    script = "import sys, tfckpt_trainer.launch.supervisor, tfckpt_trainer.launch.launcher\n"
+    script = (
+        "import sys, tfckpt_trainer.launch.local.local_supervisor, tfckpt_trainer.launch.launcher\n"
+    )
     script += "sys.exit('tensorflow' in sys.modules or 'textual' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 

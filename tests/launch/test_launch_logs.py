@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.launch import logs
-from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.launch.processes import logs
+from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 
 
 def write(path: Path, attempt: int, text: bytes) -> None:

@@ -13,7 +13,7 @@ from supervised import Run
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, encode_placement
 from tfckpt_trainer.launch.slurm.task_process import describe_lost_supervisor
-from tfckpt_trainer.launch.starters import Placement
+from tfckpt_trainer.launch.supervision.starters import Placement
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.launch.restart_policy import (
+from tfckpt_trainer.launch.supervision.restart_policy import (
     AT_ONCE_SECONDS,
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tfckpt_trainer.launch.workers import hold_signals
+from tfckpt_trainer.launch.processes.workers import hold_signals
 
 
 @pytest.fixture

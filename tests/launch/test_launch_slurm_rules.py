@@ -10,14 +10,6 @@ from hypothesis import strategies as st
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
-from tfckpt_trainer.launch.restart_policy import (
-    Attempt,
-    EarlierAttempts,
-    Exit,
-    Limits,
-    Next,
-    decide,
-)
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
@@ -30,14 +22,22 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
     decide_requeue,
     pause_after,
 )
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.step_starter import (
     decode_placement,
     encode_placement,
     place_tasks,
     step_environment,
 )
-from tfckpt_trainer.launch.starters import CannotStartError
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.supervision.restart_policy import (
+    Attempt,
+    EarlierAttempts,
+    Exit,
+    Limits,
+    Next,
+    decide,
+)
+from tfckpt_trainer.launch.supervision.starters import CannotStartError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState

@@ -16,7 +16,7 @@ from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.local.standby import Program, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory

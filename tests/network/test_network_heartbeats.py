@@ -13,7 +13,7 @@ from network_disks import short_directory, sshfs_mounts
 
 from beating import beating
 from faulty_file_system import faulty_mounts
-from tfckpt_trainer.launch.reporter import Reporter
+from tfckpt_trainer.launch.supervision.reporter import Reporter
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats import clock
 from tfckpt_trainer.rundir.heartbeats.health import (

@@ -11,7 +11,7 @@ from training_cluster import SCRIPTS
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
-from tfckpt_trainer.launch.cluster import addresses
+from tfckpt_trainer.launch.processes.cluster import addresses
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
-from tfckpt_trainer.launch.cluster import addresses
+from tfckpt_trainer.launch.processes.cluster import addresses
 
 SCRIPTS = Path(__file__).with_name("scripts")
 

@@ -11,7 +11,7 @@ from rundir_factory import RunFactory
 
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.records.command import CommandKind

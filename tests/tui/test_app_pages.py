@@ -245,7 +245,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
         launched = load(ended.run.launch_file, LaunchOptions)
         assert (launched.workers, launched.max_restarts) == (1, 7)
         assert launched.hang_seconds == 1234.0
-        from tfckpt_trainer.launch.stop import stop_supervisor
+        from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 
         stop_supervisor(ended.run, 30)
         assert supervisor is not None

@@ -23,7 +23,7 @@ from tfckpt_trainer.launch.slurm import submission
 from tfckpt_trainer.launch.slurm.commands import CommandOutput, UnansweredError
 from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_run
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob

@@ -17,7 +17,7 @@ from tiny_bundle import write_bundle
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState

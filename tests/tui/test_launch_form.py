@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.runs.launch_form import form_like

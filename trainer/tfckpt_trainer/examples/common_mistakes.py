@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
-from tfckpt_trainer.launch.cluster import addresses, free_ports
+from tfckpt_trainer.launch.processes.cluster import addresses, free_ports
 
 HANG_SECONDS = 15.0
 """Time after which a save that should take milliseconds counts as hanging."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines, open_log
-from tfckpt_trainer.launch.workers import hold_signals, signal_group
+from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines, open_log
+from tfckpt_trainer.launch.processes.workers import hold_signals, signal_group
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (

@@ -13,8 +13,6 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.lock import is_lock_held, take_lock
-from tfckpt_trainer.launch.logs import last_lines, open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import (
     already_alive,
@@ -22,6 +20,8 @@ from tfckpt_trainer.launch.preflight import (
     check_no_orphans,
     check_options,
 )
+from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
+from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.slurm.submission import submit
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
@@ -115,7 +115,7 @@ def _take_lock(run: RunDirectory) -> int | None:
 def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> None:
     """Starts the supervisor detached, in its own session, and hands it the lock."""
     # -P: modules in the working directory must not shadow those of this library.
-    command = [sys.executable, "-P", "-m", "tfckpt_trainer.launch.supervisor"]
+    command = [sys.executable, "-P", "-m", "tfckpt_trainer.launch.local.local_supervisor"]
     command += ["--lock", str(lock), str(run.root)]
     with open_log(run.supervisor_log, 0, options.command) as log:
         process = subprocess.Popen(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tfckpt_trainer.cluster.tasks import Task, tasks
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.storage.documents import Document
 
 

@@ -14,13 +14,13 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
-from tfckpt_trainer.launch.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
+from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import adopt_job
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory

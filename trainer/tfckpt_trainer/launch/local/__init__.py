@@ -1,4 +1,4 @@
-"""Starts workers as processes of this machine, some of them from a standby process.
+"""Runs the supervisor on this machine, with workers as processes, some from a standby process.
 
-What supervises them, wherever they run, belongs in `launch`.
+What supervises them, wherever they run, belongs in `launch.supervision`.
 """

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.cluster import addresses, free_ports, plan_gpus
 from tfckpt_trainer.launch.local.standby import Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.restart_policy import Next
-from tfckpt_trainer.launch.starters import CannotStartError, Placement
-from tfckpt_trainer.launch.workers import RunningWorker, end_workers, start_worker
+from tfckpt_trainer.launch.processes.cluster import addresses, free_ports, plan_gpus
+from tfckpt_trainer.launch.processes.workers import RunningWorker, end_workers, start_worker
+from tfckpt_trainer.launch.supervision.restart_policy import Next
+from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 

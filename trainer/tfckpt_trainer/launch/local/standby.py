@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.logs import open_log
-from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.launch.processes.logs import open_log
+from tfckpt_trainer.launch.processes.workers import RunningWorker
 
 MODULE = "tfckpt_trainer.training.standby"
 

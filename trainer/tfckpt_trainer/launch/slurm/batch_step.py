@@ -19,9 +19,8 @@ import psutil
 
 from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.reporter import BY, Reporter
+from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
@@ -51,8 +50,9 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
     decide_requeue,
 )
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
-from tfckpt_trainer.launch.stop import StopCommands, accepted_stop
-from tfckpt_trainer.launch.supervisor import Supervisor
+from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
+from tfckpt_trainer.launch.supervision.stop import StopCommands, accepted_stop
+from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

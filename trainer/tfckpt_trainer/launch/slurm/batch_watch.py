@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.launch.reporter import BY
-from tfckpt_trainer.launch.restart_policy import signal_name
 from tfckpt_trainer.launch.slurm.earlier_start import launch_in_app
+from tfckpt_trainer.launch.supervision.reporter import BY
+from tfckpt_trainer.launch.supervision.restart_policy import signal_name
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

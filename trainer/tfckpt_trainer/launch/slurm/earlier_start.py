@@ -17,7 +17,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import DamagedFileError, LaunchError
-from tfckpt_trainer.launch.lock import take_lock
+from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer

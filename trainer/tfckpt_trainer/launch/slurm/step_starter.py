@@ -15,10 +15,10 @@ import msgspec
 from tfckpt_trainer.cluster.slurm import addresses
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words, tasks
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.restart_policy import Next
+from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, JobStep
-from tfckpt_trainer.launch.starters import CannotStartError, Placement
-from tfckpt_trainer.launch.workers import POLL_SECONDS
+from tfckpt_trainer.launch.supervision.restart_policy import Next
+from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import WorkerProcess
 

@@ -27,7 +27,7 @@ from tfckpt_trainer.launch.slurm.commands import (
     run_command,
 )
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind

@@ -25,7 +25,7 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.reporter import BY
+from tfckpt_trainer.launch.processes.workers import RunningWorker, start_worker
 from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
@@ -35,7 +35,7 @@ from tfckpt_trainer.launch.slurm.step_starter import (
     decode_placement,
     silence_seconds,
 )
-from tfckpt_trainer.launch.workers import RunningWorker, start_worker
+from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -13,9 +13,9 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.rundir.disk_reserve import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory

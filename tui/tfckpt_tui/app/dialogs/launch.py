@@ -13,9 +13,9 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
+from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean

@@ -265,7 +265,7 @@ def _ask(
 
 def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
     """Waits until all processes of a stopped run have ended."""
-    from tfckpt_trainer.launch.stop import wait_for_end
+    from tfckpt_trainer.launch.supervision.stop import wait_for_end
 
     show = CommandProgress()
 

@@ -16,10 +16,10 @@ from click.core import ParameterSource
 
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.launch.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor
-from tfckpt_trainer.launch.slurm.slurm_options import MAX_REQUEUES, SlurmOptions
+from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
+from tfckpt_trainer.launch.processes.orphans import living_supervisor
+from tfckpt_trainer.launch.slurm_options import MAX_REQUEUES, SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus

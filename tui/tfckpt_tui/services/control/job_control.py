@@ -11,8 +11,8 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
-from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.preflight import unknown_job
+from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ACTIVE,
@@ -22,13 +22,13 @@ from tfckpt_trainer.launch.slurm.jobs import (
     cancel_job,
     read_jobs,
 )
-from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import (
     adopt_job,
     last_slurm_options,
     new_job,
     submit_script,
 )
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

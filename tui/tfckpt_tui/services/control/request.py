@@ -16,9 +16,9 @@ from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES, is_i
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
-from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
+from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.disk_reserve import (
     advice_beside_trainer,

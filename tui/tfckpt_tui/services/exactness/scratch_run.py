@@ -16,10 +16,10 @@ from typing import Any
 
 from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor
-from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.launch.processes.logs import last_lines
+from tfckpt_trainer.launch.processes.orphans import living_supervisor
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory

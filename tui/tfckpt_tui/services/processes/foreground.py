@@ -10,7 +10,7 @@ from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exit_statuses import choose_statuses
-from tfckpt_trainer.launch.orphans import living_supervisor
+from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory

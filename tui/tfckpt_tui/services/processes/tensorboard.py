@@ -17,8 +17,8 @@ import psutil
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.cluster import LOOPBACK, free_ports
-from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
+from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo

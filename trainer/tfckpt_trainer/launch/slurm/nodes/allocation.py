@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tfckpt_trainer.launch.restart_policy import Next
+from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
 from tfckpt_trainer.launch.slurm.nodes.node_survey import Survey, survey_nodes
 from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
-from tfckpt_trainer.launch.starters import CannotStartError
-from tfckpt_trainer.launch.supervisor import Supervisor
-from tfckpt_trainer.launch.workers import POLL_SECONDS
+from tfckpt_trainer.launch.supervision.restart_policy import Next
+from tfckpt_trainer.launch.supervision.starters import CannotStartError
+from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tfckpt_trainer.launch.workers import Worker
+from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile

@@ -1,32 +1,24 @@
 """The supervisor: starts the workers of a run, and restarts all of them when one dies.
 
-It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor RUN`. It reports
-in `status/supervisor.json`, in the event log and in `logs/supervisor.log`.
+It reports in `status/supervisor.json`, in the event log and in `logs/supervisor.log`.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from tfckpt_trainer.counts import noun
-from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.cluster import plan_gpus, processes_in_words
-from tfckpt_trainer.launch.local.local_starter import LocalStarter
-from tfckpt_trainer.launch.lock import take_lock
-from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
-from tfckpt_trainer.launch.reporter import BY, Reporter
-from tfckpt_trainer.launch.restart_policy import (
+from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
+from tfckpt_trainer.launch.processes.logs import last_lines
+from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
+from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
+from tfckpt_trainer.launch.supervision.restart_policy import (
     Attempt,
     Decision,
     EarlierAttempts,
@@ -35,18 +27,15 @@ from tfckpt_trainer.launch.restart_policy import (
     decide,
     signal_name,
 )
-from tfckpt_trainer.launch.starters import CannotStartError, Placement, WorkerStarter
-from tfckpt_trainer.launch.stop import StopCommands
-from tfckpt_trainer.launch.watch import Watch
-from tfckpt_trainer.launch.workers import POLL_SECONDS
+from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
+from tfckpt_trainer.launch.supervision.stop import StopCommands
+from tfckpt_trainer.launch.supervision.watch import Watch
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
-    load,
     load_if_exists,
-    replace_newer_documents,
     store,
 )
 
@@ -348,29 +337,3 @@ def _only_victims(decision: Decision, attempt: Attempt) -> bool:
     """Whether the worker that died first may not be known yet."""
     culprit = decision.culprit
     return culprit is not None and culprit.is_victim and len(attempt.exits) < attempt.workers
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Supervises the run that `launch.json` in the run directory describes."""
-    parser = argparse.ArgumentParser(prog="python -m tfckpt_trainer.launch.supervisor")
-    parser.add_argument("run", type=Path, help="the run directory")
-    parser.add_argument("--lock", type=int, help="descriptor that holds the lock; runs detached")
-    given = parser.parse_args(arguments)
-    run = RunDirectory(Path(os.path.realpath(given.run)))
-    if given.lock is not None and os.fork():
-        # The launch waits for this process only: its child runs on by itself.
-        os._exit(0)
-    try:
-        if given.lock is None and take_lock(run) is None:
-            raise LaunchError(f"{run.root} already has a supervisor.")
-        options = load(run.launch_file, LaunchOptions)
-        replace_newer_documents()
-        state = Supervisor(run, options, LocalStarter(run, options)).run()
-    except (TfckptError, OSError) as error:
-        sys.stderr.write(f"{describe_error(error)}\n")
-        return ExitCode.PROBLEM
-    return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

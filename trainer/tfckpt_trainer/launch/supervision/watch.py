@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from tfckpt_trainer.launch.cluster import says_port_taken
-from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines
-from tfckpt_trainer.launch.restart_policy import Attempt, Exit
-from tfckpt_trainer.launch.workers import Worker
+from tfckpt_trainer.launch.processes.cluster import says_port_taken
+from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
+from tfckpt_trainer.launch.processes.workers import Worker
+from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory

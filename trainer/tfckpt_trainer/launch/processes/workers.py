@@ -14,7 +14,7 @@ from typing import Protocol
 
 import psutil
 
-from tfckpt_trainer.launch.logs import open_log
+from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.rundir.records.run import WorkerProcess
 
 POLL_SECONDS = 0.05

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from tfckpt_trainer.cluster.tasks import Task, cluster_of
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.restart_policy import Next
-from tfckpt_trainer.launch.workers import Worker
+from tfckpt_trainer.launch.processes.workers import Worker
+from tfckpt_trainer.launch.supervision.restart_policy import Next
 
 
 class CannotStartError(LaunchError):

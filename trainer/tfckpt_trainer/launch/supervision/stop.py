@@ -12,10 +12,14 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.lock import is_lock_held
-from tfckpt_trainer.launch.orphans import OrphanProcess, living_supervisor, orphan_processes
-from tfckpt_trainer.launch.reporter import BY
-from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
+from tfckpt_trainer.launch.processes.lock import is_lock_held
+from tfckpt_trainer.launch.processes.orphans import (
+    OrphanProcess,
+    living_supervisor,
+    orphan_processes,
+)
+from tfckpt_trainer.launch.processes.workers import KILL_SECONDS, POLL_SECONDS, signal_group
+from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import (
