@@ -19,7 +19,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command_arguments import RestoreArguments, SaveArguments
+from tfckpt_trainer.rundir.records.command import RestoreArguments, SaveArguments
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.control.prune import set_pins
 from tfckpt_tui.services.control.request import FrontEnd, ask

@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import ARGUMENTS, parse_arguments
+from tfckpt_trainer.rundir.records.command import (
+    ARGUMENTS,
+    CommandKind,
+    CommandState,
+    parse_arguments,
+)
 
 ANY_NAME = st.sampled_from(["name", "names", "partial", "save", "trash"]) | st.text(max_size=5)
 ANY_JSON = st.recursive(

@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command_arguments import PauseArguments
+from tfckpt_trainer.rundir.records.command import PauseArguments
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.services.control.request import FrontEnd, ask
 from tfckpt_tui.services.runs.report import status_report

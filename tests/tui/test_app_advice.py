@@ -28,8 +28,12 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space, disk_full_error
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandKind,
+    CommandState,
+    parse_arguments,
+)
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     WAITS_FOR_ROOM,

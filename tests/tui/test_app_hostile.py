@@ -12,8 +12,7 @@ from rundir_factory import RunFactory, two_branches
 from textual.color import Color
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import LONGEST_NAME
+from tfckpt_trainer.rundir.records.command import LONGEST_NAME, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending

@@ -11,8 +11,13 @@ from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.errors import ExitCode, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import PauseArguments, SaveArguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandKind,
+    CommandState,
+    PauseArguments,
+    SaveArguments,
+)
 from tfckpt_tui.services.control.request import FrontEnd, ask
 
 

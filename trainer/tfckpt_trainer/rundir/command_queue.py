@@ -24,8 +24,13 @@ from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
-from tfckpt_trainer.rundir.records.command_arguments import parse_arguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandKind,
+    CommandState,
+    Transition,
+    parse_arguments,
+)
 from tfckpt_trainer.rundir.storage.documents import (
     OnError,
     ignore,
@@ -123,7 +128,7 @@ class CommandQueue:
 
         Args:
             kind: The kind of command.
-            arguments: See `command_arguments.ARGUMENTS`.
+            arguments: The record of the kind in `command.ARGUMENTS` names them.
             requested_by: The result of `requester`.
             lifetime: Seconds after which the command expires if unclaimed.
             now: Time of the request in seconds since the epoch; by default the current time.

@@ -1,14 +1,28 @@
-"""Commands to the trainer and their outcomes."""
+"""Commands to the trainer: kinds, arguments of each, and outcomes.
+
+CONTRIBUTING.md says how to add a kind. Clients send the record of its arguments by `ask` of
+`services.control.request`. `parse_arguments` alone decodes it: when a client submits a command,
+when the chief claims it, and when it is carried out. Nothing else checks types and bounds.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.rundir.storage.documents import Document
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.storage.documents import Document, prepare
+
+LONGEST_NAME = 255
+"""Characters of a file name, on all common file systems."""
+
+_LONGEST_VALUE = 60
+"""Characters of a wrong value that a message shows."""
 
 
 class CommandKind(StrEnum):
@@ -22,6 +36,167 @@ class CommandKind(StrEnum):
     PRUNE = "prune"
     UNDO = "undo"
     CHECK = "check"
+
+
+FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
+"""The name of something in the run directory, such as a checkpoint."""
+
+CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a checkpoint")]
+Flag = Annotated[bool, msgspec.Meta(description="true or false")]
+
+
+class CommandArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of all records of arguments.
+
+    Attributes:
+        kind: The kind of command that they are for.
+    """
+
+    kind: ClassVar[CommandKind]
+
+
+class SaveArguments(CommandArguments, frozen=True, kw_only=True):
+    """A save has no arguments."""
+
+    kind = CommandKind.SAVE
+
+
+class PauseArguments(CommandArguments, frozen=True, kw_only=True):
+    """A pause has no arguments."""
+
+    kind = CommandKind.PAUSE
+
+
+class ResumeArguments(CommandArguments, frozen=True, kw_only=True):
+    """A resume has no arguments."""
+
+    kind = CommandKind.RESUME
+
+
+class RestoreArguments(CommandArguments, frozen=True, kw_only=True):
+    """What to restore.
+
+    Attributes:
+        name: Name of the checkpoint.
+        partial: Whether to restore what fits if the checkpoint does not fit the model.
+    """
+
+    kind = CommandKind.RESTORE
+
+    name: CheckpointName
+    partial: Flag = False
+
+
+class StopArguments(CommandArguments, frozen=True, kw_only=True):
+    """How to stop.
+
+    Attributes:
+        save: Whether to save a checkpoint first.
+    """
+
+    kind = CommandKind.STOP
+
+    save: Flag = True
+
+
+class PruneArguments(CommandArguments, frozen=True, kw_only=True):
+    """What to move to the trash.
+
+    Attributes:
+        names: Names of the checkpoints.
+    """
+
+    kind = CommandKind.PRUNE
+
+    names: Annotated[
+        list[FileName],
+        msgspec.Meta(min_length=1, description="a list of names of checkpoints, at least one"),
+    ]
+
+
+class UndoArguments(CommandArguments, frozen=True, kw_only=True):
+    """What to move back from the trash.
+
+    Attributes:
+        trash: Id of the prune; None for the newest.
+    """
+
+    kind = CommandKind.UNDO
+
+    trash: Annotated[
+        FileName | None, msgspec.Meta(description="the id of a prune, or null for the newest")
+    ] = None
+
+
+class CheckArguments(CommandArguments, frozen=True, kw_only=True):
+    """How to check that the next steps repeat exactly after a restore.
+
+    Attributes:
+        steps: Steps to repeat.
+    """
+
+    kind = CommandKind.CHECK
+
+    steps: Annotated[
+        int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")
+    ] = 3
+
+
+ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {
+    record.kind: record for record in CommandArguments.__subclasses__()
+}
+
+
+def parse_arguments(kind: CommandKind, given: object) -> CommandArguments:
+    """Returns the arguments of a command, checked.
+
+    Args:
+        kind: The kind of the command.
+        given: Its arguments, as anyone may have written them.
+
+    Raises:
+        UsageError: A name, a type or a bound is wrong, or an argument is missing.
+    """
+    record = ARGUMENTS[kind]
+    prepare(record)
+    try:
+        return msgspec.convert(given, record)
+    except (msgspec.ValidationError, RecursionError):
+        known = ", ".join(record.__struct_fields__) or "none"
+        raise UsageError(
+            f"The arguments of {kind} are invalid: {_problem(record, given)}. "
+            f"Its arguments are: {known}."
+        ) from None
+
+
+def _problem(record: type[CommandArguments], given: object) -> str:
+    """Returns the first difference of arguments from what their record expects."""
+    if not isinstance(given, Mapping):
+        return f"they are {_shown(given)}; they must be an object, such as {{}}"
+    fields = {field.name: field for field in msgspec.structs.fields(record)}
+    for name in given:
+        if name not in fields:
+            return f"there is no argument {_shown(name)}"
+    for name, field in fields.items():
+        expected = field.type.__metadata__[-1].description
+        if name not in given:
+            if field.required:
+                return f"{name} is missing; it must be {expected}"
+            continue
+        try:
+            msgspec.convert(given[name], field.type)
+        except (msgspec.ValidationError, RecursionError):
+            return f"{name} is {_shown(given[name])}; it must be {expected}"
+    return "they cannot be read"
+
+
+def _shown(value: object) -> str:
+    """Returns a value as JSON, shortened."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return "a value that JSON cannot hold"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 class CommandState(StrEnum):

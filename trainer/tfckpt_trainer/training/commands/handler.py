@@ -11,10 +11,14 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
+from tfckpt_trainer.rundir.records.command import Command, CommandArguments, CommandState
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.check.quick_check import QuickCheck
+from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
+from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,6 @@ class Answer:
     message: str
     result: dict[str, Any] = field(default_factory=dict)
     advice: Advice | None = None
-
-
-def give_answer(journal: JournalWriter, command: Command, answer: Answer) -> None:
-    """Answers a command."""
-    journal.advance_command(
-        command, answer.state, answer.message, result=answer.result, advice=answer.advice
-    )
 
 
 def advice_on_full_disk(run: RunDirectory) -> Advice:
@@ -69,6 +66,40 @@ class LoopState:
     ending: Ending | None = None
 
 
+@dataclass(frozen=True)
+class Trainer:
+    """What commands act on; the same for all handlers.
+
+    Attributes:
+        run: The run directory.
+        group: The workers.
+        telemetry: Metrics, heartbeat and event log.
+        saves: Saves checkpoints.
+        restores: Restores them.
+        quick_check: Repeats steps, and compares.
+        loop: What commands decide about the loop.
+    """
+
+    run: RunDirectory
+    group: WorkerGroup
+    telemetry: Telemetry
+    saves: SaveManager
+    restores: RestoreManager
+    quick_check: QuickCheck
+    loop: LoopState = field(default_factory=LoopState)
+
+    @property
+    def position(self) -> Position:
+        """Where training is."""
+        return self.restores.position
+
+    def answer(self, command: Command, answer: Answer) -> None:
+        """Answers a command."""
+        self.telemetry.journal.advance_command(
+            command, answer.state, answer.message, result=answer.result, advice=answer.advice
+        )
+
+
 ArgumentsT = TypeVar("ArgumentsT", bound=CommandArguments)
 
 
@@ -77,9 +108,15 @@ class Handler(Generic[ArgumentsT]):
 
     Attributes:
         arguments: The record of its arguments, which names the kind.
+        trainer: What it acts on.
+        current: The command whose work goes on in later steps; None without one.
     """
 
     arguments: ClassVar[type[CommandArguments]]
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.current: Command | None = None
 
     def prepare(self, command: Command, arguments: ArgumentsT) -> Vote:
         """Looks whether this worker can act, and changes nothing. If one cannot, none acts."""
@@ -91,7 +128,7 @@ class Handler(Generic[ArgumentsT]):
 
         Returns:
             The answer; a vote with a refusal, equal on all workers, if it turned out that nothing
-            can be done; or None if it calls `give_answer` later.
+            can be done; or None if it calls `Trainer.answer` later.
         """
         raise NotImplementedError
 

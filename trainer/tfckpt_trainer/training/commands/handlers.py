@@ -11,29 +11,38 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.counts import all_of, noun
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import StopArguments, parse_arguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandKind,
+    CommandState,
+    parse_arguments,
+)
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.script_errors import describe_script_error
-from tfckpt_trainer.training.check.quick_check import QuickCheck
-from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.commands.check import CheckHandler
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,
-    LoopState,
+    Trainer,
     Vote,
-    give_answer,
 )
 from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, StopHandler
 from tfckpt_trainer.training.commands.restore import RestoreHandler
 from tfckpt_trainer.training.commands.save import SaveHandler
 from tfckpt_trainer.training.commands.trash import PruneHandler, UndoHandler
-from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGaveUpError, WorkerGroup
+from tfckpt_trainer.training.worker_group import WorkerGaveUpError
+
+HANDLERS: tuple[type[Handler[Any]], ...] = (
+    SaveHandler,
+    RestoreHandler,
+    PauseHandler,
+    ResumeHandler,
+    StopHandler,
+    PruneHandler,
+    UndoHandler,
+    CheckHandler,
+)
 
 
 class CommandHandlers:
@@ -46,39 +55,15 @@ class CommandHandlers:
         loop: What commands decide about the loop.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        group: WorkerGroup,
-        telemetry: Telemetry,
-        saves: SaveManager,
-        restores: RestoreManager,
-        quick_check: QuickCheck,
-    ) -> None:
-        self._group = group
-        self._position = position = restores.position
-        self._telemetry = telemetry
-        self.loop = loop = LoopState()
-        self._check = CheckHandler(run, position, telemetry, saves, quick_check, loop)
-        self._stop = StopHandler(run, position, telemetry, saves, loop)
-        handlers: list[Handler[Any]] = [
-            SaveHandler(run, saves, telemetry.journal),
-            RestoreHandler(run, group, restores, quick_check),
-            PauseHandler(position, telemetry, loop),
-            ResumeHandler(position, telemetry, loop),
-            self._stop,
-            PruneHandler(run, group, telemetry),
-            UndoHandler(run, group, telemetry),
-            self._check,
-        ]
-        self._handlers: dict[CommandKind, Handler[Any]] = {
-            handler.arguments.kind: handler for handler in handlers
-        }
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.loop = trainer.loop
+        self._handlers = {handler.arguments.kind: handler(trainer) for handler in HANDLERS}
 
     def carry_out(self, command: Command) -> None:
         """Carries out `command` and answers it, now or when what it began is done."""
-        journal, step = self._telemetry.journal, self._position.step
-        workers = list(range(self._group.size))
+        journal, step = self._trainer.telemetry.journal, self._trainer.position.step
+        workers = list(range(self._trainer.group.size))
         agreed = journal.advance_command(
             command,
             CommandState.AGREED,
@@ -98,21 +83,24 @@ class CommandHandlers:
         """Tries the save of a waiting stop again, now that there is room."""
         command, self.loop.waiting_stop = self.loop.waiting_stop, None
         if command is not None:
-            act = partial(self._stop.commit, command, StopArguments())
-            self._carry_out_together(command, self._stop, act)
+            handler = self._handlers[command.kind]
+            arguments = parse_arguments(command.kind, command.arguments)
+            act = partial(handler.commit, command, arguments)
+            self._carry_out_together(command, handler, act)
 
     def advance_check(self, act: Callable[[], None]) -> None:
         """Calls a part of the quick check in progress, if there is one.
 
         An error of ours ends the check, not training.
         """
-        if self._check.current is not None:
-            self._carry_out_together(self._check.current, self._check, act)
+        check = self._handlers[CommandKind.CHECK]
+        if check.current is not None:
+            self._carry_out_together(check.current, check, act)
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""
         arguments = parse_arguments(command.kind, command.arguments)
-        votes = self._group.all_gather(handler.prepare(command, arguments))
+        votes = self._trainer.group.all_gather(handler.prepare(command, arguments))
         refused = next((vote for vote in votes if vote.refusal), None)
         return handler.commit(command, arguments) if refused is None else refused
 
@@ -132,33 +120,33 @@ class CommandHandlers:
         try:
             answer = act()
             # Another worker may have given up after the last exchange of `act`.
-            self._group.barrier()
+            self._trainer.group.barrier()
         except WorkerGaveUpError:
             pass
         except TornRestoreError:
             raise
         except Exception as error:
-            is_of_peer = isinstance(error, tf.errors.OpError) and self._group.size > 1
+            is_of_peer = isinstance(error, tf.errors.OpError) and self._trainer.group.size > 1
             described = describe_script_error(error)
             if is_of_peer or described.line is not None:
                 raise
             traceback.print_exc()
             problem = str(described)
-            self._group.give_up()
+            self._trainer.group.give_up()
         else:
             self._answer(command, answer)
             return
         handler.put_back(command)
         vars(self.loop).update(vars(before))
-        self._fail(command, self._group.all_gather(problem))
+        self._fail(command, self._trainer.group.all_gather(problem))
 
     def _answer(self, command: Command, answer: Answer | Vote | None) -> None:
         if isinstance(answer, Vote):
             refused = f"{command.kind.value}: {answer.refusal}"
-            self._telemetry.note(JournalKind.REFUSED, refused, command)
+            self._trainer.telemetry.note(JournalKind.REFUSED, refused, command)
             answer = Answer(CommandState.REFUSED, answer.refusal, advice=answer.advice)
         if answer is not None:
-            give_answer(self._telemetry.journal, command, answer)
+            self._trainer.answer(command, answer)
 
     def _fail(self, command: Command, problems: Sequence[str]) -> None:
         """Answers a command that failed by an error of ours, given by worker."""
@@ -169,5 +157,5 @@ class CommandHandlers:
             f"An error in tfckpt_trainer, not in the script: {of_workers}. Training goes on. The "
             "log of the worker has the stack for a bug report."
         )
-        self._telemetry.note(JournalKind.FAILED, f"{command.kind}: {message}", command)
-        give_answer(self._telemetry.journal, command, Answer(CommandState.FAILED, message))
+        self._trainer.telemetry.note(JournalKind.FAILED, f"{command.kind}: {message}", command)
+        self._trainer.answer(command, Answer(CommandState.FAILED, message))

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import (
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandState,
     PauseArguments,
     ResumeArguments,
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
-from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,
-    LoopState,
+    Trainer,
     Vote,
     advice_on_full_disk,
 )
-from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 
 class PauseHandler(Handler[PauseArguments]):
@@ -30,20 +27,15 @@ class PauseHandler(Handler[PauseArguments]):
 
     arguments = PauseArguments
 
-    def __init__(self, position: Position, telemetry: Telemetry, loop: LoopState) -> None:
-        self._position = position
-        self._telemetry = telemetry
-        self._loop = loop
-
     def commit(self, command: Command, _: PauseArguments) -> Answer:
         """Pauses."""
-        step = self._position.step
-        if self._loop.paused:
+        step = self.trainer.position.step
+        if self.trainer.loop.paused:
             message = f"Training was already paused at step {step:,}."
         else:
-            self._loop.paused = True
+            self.trainer.loop.paused = True
             message = f"Paused after step {step:,}."
-            self._telemetry.note(JournalKind.PAUSE, message, command)
+            self.trainer.telemetry.note(JournalKind.PAUSE, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
 
@@ -52,22 +44,17 @@ class ResumeHandler(Handler[ResumeArguments]):
 
     arguments = ResumeArguments
 
-    def __init__(self, position: Position, telemetry: Telemetry, loop: LoopState) -> None:
-        self._position = position
-        self._telemetry = telemetry
-        self._loop = loop
-
     def commit(self, command: Command, _: ResumeArguments) -> Answer:
         """Resumes; a stop that waits for room is refused then."""
-        step = self._position.step
-        if not self._loop.paused:
+        step = self.trainer.position.step
+        if not self.trainer.loop.paused:
             message = f"Training was already running at step {step:,}."
         else:
-            self._loop.paused = False
+            self.trainer.loop.paused = False
             why = "Training was resumed before there was room."
-            _answer_waiting_stop(self._telemetry, self._loop, CommandState.REFUSED, why)
+            _answer_waiting_stop(self.trainer, CommandState.REFUSED, why)
             message = f"Resumed after step {step:,}."
-            self._telemetry.note(JournalKind.RESUME, message, command)
+            self.trainer.telemetry.note(JournalKind.RESUME, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
 
@@ -76,44 +63,30 @@ class StopHandler(Handler[StopArguments]):
 
     arguments = StopArguments
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        position: Position,
-        telemetry: Telemetry,
-        saves: SaveManager,
-        loop: LoopState,
-    ) -> None:
-        self._run = run
-        self._position = position
-        self._telemetry = telemetry
-        self._saves = saves
-        self._loop = loop
-
     def commit(self, command: Command, arguments: StopArguments) -> Answer | Vote | None:
         """Saves if asked, and ends the run."""
-        step = self._position.step
+        step = self.trainer.position.step
         message, name = f"Stopped after step {step:,}", None
         if arguments.save:
-            outcome = self._saves.save_last("stop", command)
+            outcome = self.trainer.saves.save_last("stop", command)
             if outcome.name is None:
                 return self._wait(command, outcome)
             name = outcome.name
             message += f", saved as {name}"
         without = "" if name else ", without a save"
         done = f"{message}{without}."
-        _answer_waiting_stop(self._telemetry, self._loop, CommandState.DONE, done)
-        self._loop.ending = Ending.STOPPED
-        self._telemetry.note(JournalKind.STOP, f"{message}.", command)
+        _answer_waiting_stop(self.trainer, CommandState.DONE, done)
+        self.trainer.loop.ending = Ending.STOPPED
+        self.trainer.telemetry.note(JournalKind.STOP, f"{message}.", command)
         return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
 
     def _wait(self, command: Command, outcome: SaveOutcome) -> Answer | Vote | None:
         """Lets the run wait for room, if that is what the save lacks."""
         if not outcome.disk_full:
             return self._not_stopped(outcome)
-        if self._loop.waiting_stop is not None:
+        if self.trainer.loop.waiting_stop is not None:
             return Vote(f"A stop waits for room already. {outcome.problem}", self._advice_to_end())
-        self._loop.waiting_stop = self._telemetry.journal.advance_command(
+        self.trainer.loop.waiting_stop = self.trainer.telemetry.journal.advance_command(
             command, command.state, outcome.problem, advice=self._advice_to_end()
         )
         return None
@@ -128,20 +101,18 @@ class StopHandler(Handler[StopArguments]):
         )
 
     def _stop_without_save(self) -> CommandOrKey:
-        root = self._run.root
+        root = self.trainer.run.root
         return command_or_key("stop", "stop", root, "--no-save", choice="stop without saving")
 
     def _advice_to_end(self) -> Advice:
         """Returns how to free space, or to end the run nevertheless."""
-        free = advice_on_full_disk(self._run)
+        free = advice_on_full_disk(self.trainer.run)
         end = (" To end the run without a save, use ", self._stop_without_save(), ".")
         in_app = (*(free.app_parts or free.parts), *end)
         return Advice((*free.parts, *end), in_app)
 
 
-def _answer_waiting_stop(
-    telemetry: Telemetry, loop: LoopState, state: CommandState, message: str
-) -> None:
-    command, loop.waiting_stop = loop.waiting_stop, None
+def _answer_waiting_stop(trainer: Trainer, state: CommandState, message: str) -> None:
+    command, trainer.loop.waiting_stop = trainer.loop.waiting_stop, None
     if command is not None:
-        telemetry.journal.advance_command(command, state, message, advice=None)
+        trainer.answer(command, Answer(state, message))

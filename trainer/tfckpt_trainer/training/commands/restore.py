@@ -6,13 +6,9 @@ import time
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import RestoreArguments
-from tfckpt_trainer.training.check.quick_check import QuickCheck
-from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
+from tfckpt_trainer.rundir.records.command import Command, CommandState, RestoreArguments
+from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT
 from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
-from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 class RestoreHandler(Handler[RestoreArguments]):
@@ -20,27 +16,15 @@ class RestoreHandler(Handler[RestoreArguments]):
 
     arguments = RestoreArguments
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        group: WorkerGroup,
-        restores: RestoreManager,
-        quick_check: QuickCheck,
-    ) -> None:
-        self._run = run
-        self._group = group
-        self._restores = restores
-        self._quick_check = quick_check
-
     def commit(self, command: Command, arguments: RestoreArguments) -> Answer | Vote:
         """Restores, or changes nothing."""
         name, partial = arguments.name, arguments.partial
-        position = self._restores.position
+        position = self.trainer.position
         began, left = time.monotonic(), position.step
-        target = self._restores.find(name)
+        target = self.trainer.restores.find(name)
         if target.problem:
             return Vote(target.problem)
-        outcome = self._restores.restore(target, command, partial=partial)
+        outcome = self.trainer.restores.restore(target, command, partial=partial)
         if outcome.problems:
             return Answer(
                 CommandState.REFUSED,
@@ -48,10 +32,10 @@ class RestoreHandler(Handler[RestoreArguments]):
                 {"problems": list(outcome.problems)},
                 None if outcome.damaged or partial else self._advice(name),
             )
-        self._quick_check.cancel("The run was restored during the check. Training goes on.")
+        self.trainer.quick_check.cancel("The run was restored during the check. Training goes on.")
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
-        workers = self._group.size
+        workers = self.trainer.group.size
         return Answer(
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left:,} to {position.step:,}: "
@@ -71,7 +55,7 @@ class RestoreHandler(Handler[RestoreArguments]):
         )
 
     def _advice(self, name: str) -> Advice:
-        root, choice = self._run.root, "restore in part"
+        root, choice = self.trainer.run.root, "restore in part"
         part = command_or_key(
             "restore", "restore", root, "--name", name, "--partial", choice=choice
         )

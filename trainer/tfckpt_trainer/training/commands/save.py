@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import SaveArguments
+from tfckpt_trainer.rundir.records.command import Command, CommandState, SaveArguments
 from tfckpt_trainer.sizes import size
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,
     advice_on_full_disk,
-    give_answer,
 )
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 
 class SaveHandler(Handler[SaveArguments]):
@@ -22,22 +17,19 @@ class SaveHandler(Handler[SaveArguments]):
 
     arguments = SaveArguments
 
-    def __init__(self, run: RunDirectory, saves: SaveManager, journal: JournalWriter) -> None:
-        self._run = run
-        self._saves = saves
-        self._journal = journal
-
     def commit(self, command: Command, _: SaveArguments) -> None:
         """Saves, or begins to."""
-        self._saves.request_save("command", command, lambda found: self._answer(command, found))
+        self.trainer.saves.request_save(
+            "command", command, lambda found: self._answer(command, found)
+        )
 
     def _answer(self, command: Command, outcome: SaveOutcome) -> None:
         answer = _saved(outcome) if outcome.name is not None else self._not_saved(outcome)
-        give_answer(self._journal, command, answer)
+        self.trainer.answer(command, answer)
 
     def _not_saved(self, outcome: SaveOutcome) -> Answer:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
-        advice = advice_on_full_disk(self._run) if outcome.disk_full else None
+        advice = advice_on_full_disk(self.trainer.run) if outcome.disk_full else None
         return Answer(state, outcome.problem, advice=advice)
 
 

@@ -7,23 +7,19 @@ from collections.abc import Callable
 
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandState,
+    PruneArguments,
+    UndoArguments,
+)
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.training.commands.handler import Answer, ArgumentsT, Handler, Vote
-from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 class _TrashHandler(Handler[ArgumentsT]):
     """Changes the trash, on the chief."""
-
-    def __init__(self, run: RunDirectory, group: WorkerGroup, telemetry: Telemetry) -> None:
-        self._run = run
-        self._group = group
-        self._telemetry = telemetry
 
     def _change(
         self,
@@ -33,7 +29,7 @@ class _TrashHandler(Handler[ArgumentsT]):
         change: Callable[[OnWarning], TrashManifest],
     ) -> Answer | Vote:
         """Calls `change` on the chief, and notes what it did."""
-        if not self._group.is_chief:
+        if not self.trainer.group.is_chief:
             return Answer(CommandState.DONE, "")
         warnings: list[str] = []
         try:
@@ -45,7 +41,7 @@ class _TrashHandler(Handler[ArgumentsT]):
         names = [trashed.name for trashed in manifest.checkpoints]
         message = f"{what}: {', '.join(names)}."
         details = {"trash": manifest.id, "names": names}
-        self._telemetry.note(kind, message, command, details=details)
+        self.trainer.telemetry.note(kind, message, command, details=details)
         freed = sum(trashed.size for trashed in manifest.checkpoints)
         result = {**details, "bytes": freed, "warnings": warnings}
         return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
@@ -61,7 +57,7 @@ class PruneHandler(_TrashHandler[PruneArguments]):
 
         def move(on_warning: OnWarning) -> TrashManifest:
             return move_to_trash(
-                self._run,
+                self.trainer.run,
                 arguments.names,
                 by=command.requested_by,
                 now=time.time(),
@@ -81,6 +77,8 @@ class UndoHandler(_TrashHandler[UndoArguments]):
         """Brings it back."""
 
         def bring_back(on_warning: OnWarning) -> TrashManifest:
-            return undo(self._run, arguments.trash, update_state_file=True, on_warning=on_warning)
+            return undo(
+                self.trainer.run, arguments.trash, update_state_file=True, on_warning=on_warning
+            )
 
         return self._change(command, JournalKind.UNDO, "Brought back", bring_back)

@@ -60,6 +60,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     WorkerState,
 )
 from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
+from tfckpt_trainer.training.commands.handler import Trainer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
 from tfckpt_trainer.training.export import export_request_path, run_export
@@ -314,9 +315,8 @@ class TrainingRun:
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(run, queue, telemetry)
         self._quick_check = QuickCheck(run, group, state, telemetry, saver)
-        self._commands = CommandHandlers(
-            run, group, telemetry, saves, self._restores, self._quick_check
-        )
+        trainer = Trainer(run, group, telemetry, saves, self._restores, self._quick_check)
+        self._commands = CommandHandlers(trainer)
         self._coordinator = Coordinator(
             group, telemetry, saves, schedule, self._poller, self._commands
         )

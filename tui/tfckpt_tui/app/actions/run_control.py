@@ -19,9 +19,9 @@ from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.rundir.disk_reserve import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.command_arguments import (
+from tfckpt_trainer.rundir.records.command import (
     CheckArguments,
+    Command,
     CommandArguments,
     PauseArguments,
     RestoreArguments,

@@ -8,7 +8,7 @@ import click
 
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command_arguments import SaveArguments
+from tfckpt_trainer.rundir.records.command import SaveArguments
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints

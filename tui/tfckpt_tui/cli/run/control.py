@@ -12,9 +12,10 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import (
+from tfckpt_trainer.rundir.records.command import (
+    Command,
     CommandArguments,
+    CommandState,
     PauseArguments,
     RestoreArguments,
     ResumeArguments,

@@ -32,8 +32,7 @@ from tfckpt_trainer.rundir.disk_reserve import (
 )
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.command_arguments import PruneArguments, UndoArguments
+from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode

@@ -31,8 +31,12 @@ from tfckpt_trainer.rundir.disk_reserve import (
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.heartbeats.health import RunState, trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.command_arguments import CommandArguments
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandArguments,
+    CommandKind,
+    CommandState,
+)
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
