@@ -134,7 +134,7 @@ def measure(lengths: list[float], blocks: int, steps_per_call: int, *, with_fit:
     import tensorflow as tf
 
     from tfckpt_trainer.training import create_strategy, fit
-    from tfckpt_trainer.training.worker_group import WorkerGroup
+    from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
     strategy = create_strategy("multi-worker", threads=1)
     group = WorkerGroup(strategy)

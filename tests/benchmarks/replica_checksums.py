@@ -23,7 +23,7 @@ from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state import device_checksums, measurement
 from tfckpt_trainer.training.state.comparison import memory_of
 from tfckpt_trainer.training.state.measurement import find_differing
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 VARIABLES = 20
 

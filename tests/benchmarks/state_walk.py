@@ -18,7 +18,7 @@ from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state.measurement import find_differing
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 @on_quiet_machine

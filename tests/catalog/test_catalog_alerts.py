@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.alerts import find_alerts
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (

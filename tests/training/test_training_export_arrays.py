@@ -30,7 +30,7 @@ class Payload:
 
 
 def test_arrays_and_strings_are_read_as_they_were_written(tmp_path):
-    from tfckpt_trainer.training.export_arrays import load_arrays, store_arrays
+    from tfckpt_trainer.training.loop.export import load_arrays, store_arrays
 
     store_arrays(tmp_path / "a.npz", ARRAYS)
     read = load_arrays(tmp_path / "a.npz")
@@ -41,7 +41,7 @@ def test_arrays_and_strings_are_read_as_they_were_written(tmp_path):
 
 def test_a_pickled_object_is_refused_and_not_run(tmp_path):
     from tfckpt_trainer.errors import DamagedFileError
-    from tfckpt_trainer.training.export_arrays import load_arrays
+    from tfckpt_trainer.training.loop.export import load_arrays
 
     touched = tmp_path / "touched"
     np.savez(tmp_path / "a.npz", np.array([Payload(touched)], dtype=object))
@@ -53,7 +53,7 @@ def test_a_pickled_object_is_refused_and_not_run(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 cut off"])
 def test_a_damaged_file_is_refused(tmp_path, content):
     from tfckpt_trainer.errors import DamagedFileError
-    from tfckpt_trainer.training.export_arrays import load_arrays
+    from tfckpt_trainer.training.loop.export import load_arrays
 
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(DamagedFileError, match=r"a\.npz is not a valid array file"):

@@ -28,7 +28,7 @@ def own_state(dataset=None):
 
     from tfckpt_trainer.training.checkpoint.state import WorkerState
     from tfckpt_trainer.training.loop.inputs import Inputs
-    from tfckpt_trainer.training.worker_group import WorkerGroup
+    from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled() if dataset is None else dataset)

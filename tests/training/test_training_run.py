@@ -375,8 +375,7 @@ NO_ANSWER = "Collective ops is aborted by: Deadline Exceeded\nRPC: /tensorflow.C
     ],
 )
 def test_a_message_of_tensorflow_tells_which_worker_was_lost(index, size, message, lost):
-    from tfckpt_trainer.training.lost_peer import find_lost_peer
-    from tfckpt_trainer.training.worker_group import WorkerGroup
+    from tfckpt_trainer.training.workers.worker_group import WorkerGroup, find_lost_peer
 
     class Workers(WorkerGroup):
         def __init__(self):

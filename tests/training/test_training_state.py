@@ -169,7 +169,7 @@ def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
 
     from tfckpt_trainer.training.checkpoint.state import WorkerState
     from tfckpt_trainer.training.state.measurement import find_differing
-    from tfckpt_trainer.training.worker_group import WorkerGroup
+    from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
     model = tf.Module()
     stateful = tf.data.Dataset.range(9).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64))

@@ -18,9 +18,9 @@ from rundir_factory import RunFactory
 import tfckpt_trainer
 import tfckpt_tui
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.directory.pins import set_pins
 from tfckpt_trainer.catalog.retention.plan import plan_of_names
+from tfckpt_trainer.catalog.scan.alerts import find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.preflight import already_alive

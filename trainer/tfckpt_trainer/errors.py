@@ -133,6 +133,10 @@ class LaunchError(TfckptError):
     """The supervisor or the workers could not be started or stopped."""
 
 
+class TornRestoreError(Exception):
+    """A restore failed halfway, so the states of the workers differ: restart all of them."""
+
+
 def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
     """Returns the message of an error. For an `OSError`, the file and the reason.
 

@@ -6,7 +6,7 @@ import json
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 parts = [tf.config.LogicalDeviceConfiguration() for _ in range(3)]

@@ -29,7 +29,7 @@ from tfckpt_trainer.training.state.values_by_path import (
     restore_values,
     write_values,
 )
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 REPLICAS, ROWS, COLUMNS = 3, 512, 300
 KINDS = ("float16", "bfloat16", "float32", "float64", "int64", "int32", "bool")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data
 from tfckpt_trainer.training.pipelines.pipeline import probe
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 EXAMPLES, BATCH, STEPS = 47, 8, 6
 x = np.arange(EXAMPLES * 500, dtype="float32").reshape(EXAMPLES, 500)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.cluster.gpu_shares import visible_gpus
 from tfckpt_trainer.rundir.records.selftest import MemoryPeaks, StepCost, WorkerDevices
-from tfckpt_trainer.training.worker_group import strategy_name
+from tfckpt_trainer.training.workers.worker_group import strategy_name
 
 WARM_UP = 5
 """Steps of each loop before the first block: they trace and allocate."""

@@ -37,7 +37,7 @@ from tfckpt_trainer.rundir.storage.files import append_line
 from tfckpt_trainer.selftest.probes import device_facts, memory_peaks, step_cost
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training import SaveOptions, TrainingRun, create_strategy
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 SAVE_AFTER = 40
 """Steps before the save; the cost per step is measured within them."""

@@ -14,9 +14,9 @@ from tfckpt_trainer.training.keras.callback import SteeringCallback
 from tfckpt_trainer.training.keras.fit import fit
 from tfckpt_trainer.training.loop.save_schedule import SaveWhen
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.open_runs import request_stop
-from tfckpt_trainer.training.start_heartbeat import report_import
-from tfckpt_trainer.training.strategies import create_strategy
+from tfckpt_trainer.training.process.open_runs import request_stop
+from tfckpt_trainer.training.start.start_heartbeat import report_import
+from tfckpt_trainer.training.start.strategies import create_strategy
 
 __all__ = [
     "SaveOptions",

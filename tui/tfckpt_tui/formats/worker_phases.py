@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.catalog.alerts import FIRST_START_SECONDS
+from tfckpt_trainer.catalog.scan.alerts import FIRST_START_SECONDS
 from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
 from tfckpt_tui.formats import units
 

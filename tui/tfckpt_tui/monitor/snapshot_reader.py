@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tfckpt_trainer.catalog.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.stored_results import result_directories
 from tfckpt_trainer.catalog.directory.trash import list_trash
+from tfckpt_trainer.catalog.scan.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips

@@ -1,4 +1,4 @@
-"""Which checkpoints there are, what state each is in, and diagnostics of the directory.
+"""Which checkpoints there are, their states, and what is wrong: diagnostics, alerts of the run.
 
 Reads only. What changes files belongs in `catalog.retention`.
 """

@@ -18,7 +18,7 @@ from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker
 
-MODULE = "tfckpt_trainer.training.standby"
+MODULE = "tfckpt_trainer.training.start.standby"
 
 ANSWER_SECONDS = 5.0
 """Time limit for the standby process to fork a worker."""

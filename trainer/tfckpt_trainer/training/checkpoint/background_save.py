@@ -11,8 +11,8 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest, Vote
-from tfckpt_trainer.training.priority import lower_priority
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.process.priority import lower_priority
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 POLL_SECONDS = 0.02
 """How often the chief looks for the votes of the other workers."""

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
-from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
+from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError
@@ -34,7 +34,7 @@ from tfckpt_trainer.training.checkpoint.restorer import (
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 SHOWN_LEFT_OUT = 100
 """How many tensors that a partial restore left out are recorded; a wrong model has thousands."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, TornRestoreError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
@@ -27,11 +27,7 @@ from tfckpt_trainer.training.checkpoint.worker_restore import WorkerRestore
 from tfckpt_trainer.training.state.adoption import plan_adoption
 from tfckpt_trainer.training.state.comparison import Comparison, wrong_values
 from tfckpt_trainer.training.state.variables import Rule
-from tfckpt_trainer.training.worker_group import WorkerGroup
-
-
-class TornRestoreError(Exception):
-    """A restore failed halfway, so the states of the workers differ: restart all of them."""
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.checkpoint.worker_part import WorkerPart, require_sound
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 class Saver:

@@ -23,8 +23,8 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness, StepFacts, exactness_of
 from tfckpt_trainer.rundir.storage.documents import SealedDocument, load, store
-from tfckpt_trainer.training.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
+from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
 from tfckpt_trainer.training.state.late_variables import LateVariables

@@ -35,7 +35,7 @@ from tfckpt_trainer.training.state.values_by_path import (
     write_values,
 )
 from tfckpt_trainer.training.state.walk import Found
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tfckpt_trainer.training.state.values_by_path import (
     restore_values,
     untracked_variables,
 )
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 class WorkerRestore:

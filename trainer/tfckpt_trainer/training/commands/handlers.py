@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.counts import all_of, noun
+from tfckpt_trainer.errors import TornRestoreError
 from tfckpt_trainer.rundir.records.command import (
     Command,
     CommandKind,
@@ -19,7 +20,6 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.script_errors import describe_script_error
-from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 from tfckpt_trainer.training.commands.check import CheckHandler
 from tfckpt_trainer.training.commands.handler import (
     Answer,
@@ -31,7 +31,7 @@ from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, 
 from tfckpt_trainer.training.commands.restore import RestoreHandler
 from tfckpt_trainer.training.commands.save import SaveHandler
 from tfckpt_trainer.training.commands.trash import PruneHandler, UndoHandler
-from tfckpt_trainer.training.worker_group import WorkerGaveUpError
+from tfckpt_trainer.training.workers.worker_group import WorkerGaveUpError
 
 HANDLERS: tuple[type[Handler[Any]], ...] = (
     SaveHandler,

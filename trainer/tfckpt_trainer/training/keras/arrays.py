@@ -12,7 +12,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import endless_passes, order_of_pass, part_of_batch
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 def are_arrays(x: Any, y: Any, sample_weight: Any) -> bool:

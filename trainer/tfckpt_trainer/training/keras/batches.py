@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
 from tfckpt_trainer.training.pipelines.obstacles import REPEATED_BY_FIT
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 _ENDLESS = 2**62
 

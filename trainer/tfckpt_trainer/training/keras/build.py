@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.distribute.values import PerReplicaSpec
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 def build(

@@ -9,7 +9,7 @@ import keras
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.worker_group import (
+from tfckpt_trainer.training.workers.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
     uses_parameter_servers,
 )

@@ -32,7 +32,7 @@ from tfckpt_trainer.training.keras.steps import (
 )
 from tfckpt_trainer.training.keras.validation import Validation
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.worker_group import (
+from tfckpt_trainer.training.workers.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
     WorkerGroup,
     uses_parameter_servers,

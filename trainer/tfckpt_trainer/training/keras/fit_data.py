@@ -18,7 +18,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.arrays import ArrayBatches, are_arrays
 from tfckpt_trainer.training.keras.batches import Batches, DatasetBatches
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches, ReplayedGenerator
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 @dataclass(frozen=True)

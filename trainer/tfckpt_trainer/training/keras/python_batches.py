@@ -16,7 +16,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import divided, endless_passes, order_of_pass
 from tfckpt_trainer.training.keras.callback_state import has_state
 from tfckpt_trainer.training.pipelines.obstacles import Obstacle, ReadsInPython
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 _LONGEST_PASS = 2**62
 _READ_AHEAD = 2

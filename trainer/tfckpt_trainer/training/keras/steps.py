@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 Logs = dict[str, Any]
 

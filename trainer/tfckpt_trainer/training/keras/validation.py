@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import keras
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.iterators import destroy_iterator
 from tfckpt_trainer.training.keras.batches import Batches
 from tfckpt_trainer.training.keras.steps import (
     Logs,
@@ -17,7 +16,8 @@ from tfckpt_trainer.training.keras.steps import (
     replica_step,
 )
 from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 class Validation:

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.storage.directory_changes import DirectoryChanges, watch_directory
-from tfckpt_trainer.training.process import was_launched
+from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 CLEAN_SECONDS = 2.0

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.training.loop.inputs import Inputs
 from tfckpt_trainer.training.loop.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 OnDatasetEnd = Literal["stop", "wait"]
 

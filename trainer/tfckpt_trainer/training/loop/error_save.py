@@ -18,7 +18,7 @@ from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.telemetry.step_metrics import Call, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 _DROPS_ITERATOR = opcode.opmap["POP_TOP"]
 """The instruction that ends a loop at `break` and `return`. It never raises."""

@@ -15,7 +15,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.step_reader import NamedReaders, StepReader
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.pipelines.pipeline import Pipeline
-from tfckpt_trainer.training.worker_group import WorkerGroup, uses_parameter_servers
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 InputDataset: TypeAlias = (

@@ -14,7 +14,7 @@ from tfckpt_trainer.script_objects import name_of, one_line
 from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.loop.step_functions import StepsLeft
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 AnswerT = TypeVar("AnswerT")
 

@@ -14,10 +14,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
-from tfckpt_trainer.training.lost_peer import find_lost_peer
-from tfckpt_trainer.training.process import PeerWatch, on_uncaught_error
+from tfckpt_trainer.training.process.signals_and_exit import (
+    PeerWatch,
+    on_uncaught_error,
+)
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup, find_lost_peer
 
 LAST_WRITES_SECONDS = 5.0
 """How long the end of a run waits for the event log on a disk that does not answer."""

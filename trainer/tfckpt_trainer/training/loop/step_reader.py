@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.iterators import destroy_iterator
+from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
 from tfckpt_trainer.training.pipelines.pipeline import Pipeline
 
 _OF_DATASET = (

@@ -59,16 +59,14 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
-from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
 from tfckpt_trainer.training.commands.handler import Trainer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
-from tfckpt_trainer.training.export import export_request_path, run_export
-from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED, Coordinator
 from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
 from tfckpt_trainer.training.loop.error_save import ErrorSave, LoopProgress
+from tfckpt_trainer.training.loop.export import export_request_path, run_export
 from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
@@ -89,18 +87,19 @@ from tfckpt_trainer.training.loop.step_functions import (
     StepFlags,
     StepFunction,
 )
-from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
-from tfckpt_trainer.training.open_runs import (
+from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.pipelines.iterators import keep_resources_at_exit
+from tfckpt_trainer.training.process.open_runs import (
     add_open_run,
     forget_left_run,
     keep_left_run,
     remove_open_run,
 )
-from tfckpt_trainer.training.pipelines.input_state import InputState
-from tfckpt_trainer.training.process import (
+from tfckpt_trainer.training.process.signals_and_exit import (
     in_main_thread,
     leave,
     on_interrupt,
+    on_preemption_of_cluster,
     on_signal,
     sigterm_received,
     was_launched,
@@ -109,7 +108,8 @@ from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.worker_group import (
+from tfckpt_trainer.training.workers.loss_scaling import check_finite_on_all_replicas
+from tfckpt_trainer.training.workers.worker_group import (
     WorkerGroup,
     strategy_name,
     uses_parameter_servers,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
-from tfckpt_trainer.training.iterators import recreate_iterator
+from tfckpt_trainer.training.pipelines.iterators import recreate_iterator
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
 from tfckpt_trainer.training.state.variables import live_objects
 

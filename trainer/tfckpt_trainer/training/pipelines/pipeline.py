@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
-from tfckpt_trainer.training.iterators import destroy_iterator, recreate_iterator
+from tfckpt_trainer.training.pipelines.iterators import destroy_iterator, recreate_iterator
 from tfckpt_trainer.training.pipelines.obstacles import (
     Obstacle,
     find_late_obstacles,

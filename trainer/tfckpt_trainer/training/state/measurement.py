@@ -13,7 +13,7 @@ from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
 from tfckpt_trainer.training.state.variables import Rule, components
 from tfckpt_trainer.training.state.walk import Found
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 DIFFERS = -1
 """Stands for the checksum of a value that differs between the replicas of one worker."""

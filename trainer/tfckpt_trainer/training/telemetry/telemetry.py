@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import not_finite_alert
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.catalog.scan.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
@@ -26,7 +26,7 @@ from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 from tfckpt_trainer.training.telemetry.value_check import check_values
-from tfckpt_trainer.training.worker_group import WorkerGroup
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 class Telemetry:

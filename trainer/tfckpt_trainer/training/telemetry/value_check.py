@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.training.priority import lower_priority
+from tfckpt_trainer.training.process.priority import lower_priority
 
 MOST_CHECKED = 3
 """Checkpoints that are read at most. Only the step before the first NaN can spoil one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.alerts import SAVE_FAILED
+from tfckpt_trainer.catalog.scan.alerts import SAVE_FAILED
 from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN

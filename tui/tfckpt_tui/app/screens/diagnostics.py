@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_trainer.advice import KeyOf
-from tfckpt_trainer.catalog.alerts import Alert
+from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.catalog.scan.observation import Diagnostic
 from tfckpt_tui.app.protocols import run_app_of
 from tfckpt_tui.app.screens.page import is_open

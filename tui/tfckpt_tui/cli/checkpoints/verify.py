@@ -13,12 +13,12 @@ from functools import partial
 import click
 
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
-from tfckpt_trainer.catalog.damage import head_findings
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.verification.bisect import bisect as halve
+from tfckpt_trainer.catalog.verification.damaged_documents import head_findings
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     Verified,
     fault_of,

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.alerts import Alert
+from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean

@@ -18,7 +18,7 @@ from tfckpt_trainer.bundle.links import NotFetchedError, check_fetched, stat_ins
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
+from tfckpt_trainer.catalog.directory.resumed_state import ResumedState, find_resumed_state
 from tfckpt_trainer.errors import BundleError, DamagedFileError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.catalog.alerts import Alert, find_alerts, find_damaged_latest
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import ResumePoint
+from tfckpt_trainer.catalog.scan.alerts import Alert, find_alerts, find_damaged_latest
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips
 from tfckpt_trainer.launch.slurm.submission import find_unsuccessful_submission
 from tfckpt_trainer.rundir.heartbeats.health import (

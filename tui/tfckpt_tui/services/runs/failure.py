@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.alerts import Alert, as_sentence
+from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import look_again

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tfckpt_trainer.catalog.alerts import silent_directory_alert
+from tfckpt_trainer.catalog.scan.alerts import silent_directory_alert
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,

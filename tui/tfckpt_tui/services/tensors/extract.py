@@ -34,7 +34,7 @@ from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import end_of_name, format_of
-from tfckpt_trainer.catalog.resumption import step_counter
+from tfckpt_trainer.catalog.directory.resumed_state import step_counter
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation

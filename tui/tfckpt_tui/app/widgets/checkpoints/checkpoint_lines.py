@@ -8,7 +8,7 @@ from typing import Any
 
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.resumption import ResumedState
+from tfckpt_trainer.catalog.directory.resumed_state import ResumedState
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
-from tfckpt_trainer.training.process import leave
+from tfckpt_trainer.training.process.signals_and_exit import leave
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 

@@ -23,7 +23,7 @@ from bundle_writing import (
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
-from tfckpt_trainer.catalog.resumption import find_resumed_state
+from tfckpt_trainer.catalog.directory.resumed_state import find_resumed_state
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 
 WEIGHTS, SLOTS, STEP, SCHEDULE = "weights", "slot variables", "step", "learning-rate schedule"

@@ -1,9 +1,9 @@
 """The standby process: imports TensorFlow in advance and forks workers from it.
 
 Importing TensorFlow takes seconds, a fork milliseconds. `launch.local.standby` starts this module
-as `python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here, and do
-not list devices: a fork after the first operation would hang, and a fork of a process that has
-opened a GPU cannot use it. Which GPUs a worker sees is known only from its order.
+as `python -m tfckpt_trainer.training.start.standby SOCKET`. Do not run TensorFlow operations here,
+and do not list devices: a fork after the first operation would hang, and a fork of a process that
+has opened a GPU cannot use it. Which GPUs a worker sees is known only from its order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
-from tfckpt_trainer.training.start_heartbeat import report_import
+from tfckpt_trainer.training.start.start_heartbeat import report_import
 
 Order = dict[str, Any]
 

@@ -8,6 +8,7 @@ outputs.
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
@@ -30,7 +31,6 @@ from tfckpt_trainer.rundir.records.export import (
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.training.checkpoint.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.export_arrays import Arrays, load_arrays, store_arrays
 from tfckpt_trainer.training.loop.inputs import Inputs
 
 EXAMPLES = 4
@@ -41,6 +41,8 @@ FREE_LENGTH = 8
 
 TOLERANCE = 1e-5
 """Largest accepted relative difference of outputs; the order of additions may differ."""
+
+Arrays = list[npt.NDArray[Any]]
 
 
 def export_request_path() -> Path | None:
@@ -217,3 +219,50 @@ def _difference(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
         return float("inf")
     largest = float(np.max(np.abs(expected))) or 1.0
     return float(np.max(np.abs(found - expected))) / largest
+
+
+def store_arrays(path: Path, arrays: Arrays) -> None:
+    """Writes numeric arrays and arrays of bytes objects to an `.npz` file.
+
+    An array of bytes objects is stored as its bytes and the length of each element. Fixed-width
+    NumPy strings would lose trailing zero bytes.
+    """
+    stored: dict[str, npt.NDArray[Any]] = {}
+    for number, array in enumerate(arrays):
+        if array.dtype == object:
+            elements = array.reshape(-1).tolist()
+            stored[f"bytes_{number}"] = np.frombuffer(b"".join(elements), np.uint8)
+            lengths = np.array([len(element) for element in elements], np.int64)
+            stored[f"lengths_{number}"] = lengths.reshape(array.shape)
+        else:
+            stored[f"array_{number}"] = array
+    np.savez(path, **stored)  # type: ignore[arg-type]
+
+
+def load_arrays(path: Path) -> Arrays:
+    """Reads the arrays that `store_arrays` wrote.
+
+    Raises:
+        DamagedFileError: The file is damaged, or it contains pickled objects.
+        OSError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            numbers = sorted({int(name.rpartition("_")[2]) for name in stored.files})
+            return [_load_array(stored, number) for number in numbers]
+    except (ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise DamagedFileError(
+            f"{path} is not a valid array file: {error}. Run the export again."
+        ) from error
+
+
+def _load_array(stored: Any, number: int) -> npt.NDArray[Any]:
+    if f"array_{number}" in stored.files:
+        return np.asarray(stored[f"array_{number}"])
+    lengths = stored[f"lengths_{number}"]
+    data = stored[f"bytes_{number}"].tobytes()
+    ends = np.cumsum(lengths.reshape(-1)).tolist()
+    array = np.empty(len(ends), dtype=object)
+    for place, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        array[place] = data[start:end]
+    return array.reshape(lengths.shape)

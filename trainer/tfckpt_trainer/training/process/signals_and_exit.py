@@ -13,9 +13,8 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfckpt_trainer.errors import ExitCode, TfckptError
+from tfckpt_trainer.errors import ExitCode, TfckptError, TornRestoreError
 from tfckpt_trainer.script_errors import ScriptError, describe_script_error, split_message
-from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 
 _terminated = threading.Event()
 
@@ -33,6 +32,8 @@ PEER_ERRORS = (
 
 ABORTED = "Collective ops is aborted"
 """How the message of a collective begins that failed because of another one."""
+
+_PREEMPTION_KEY = "TF_DEFAULT_PREEMPTION_NOTICE_KEY"
 
 
 def was_launched() -> bool:
@@ -262,3 +263,28 @@ def _says_nothing(line: str) -> bool:
     return not line.strip() or any(
         words in line for words in ("[[{{node", "[[{node", "The error could be from a previous")
     )
+
+
+def on_preemption_of_cluster(act: Callable[[str], None]) -> None:
+    """Calls `act`, in a thread of its own, when SIGTERM reaches any worker of a cluster.
+
+    A multi-worker strategy has a signal handler of its own, which tells all workers. In the main
+    thread ours replaces it. There is no public API for it.
+
+    Args:
+        act: Called with a sentence that names the worker.
+    """
+    threading.Thread(
+        target=_await_preemption, args=(act,), name="tfckpt-preemption", daemon=True
+    ).start()
+
+
+def _await_preemption(act: Callable[[str], None]) -> None:
+    from tensorflow.python.eager import context
+
+    try:
+        worker = context.context().get_config_key_value(_PREEMPTION_KEY)
+    except tf.errors.OpError:
+        # The cluster has ended.
+        return
+    act(f"SIGTERM reached {worker}")

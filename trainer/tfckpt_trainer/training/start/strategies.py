@@ -15,10 +15,10 @@ from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.training.export import export_request_path
-from tfckpt_trainer.training.process import defer_sigterm
-from tfckpt_trainer.training.serving import serve
-from tfckpt_trainer.training.start_heartbeat import report_start
+from tfckpt_trainer.training.loop.export import export_request_path
+from tfckpt_trainer.training.process.signals_and_exit import defer_sigterm
+from tfckpt_trainer.training.start.serving import serve
+from tfckpt_trainer.training.start.start_heartbeat import report_start
 
 PEER_SECONDS = 10.0
 """Default time for which the network between workers may fail without a restart.
