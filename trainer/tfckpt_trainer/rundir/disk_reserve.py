@@ -23,7 +23,9 @@ RESERVE_BYTES = 256 << 10
 MIN_FREE_RESERVES = 8
 """The reserve is written only if this many times its size is free."""
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of a full disk, and of an exceeded quota."""
+
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 Result = TypeVar("Result")
@@ -71,7 +73,7 @@ def is_space_low(run: RunDirectory) -> bool:
 
 def is_full(error: BaseException) -> bool:
     """Whether an error means that the disk or a quota is full."""
-    return isinstance(error, OSError) and error.errno in _FULL
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def retry_with_reserve(run: RunDirectory, act: Callable[[], Result]) -> Result:

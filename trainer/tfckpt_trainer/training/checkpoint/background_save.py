@@ -54,7 +54,8 @@ class BackgroundSave:
         self._group = group
         self._write_part = write_part
         self._decide = decide
-        self._unsent_vote = ""
+        self._unsent = Vote()
+        self._unsent_of_all: list[Vote] = []
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tfckpt-save", daemon=True)
 
@@ -65,7 +66,7 @@ class BackgroundSave:
     @property
     def needs_sync(self) -> bool:
         """Whether all workers should call `finish`: it is done, or a vote could not be stored."""
-        return self.outcome is not None or bool(self._unsent_vote)
+        return self.outcome is not None or bool(self._unsent.problem)
 
     def finish(self) -> SaveOutcome:
         """Waits for the end of the save and returns the result. All workers call it together.
@@ -75,9 +76,9 @@ class BackgroundSave:
         """
         if not self._group.is_chief:
             self._thread.join()
-        unsent = [problem for problem in self._group.all_gather(self._unsent_vote) if problem]
+        unsent = [vote for vote in self._group.all_gather(self._unsent) if vote.problem]
         if unsent and self._group.is_chief:
-            self._unsent_vote = "; ".join(unsent)
+            self._unsent_of_all = unsent
             self._given_up.set()
         self._thread.join()
         outcome = self._group.broadcast(self.outcome, SaveOutcome)
@@ -101,7 +102,7 @@ class BackgroundSave:
         try:
             store(self._vote_files[self._group.index], vote)
         except OSError as error:
-            self._unsent_vote = vote.problem or f"worker {self._group.index}: {error}"
+            self._unsent = vote if vote.problem else Vote.against(self._group.index, error)
 
     def _collect_votes(self, own: Vote) -> list[Vote]:
         """Waits for the votes of all workers."""
@@ -111,7 +112,7 @@ class BackgroundSave:
                 if index not in votes and (vote := _read_vote(path)) is not None:
                     votes[index] = vote
             if len(votes) < self._group.size and self._given_up.wait(POLL_SECONDS):
-                return [*votes.values(), Vote(problem=self._unsent_vote)]
+                return [*votes.values(), *self._unsent_of_all]
         return [votes[index] for index in range(self._group.size)]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.rundir.disk_reserve import FULL, is_full
 from tfckpt_trainer.rundir.paths import checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
@@ -87,7 +87,8 @@ class Vote(Document, frozen=True, kw_only=True):
     """The result of one worker's part of a save; times in seconds.
 
     Attributes:
-        problem: Why its part failed; then all other fields are empty.
+        problem: Why its part failed, with the worker's index; then all other fields are empty.
+        disk_full: Whether it failed because its disk or a quota is full.
         exactness: What its part brings back.
         files: Files that it wrote, by names relative to the run directory. Shards of the shared
             state have the names under which they were written.
@@ -96,6 +97,7 @@ class Vote(Document, frozen=True, kw_only=True):
     """
 
     problem: str = ""
+    disk_full: bool = False
     facts: WorkerFacts | None = None
     exactness: Exactness | None = None
     files: list[FileFacts] = []
@@ -104,6 +106,27 @@ class Vote(Document, frozen=True, kw_only=True):
     write_seconds: float = 0.0
     flush_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    @classmethod
+    def against(cls, worker: int, error: Exception, what: str = "") -> Vote:
+        """Returns the vote of a worker on which an error happened.
+
+        Args:
+            worker: Its index.
+            error: The error.
+            what: What could not be done, as a clause; empty if the error says it.
+        """
+        problem = f"{what}: {describe_failure(error)}" if what else describe_failure(error)
+        return cls(problem=f"worker {worker}: {problem}", disk_full=_is_disk_full(error))
+
+
+def outcome_without(votes: Sequence[Vote]) -> SaveOutcome:
+    """Returns the outcome of a save that these votes prevent."""
+    return SaveOutcome(
+        name=None,
+        disk_full=any(vote.disk_full for vote in votes),
+        problem="; ".join(vote.problem for vote in votes),
+    )
 
 
 def cost_of(votes: list[Vote], *, background: bool) -> SaveCost:
@@ -126,9 +149,13 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, tf.errors.OpError):
         return str(error.message).splitlines()[0]
     # Other errors are not meant to be read alone: `'name'` is a KeyError.
-    return str(error) if isinstance(error, LOCAL_FAILURES) else repr(error)
+    return describe_error(error) if isinstance(error, LOCAL_FAILURES) else repr(error)
 
 
-def names_full_disk(problem: str) -> bool:
-    """Whether a problem of any worker is a full disk or an exceeded quota."""
-    return any(os.strerror(number) in problem for number in (errno.ENOSPC, errno.EDQUOT))
+def _is_disk_full(error: Exception) -> bool:
+    if not isinstance(error, tf.errors.ResourceExhaustedError):
+        return is_full(error)
+    # TensorFlow raises this for memory too, and has the number of the error only as a text: it
+    # writes `PATH; REASON`, and in which operation.
+    reason = describe_failure(error).rpartition("; ")[2]
+    return reason.startswith(tuple(os.strerror(number) for number in FULL))

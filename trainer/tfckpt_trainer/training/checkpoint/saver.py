@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.commit.saves import (
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.errors import DamagedFileError, describe_error
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -36,8 +36,7 @@ from tfckpt_trainer.training.checkpoint.save_protocol import (
     SaveRequest,
     Vote,
     cost_of,
-    describe_failure,
-    names_full_disk,
+    outcome_without,
 )
 from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
@@ -169,8 +168,7 @@ class Saver:
             if ended is None:
                 begin_save(self._run, request.name)
         except Exception as error:
-            problem = f"worker 0: {describe_failure(error)}"
-            return SaveOutcome(name=None, disk_full=names_full_disk(problem), problem=problem)
+            return outcome_without([Vote.against(0, error)])
         return ended
 
     def _keep_directory(self) -> None:
@@ -217,19 +215,18 @@ class Saver:
         self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
     ) -> SaveOutcome:
         """Commits the save if all workers succeeded, or removes it; on the chief only."""
-        problems = [vote.problem for vote in votes if vote.problem]
-        if not problems:
+        against = [vote for vote in votes if vote.problem]
+        if not against:
             try:
                 return self._commit(request, votes, began, background=background)
             except Exception as error:
                 # Whatever it is: the other workers wait for the decision.
-                problems = [f"worker 0: {describe_failure(error)}"]
+                against = [Vote.against(0, error)]
         try:
             discard_save(self._run, request.name)
         except OSError as error:
-            problems.append(f"worker 0: its files could not be removed: {describe_error(error)}")
-        full = any(names_full_disk(problem) for problem in problems)
-        return SaveOutcome(name=None, disk_full=full, problem="; ".join(problems))
+            against.append(Vote.against(0, error, "its files could not be removed"))
+        return outcome_without(against)
 
     def _commit(
         self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool

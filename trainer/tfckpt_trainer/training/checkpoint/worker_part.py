@@ -23,7 +23,6 @@ from tfckpt_trainer.training.checkpoint.save_protocol import (
     LOCAL_FAILURES,
     SaveRequest,
     Vote,
-    describe_failure,
 )
 from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
@@ -95,7 +94,7 @@ class CopiedPart:
                 files += write(self.timer)
         except Exception as error:
             # Whatever it is: a worker without a vote would leave the others waiting.
-            return Vote(problem=f"worker {self.index}: {describe_failure(error)}")
+            return Vote.against(self.index, error)
         return Vote(
             facts=facts,
             exactness=self.exactness,
