@@ -231,7 +231,7 @@ def _prepare() -> None:
     from tensorflow.python.autograph.core import converter
     from tensorflow.python.autograph.impl import api
 
-    from tfckpt_trainer.training.loop.step_functions import StepFunction
+    from tfckpt_trainer.training.steps.step_functions import StepFunction
 
     # Otherwise each program would remove the files of the others at its end.
     register, atexit.register = atexit.register, lambda function: function

@@ -82,7 +82,7 @@ def trained(tmp_path) -> Trained:
 @pytest.fixture
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
-    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
+    from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=True)
@@ -102,7 +102,7 @@ LAST = Policy(keep_last=1)
 
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
-    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
+    from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=False)

@@ -53,7 +53,7 @@ def test_a_value_in_memory_is_told_from_another(tmp_path, kind):
 def test_a_tensor_that_is_stored_in_parts_is_proven_part_by_part(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
     from tfckpt_trainer.training.state.comparison import wrong_values
 
     variable = tf.Variable(tf.random.normal((64, 4)))

@@ -88,8 +88,8 @@ def test_wrong_arguments_are_refused_and_training_goes_on(steered):
 
 
 IN_A_HANDLER = "tfckpt_trainer.training.commands"
-IN_A_RESTORE = "tfckpt_trainer.training.checkpoint.restore_manager"
-IN_A_SAVE = "tfckpt_trainer.training.checkpoint.worker_part"
+IN_A_RESTORE = "tfckpt_trainer.training.checkpoint.restores.restore_manager"
+IN_A_SAVE = "tfckpt_trainer.training.checkpoint.saves.worker_part"
 
 BROKEN = [
     (0, f"{IN_A_HANDLER}.trash.move_to_trash", CommandKind.PRUNE),
@@ -98,8 +98,8 @@ BROKEN = [
     (0, f"{IN_A_RESTORE}.Catalog", CommandKind.RESTORE),
     # Between two exchanges of a save, and in the part that one worker does alone.
     (-1, f"{IN_A_SAVE}.untracked_variables", CommandKind.SAVE),
-    (0, "tfckpt_trainer.training.checkpoint.saver.begin_save", CommandKind.SAVE),
-    (0, "tfckpt_trainer.training.checkpoint.saver.commit_save", CommandKind.SAVE),
+    (0, "tfckpt_trainer.training.checkpoint.saves.saver.begin_save", CommandKind.SAVE),
+    (0, "tfckpt_trainer.training.checkpoint.saves.saver.commit_save", CommandKind.SAVE),
     (-1, f"{IN_A_SAVE}.verify", CommandKind.STOP),
     (-1, f"{IN_A_SAVE}.find_differing", CommandKind.STOP),
     # After the last exchange.

@@ -27,7 +27,7 @@ def own_state(dataset=None):
     import tensorflow as tf
 
     from tfckpt_trainer.training.checkpoint.state import WorkerState
-    from tfckpt_trainer.training.loop.inputs import Inputs
+    from tfckpt_trainer.training.steps.inputs import Inputs
     from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()

@@ -87,7 +87,7 @@ def submit(run, kind, **arguments):
     """Asks for a command that is carried out after the present step, unless that is repeated."""
     queue = CommandQueue(RunDirectory(run.directory))
     command = queue.submit(kind, arguments, requested_by="test", lifetime=60)
-    wait_until(lambda: run._coordinator.needs_sync, 30, "the poller of the run takes it")
+    wait_until(lambda: run._between.coordinator.needs_sync, 30, "the poller of the run takes it")
     return command
 
 
@@ -284,7 +284,7 @@ def test_the_command_line_checks_a_run_that_trains(make_run, replica_step, statu
         if run.step == 2 and process is None:
             command = [BINARY, "check", "--quick", str(run.directory)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            wait_until(lambda: run._coordinator.needs_sync, 60, "the run takes the command")
+            wait_until(lambda: run._between.coordinator.needs_sync, 60, "the run takes the command")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == status, said
     exact = "Checked: exact over 3 steps, restored in place on 1 worker. Not covered: epoch ends, "

@@ -172,9 +172,9 @@ def test_a_call_takes_the_whole_list_and_once(make_run):
 
 
 def test_several_workers_have_to_know_how_much_data_is_left():
-    from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
-    from tfckpt_trainer.training.loop.step_functions import CallLength
-    from tfckpt_trainer.training.loop.step_reader import StepReader
+    from tfckpt_trainer.training.steps.dataset_end import DatasetEnd
+    from tfckpt_trainer.training.steps.step_functions import CallLength
+    from tfckpt_trainer.training.steps.step_reader import StepReader
 
     def ends(dataset, on_end="stop"):
         inputs = SimpleNamespace(reader=StepReader(dataset, 1, mark=True))

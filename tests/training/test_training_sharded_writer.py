@@ -44,7 +44,7 @@ def shared():
 def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writers, largest):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
     shared.write(tmp_path / "whole")
     each = [
@@ -96,7 +96,7 @@ def bytes_read(act):
 
 
 def test_each_worker_reads_and_keeps_only_what_it_writes(shared):
-    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
     each = [
         ShardedWriter(shared.checkpoint, writers=3, writer=writer, largest=500)
@@ -114,7 +114,7 @@ def test_each_worker_reads_and_keeps_only_what_it_writes(shared):
 def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
     parts = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=None)
     table = shared.checkpoint.table
@@ -131,7 +131,7 @@ def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, share
 def test_what_is_no_variable_is_refused_and_not_left_out(shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.sharded_writer import CheckpointLayout
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import CheckpointLayout
 
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     with pytest.raises(UsageError, match="vocabulary is a MutableHashTable"):

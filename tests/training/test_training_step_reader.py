@@ -15,7 +15,7 @@ def numbers(size, *, known=True):
 
 
 def reader_of(dataset, replicas, *, mark):
-    from tfckpt_trainer.training.loop.step_reader import StepReader
+    from tfckpt_trainer.training.steps.step_reader import StepReader
 
     return StepReader(dataset, replicas, mark=mark)
 

@@ -89,7 +89,7 @@ IN_THE_APP = (
     "training/commands/pause.py",
     "training/commands/restore.py",
     "training/commands/save.py",
-    "training/checkpoint/disk_space.py",
+    "training/checkpoint/saves/disk_space.py",
     "services/tensors/track.py",
 )
 

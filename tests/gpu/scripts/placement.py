@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
-from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.state.comparison import wrong_values

@@ -45,7 +45,7 @@ complete if all counted data files are present, verified if a stored result says
 sizes show killed saves, missing files and empty indexes. They do not show damage within an index.
 
 The rules follow the write order of TensorFlow, observed by system call and by killing it at each
-step, and that of `tfckpt_trainer.training.checkpoint.saver`.
+step, and that of `tfckpt_trainer.training.checkpoint.saves.saver`.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
-from tfckpt_trainer.training.checkpoint.restorer import Restorer
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest
-from tfckpt_trainer.training.checkpoint.saver import Saver
+from tfckpt_trainer.training.checkpoint.restores.restorer import Restorer
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveRequest
+from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup

@@ -17,8 +17,8 @@ from tfckpt_trainer.rundir.storage.files import append_line
 from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
-from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
+from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup

@@ -1,4 +1,4 @@
-"""Saves and restores: what a checkpoint holds, and how the workers write and read it together.
+"""Saves and restores of a run, together with the state that they are about.
 
 `training.loop` decides when to save or restore.
 """

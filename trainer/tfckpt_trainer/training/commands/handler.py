@@ -14,8 +14,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandArguments, CommandState
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.training.check.quick_check import QuickCheck
-from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
+from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,

@@ -7,7 +7,7 @@ import time
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, RestoreArguments
-from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT
+from tfckpt_trainer.training.checkpoint.restores.restore_manager import SHOWN_LEFT_OUT
 from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SaveArguments
 from tfckpt_trainer.sizes import size
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,

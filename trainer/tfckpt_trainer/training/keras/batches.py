@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
 from tfckpt_trainer.training.pipelines.obstacles import REPEATED_BY_FIT
+from tfckpt_trainer.training.steps.inputs import DatasetFunction, worker_dataset
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 _ENDLESS = 2**62

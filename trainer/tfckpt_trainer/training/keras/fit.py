@@ -161,7 +161,7 @@ def fit(
     if held_out is not None:
         size = validation_batch_size or batch_size
         held = read_data(held_out, group, batch_size=size)
-        tracing = run._traced.add_function(is_step=False)
+        tracing = run._state.traced.add_function(is_step=False)
         validation = Validation(model, group, held, validation_steps, validation_freq, tracing)
     FitLoop(
         run,

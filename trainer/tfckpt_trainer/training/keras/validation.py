@@ -15,8 +15,8 @@ from tfckpt_trainer.training.keras.steps import (
     epoch_logs,
     replica_step,
 )
-from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
+from tfckpt_trainer.training.steps.step_functions import mean_over_replicas
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 

@@ -1,4 +1,4 @@
-"""The training loop: `TrainingRun`, step functions, input, commands, and the sync of workers.
+"""The training loop: `TrainingRun`, what it does between calls, and how it ends.
 
-Saving and restoring belong in `training.checkpoint`.
+Saving and restoring belong in `training.checkpoint`; the steps themselves in `training.steps`.
 """

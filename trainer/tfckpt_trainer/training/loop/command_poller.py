@@ -7,7 +7,6 @@ import time
 from collections import deque
 
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -32,9 +31,9 @@ class CommandPoller:
         has_commands: Whether claimed commands are waiting for the next synchronization.
     """
 
-    def __init__(self, run: RunDirectory, queue: CommandQueue, telemetry: Telemetry) -> None:
+    def __init__(self, run: RunDirectory, telemetry: Telemetry) -> None:
         self._run = run
-        self._queue = queue
+        self._queue = telemetry.queue
         self._telemetry = telemetry
         self._claimed: deque[Command] = deque()
         self._stopping = threading.Event()

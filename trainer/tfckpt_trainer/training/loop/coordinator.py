@@ -14,8 +14,8 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import WAITS_FOR_ROOM, Activity, Ending
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
-from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveOutcome
+from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule

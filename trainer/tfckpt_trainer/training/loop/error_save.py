@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Phase
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.telemetry.step_metrics import Call, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry

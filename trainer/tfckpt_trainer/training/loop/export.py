@@ -29,9 +29,9 @@ from tfckpt_trainer.rundir.records.export import (
     ExportRequest,
 )
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_trainer.training.checkpoint.save_protocol import describe_failure
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.loop.inputs import Inputs
+from tfckpt_trainer.training.steps.inputs import Inputs
 
 EXAMPLES = 4
 """Number of generated examples, used if those of the dataset do not fit the model."""

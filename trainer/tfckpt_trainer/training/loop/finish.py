@@ -7,8 +7,7 @@ import sys
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish
-from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
-from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 DATASET_ENDED = "the dataset ended"
@@ -18,15 +17,9 @@ DATASET_ENDED = "the dataset ended"
 class FinishedRun:
     """Knows whether training had finished when the run was opened. All workers call it together."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        position: Position,
-        telemetry: Telemetry,
-        restores: RestoreManager,
-    ) -> None:
+    def __init__(self, run: RunDirectory, telemetry: Telemetry, restores: RestoreManager) -> None:
         self._run = run
-        self._position = position
+        self._position = restores.position
         self._telemetry = telemetry
         self._restores = restores
         self._holds = False

@@ -10,7 +10,6 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import ExitCode, RefusedError
-from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -18,8 +17,8 @@ from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_trainer.training.process.signals_and_exit import leave, was_launched
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 LOCK_SECONDS = 30.0
 """How long a start waits for the lock: a prune or an ending trainer may hold it."""
@@ -31,10 +30,11 @@ LOCK_AGAIN_SECONDS = 3.0
 class RunOwnership:
     """Holds the trainer's lock of a run directory, on the chief only."""
 
-    def __init__(self, run: RunDirectory, queue: CommandQueue, journal: JournalWriter) -> None:
+    def __init__(self, run: RunDirectory, telemetry: Telemetry) -> None:
         self._run = run
-        self._queue = queue
-        self._journal = journal
+        self._queue = telemetry.queue
+        self._journal = telemetry.journal
+        telemetry.heartbeat.file.on_other_trainer = self._leave_to_other
         self._lock = FileLock(run.trainer_lock)
 
     def acquire(self, **info: Any) -> None:
@@ -72,7 +72,7 @@ class RunOwnership:
         """Releases the lock, if this process holds it."""
         self._lock.release()
 
-    def leave_to_other(self, other: WorkerStatus) -> None:
+    def _leave_to_other(self, other: WorkerStatus) -> None:
         """Ends this process at once: another trainer writes to the same directory.
 
         The lock does not prevent that on a network disk that does not share locks. A save would

@@ -8,9 +8,8 @@ import platform
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,71 +22,30 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
-from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.disk_reserve import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.exactness import (
-    Exactness,
-    StepFacts,
-    merge_exactness,
-    merge_steps,
-)
-from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, replace_newer_documents
+from tfckpt_trainer.rundir.records.worker import Ending, Phase
+from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.script_objects import objects_with
-from tfckpt_trainer.training.check.digests import saved_state
-from tfckpt_trainer.training.check.quick_check import QuickCheck
-from tfckpt_trainer.training.check.session import CheckSession, check_order
-from tfckpt_trainer.training.check.traced_steps import TracedSteps
+from tfckpt_trainer.training.check.session import check_order
 from tfckpt_trainer.training.check.untracked_notes import note_untracked, remember_state
-from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
-from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
-from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
-from tfckpt_trainer.training.checkpoint.restorer import Restorer
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
-from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
-from tfckpt_trainer.training.checkpoint.saver import Saver
-from tfckpt_trainer.training.checkpoint.state import (
-    Position,
-    SharedState,
-    TrainingState,
-    UserState,
-    WorkerState,
-)
-from tfckpt_trainer.training.commands.handler import Trainer
-from tfckpt_trainer.training.commands.handlers import CommandHandlers
+from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
-from tfckpt_trainer.training.loop.command_poller import CommandPoller
-from tfckpt_trainer.training.loop.coordinator import INTERRUPTED, Coordinator
-from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
-from tfckpt_trainer.training.loop.error_save import ErrorSave, LoopProgress
+from tfckpt_trainer.training.loop.between_calls import BetweenCalls
+from tfckpt_trainer.training.loop.coordinator import INTERRUPTED
+from tfckpt_trainer.training.loop.error_save import ErrorSave
 from tfckpt_trainer.training.loop.export import export_request_path, run_export
 from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
-from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
-from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
+from tfckpt_trainer.training.loop.run_exactness import RunExactness
+from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
-from tfckpt_trainer.training.loop.save_schedule import (
-    EverySteps,
-    Improvement,
-    OwnTrigger,
-    SaveSchedule,
-    SaveWhen,
-    Trigger,
-    steps_to_multiple,
-)
+from tfckpt_trainer.training.loop.run_state import PassedObjects, RunState, supports_seed
+from tfckpt_trainer.training.loop.save_schedule import SaveWhen
 from tfckpt_trainer.training.loop.shutdown import Shutdown
-from tfckpt_trainer.training.loop.step_functions import (
-    CallLength,
-    ReplicaStep,
-    StepFlags,
-    StepFunction,
-)
-from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.loop.step_builder import StepBuilder
 from tfckpt_trainer.training.pipelines.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.process.open_runs import (
     add_open_run,
@@ -104,24 +62,19 @@ from tfckpt_trainer.training.process.signals_and_exit import (
     sigterm_received,
     was_launched,
 )
-from tfckpt_trainer.training.state.passed import only_optimizer
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
+from tfckpt_trainer.training.steps.inputs import InputDataset
+from tfckpt_trainer.training.steps.step_functions import ReplicaStep
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.training.workers.loss_scaling import check_finite_on_all_replicas
 from tfckpt_trainer.training.workers.worker_group import (
     WorkerGroup,
     strategy_name,
-    uses_parameter_servers,
 )
 
 _NO_SIGNALS = (
     "SIGTERM does not save: TrainingRun was created outside the main thread. Call "
     "run.request_stop(preempted=True) to save and leave."
 )
-
-_WITHOUT_SEED = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
-"""Strategies whose replicas are not known when a step is traced."""
 
 
 class TrainingRun:
@@ -227,143 +180,72 @@ class TrainingRun:
         Raises:
             UsageError: There is no run directory, or an option is invalid.
         """
-        _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
-        own_triggers = objects_with("reason(step, metrics)", save_when, "save_when=[…]")
+        options = RunOptions(
+            total_steps=total_steps,
+            save_every_steps=save_every_steps,
+            save_every_seconds=save_every_seconds,
+            save_on_improvement=save_on_improvement,
+            save_when=objects_with("reason(step, metrics)", save_when, "save_when=[…]"),
+            saving=saving or SaveOptions(),
+            tensorboard=tensorboard,
+            retention=RetentionSettings(retention or Policy(), trash_hours, make_room),
+            partial=partial,
+            on_dataset_end=on_dataset_end,
+            random_seed=random_seed,
+        )
+        options.check()
         forget_left_run()
         order = check_order(run_dir)
         if order is not None:
-            # A check saves by itself, in a directory of its own.
-            run_dir = tensorboard = retention = None
-            save_every_steps = save_every_seconds = save_on_improvement = None
-            own_triggers = ()
+            options, run_dir = options.of_check(order), None
+        self._options = options
         self._run = run = _created_run_directory(run_dir)
         self.directory = run.root
-        self._total_steps = total_steps
-        self._partial = partial
+        self._tensorboard = Path(options.tensorboard) if options.tensorboard else run.tensorboard
         self._statuses = choose_statuses(preempted_status, restart_status)
-        self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
-        self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
-        self._retention.check()
-        if tensorboard is not None:
-            refuse_url(tensorboard, "the directory of TensorBoard")
-        options = saving or SaveOptions()
-        options.check()
-        if order is not None:
-            options = replace(options, fallback_directory=None)
 
-        # The workers and their state.
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = group = WorkerGroup(self._strategy)
         refuse_several_tasks(os.environ, group.processes)
-        self._model = model
-        self._optimizer = optimizer
-        if group.replicas > 1 and not uses_parameter_servers(self._strategy):
-            check_finite_on_all_replicas(optimizer)
-        self._inputs = (
-            Inputs(self._strategy, group, dataset, skips=options.skip_input)
-            if dataset is not None
-            else None
-        )
-        inputs = self._inputs.state if self._inputs else InputState()
-        shared = SharedState(model, optimizer, extra or {}, metrics)
-        self._progress = LoopProgress()
-        # Looks into the graphs of the steps, for state that no checkpoint holds.
-        self._traced = TracedSteps(
-            lambda: saved_state(self._state),
-            shares_variables=group.replicas > 1 and uses_parameter_servers(self._strategy),
-            can_seed=random_seed is None and not isinstance(self._strategy, _WITHOUT_SEED),
-        )
-        self._state = state = TrainingState(
-            shared=shared,
-            worker=WorkerState(inputs, shared.user_objects),
-            user=UserState(group.index),
-            position=Position(),
-            step_facts=self._step_facts,
-        )
-        inputs.add_tracked(state.shared.checkpoint)
-        remember_state(state)
-        self._has_stepped = False
-        self._requires_exact = options.require_exact
-        self._refuse_missing_state(state.exactness)
-
-        # Metrics, heartbeat, event log.
-        queue = CommandQueue(run)
         self._telemetry = telemetry = Telemetry(
-            run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
+            run, group, tensorboard=self._tensorboard, total_steps=total_steps
         )
-        self._ownership = RunOwnership(run, queue, telemetry.journal)
-        telemetry.heartbeat.file.on_other_trainer = self._ownership.leave_to_other
-        inputs.report = telemetry.heartbeat.describe
-
-        # Saves and restores.
-        pruner = AutomaticPruner(run, self._retention, telemetry.journal)
-        disk = DiskSpace(run, state.shared, options, pruner.make_room)
-        saver = Saver(run, group, state, options, disk, telemetry.journal)
-        self._saves = saves = SaveManager(run, saver, state, telemetry, pruner, options)
-        restorer = Restorer(run, group, state)
-        self._restores = RestoreManager(run, group, state, telemetry, restorer, saves)
-        self._finished = FinishedRun(run, state.position, telemetry, self._restores)
-
-        # Work between steps.
-        triggers: list[Trigger] = []
-        if save_on_improvement is not None:
-            triggers.append(Improvement(save_on_improvement, group, state.position))
-        triggers += [OwnTrigger(trigger, group, self.note) for trigger in own_triggers]
-        if save_every_steps is not None:
-            triggers.append(EverySteps(save_every_steps))
-        schedule = SaveSchedule(triggers, save_every_seconds)
-        telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
-        self._poller = CommandPoller(run, queue, telemetry)
-        self._quick_check = QuickCheck(run, group, state, telemetry, saver)
-        trainer = Trainer(run, group, telemetry, saves, self._restores, self._quick_check)
-        self._commands = CommandHandlers(trainer)
-        self._coordinator = Coordinator(
-            group, telemetry, saves, schedule, self._poller, self._commands
+        self._ownership = RunOwnership(run, telemetry)
+        passed = PassedObjects(model, optimizer, dataset, extra or {}, metrics)
+        self._state = state = RunState(passed, self._strategy, group, telemetry, options)
+        self._position = state.saved.position
+        self._exactness = RunExactness(
+            run, group, telemetry, state.saved, is_required=options.saving.require_exact
         )
-        self._length = CallLength(
-            [
-                lambda _: None if self._has_stepped else 1,
-                lambda step: self._total_steps and self._total_steps - step,
-                lambda step: steps_to_multiple(step, self._quick_check.epoch_steps),
-                schedule.steps_left,
-                self._quick_check.steps_left,
-                lambda step: self._check.steps_left(step) if self._check else None,
-            ]
+        checkpoints = SavesAndRestores(
+            run, group, telemetry, state.saved, options.saving, options.retention
         )
-        self._dataset_end = (
-            DatasetEnd(group, self._inputs, telemetry, on_dataset_end, self._length)
-            if self._inputs
-            else None
-        )
-        if self._dataset_end is not None:
-            self.after_restore(self._dataset_end.restored)
-
+        self._saves, self._restores = checkpoints.saves, checkpoints.restores
+        self._between = between = BetweenCalls(run, group, telemetry, state, checkpoints, options)
+        self._finished = FinishedRun(run, telemetry, checkpoints.restores)
         self._error_save = ErrorSave(
             group,
             telemetry,
             self._ownership,
-            self._progress,
-            self._save_after_error,
-            lambda: self._quick_check.is_first_pass,
+            state.progress,
+            between.save_after_error,
+            lambda: self.may_repeat_step,
         )
-        self._keeps_inputs = False
         self._resources = ExitStack()
-        self._resources.callback(remember_state, state)
+        self._resources.callback(remember_state, state.saved)
         self._resources.callback(self._close_inputs)
         self._resources.callback(self._ownership.release)
         self._resources.callback(telemetry.summaries.close)
-        self._draws: DrawsByStep | None = None
         self._shutdown = Shutdown(
-            run, group, telemetry, self._poller, self._resources, self._statuses.restart
+            run, group, telemetry, between.poller, self._resources, self._statuses.restart
         )
-        self._interrupted = False
-        self._check = (
-            CheckSession(order, group, state, telemetry, saves, self._restores)
-            if order is not None
-            else None
+        self._steps = StepBuilder(
+            self._strategy, group, telemetry.metrics, state, between, self._shutdown.peers_watched
         )
         self._has_opened = False
-        self._exactness_before: Exactness | None = None
+        self._keeps_inputs = False
+        self._interrupted = False
+        self._draws: DrawsByStep | None = None
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -371,7 +253,7 @@ class TrainingRun:
                 self._draw_by_step(random_seed)
 
     def _draw_by_step(self, seed: int) -> None:
-        if isinstance(self._strategy, _WITHOUT_SEED):
+        if not supports_seed(self._strategy):
             raise UsageError(
                 f"random_seed does not support {strategy_name(self._strategy)}. Leave it out, and "
                 "draw from a tf.random.Generator that is passed in extra={…}."
@@ -391,12 +273,12 @@ class TrainingRun:
     @property
     def step(self) -> int:
         """Steps done. The present one is counted after the body of the loop."""
-        return self._state.position.step
+        return self._position.step
 
     @property
     def branch(self) -> int:
         """The present branch; going back to an older step starts a new one."""
-        return self._state.position.branch
+        return self._position.branch
 
     @property
     def worker_count(self) -> int:
@@ -411,20 +293,20 @@ class TrainingRun:
     @property
     def state(self) -> dict[str, Any]:
         """Values of the script that are saved with a checkpoint, equal on all workers."""
-        return self._state.user.shared
+        return self._state.saved.user.shared
 
     @property
     def worker_state(self) -> dict[str, Any]:
         """Values of the script that are saved with a checkpoint, of this worker."""
-        return self._state.user.worker
+        return self._state.saved.user.worker
 
     def before_save(self, act: Callable[[], None]) -> None:
         """Calls `act` on each worker before each save, such as to update `state`."""
-        self._state.user.before_save.append(act)
+        self._state.saved.user.before_save.append(act)
 
     def after_restore(self, act: Callable[[], None]) -> None:
         """Calls `act` on each worker after each restore, including the one at the start."""
-        self._state.user.after_restore.append(act)
+        self._state.saved.user.after_restore.append(act)
 
     @property
     def is_chief(self) -> bool:
@@ -456,81 +338,11 @@ class TrainingRun:
             UsageError: `steps_per_call` does not go with the strategy, the dataset, or another
                 step function.
         """
-        self._set_steps_per_call(steps_per_call)
-        step = self._step_function(replica_step, run_eagerly=run_eagerly)
-        metrics, ran = self._telemetry.metrics, self._progress.add_function()
-        takes_list = self._length.most > 1
-
-        def watched_step(batch: Any) -> Mapping[str, float]:
-            if takes_list and isinstance(batch, list):
-                self._progress.check_call(len(batch))
-            metrics.enter(Phase.STEP)
-            with self._shutdown.peers_watched:
-                result = step(batch)
-            ran()
-            metrics.enter(Phase.SCRIPT)
-            return result
-
-        return watched_step
-
-    def _set_steps_per_call(self, steps: int) -> None:
-        _check_counts(steps_per_call=steps)
-        if max(steps, self._length.most) > 1 and self._progress.has_functions:
-            raise UsageError(
-                "With steps_per_call, a run has one step function: each call runs several steps of "
-                "it. Do all the work of a step in one function, or leave steps_per_call out."
-            )
-        if steps == 1:
-            return
-        if uses_parameter_servers(self._strategy):
-            name = strategy_name(self._strategy)
-            raise UsageError(f"steps_per_call does not go with {name}. Leave it out.")
-        if self._has_opened:
+        if self._has_opened and steps_per_call != 1:
             raise UsageError("Call run.function with steps_per_call before the loop begins.")
-        if self._dataset_end is not None:
-            self._dataset_end.refuse_calls_of_several_steps()
-        self._length.most = steps
-
-    def _step_function(
-        self, replica_step: ReplicaStep, *, run_eagerly: bool
-    ) -> StepFunction | ParameterServerStep:
-        coordinator, dataset_end = self._coordinator, self._dataset_end
-
-        def flags() -> StepFlags:
-            if dataset_end is None:
-                return StepFlags(coordinator.needs_sync, may_end=False)
-            return StepFlags(coordinator.needs_sync, dataset_end.flag, dataset_end.has_data)
-
-        def on_result(steps: Sequence[Mapping[str, float]], flags: StepFlags) -> None:
-            coordinator.call_computed(steps, flags.needs_sync)
-            if dataset_end is not None:
-                dataset_end.call_computed(flags.may_end)
-
-        tracing = self._traced.add_function()
-        if not uses_parameter_servers(self._strategy):
-            return StepFunction(
-                self._strategy,
-                replica_step,
-                flags,
-                on_result,
-                tracing,
-                takes_list=self._length.most > 1,
-                runs_ahead=self._group.size == 1,
-                variables=self._variables
-                if dataset_end is not None and dataset_end.leaves_out
-                else None,
-                run_eagerly=run_eagerly,
-            )
-        if run_eagerly:
-            raise UsageError("With parameter servers, a step cannot run eagerly.")
-        optimizer = only_optimizer(self._optimizer)
-        return ParameterServerStep(
-            self._strategy, optimizer, replica_step, flags, on_result, tracing
+        return self._steps.build(
+            replica_step, steps_per_call=steps_per_call, run_eagerly=run_eagerly
         )
-
-    def _variables(self) -> Iterator[Any]:
-        """Yields all variables of the run."""
-        yield from (one.thing for one in self._state.shared.find() if one.rule.is_variable)
 
     def report(self, **metrics: Any) -> None:
         """Reports further metrics of this step: scalars that are equal on all workers.
@@ -542,15 +354,11 @@ class TrainingRun:
 
     def note(self, message: str) -> None:
         """Writes a line to the event log, on the chief only."""
-        self._note(JournalKind.NOTE, message)
+        self._between.note(message)
 
     def stop(self) -> None:
         """Stops the run on all workers after this step, with a save."""
-        if self._quick_check.is_first_pass:
-            # The script says so again when it repeats the step.
-            self._coordinator.set_stop_aside(Ending.STOPPED)
-        else:
-            self.request_stop()
+        self._between.stop()
 
     def request_save(self, trigger: str = "script") -> None:
         """Saves on all workers after this step, at the request of another.
@@ -560,7 +368,7 @@ class TrainingRun:
         Args:
             trigger: Who or what asked for it, for the record of the checkpoint.
         """
-        self._coordinator.request_save(trigger.strip() or "script")
+        self._between.coordinator.request_save(trigger.strip() or "script")
 
     def request_stop(self, reason: str = "", *, preempted: bool = False) -> None:
         """Stops the run on all workers after this step, with a save, at the request of another.
@@ -573,7 +381,7 @@ class TrainingRun:
             preempted: Whether to end as after SIGTERM: the loop raises `SystemExit` with
                 `preempted_status`, so that the code after it does not run.
         """
-        self._coordinator.request_stop(
+        self._between.coordinator.request_stop(
             Ending.PREEMPTED if preempted else Ending.STOPPED, reason.strip()
         )
 
@@ -586,11 +394,7 @@ class TrainingRun:
         Args:
             reason: Who or what ended it, as a clause, for the event log.
         """
-        reason = reason.strip() or "the script called run.finish()"
-        if self._quick_check.is_first_pass:
-            self._coordinator.set_stop_aside(Ending.FINISHED, reason)
-        else:
-            self._coordinator.request_finish(reason)
+        self._between.finish(reason.strip() or "the script called run.finish()")
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the input of each call, and handles saves and commands between calls.
@@ -599,26 +403,25 @@ class TrainingRun:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         self.open()
-        metrics, progress = self._telemetry.metrics, self._progress
+        between, metrics = self._between, self._telemetry.metrics
+        progress = self._state.progress
         try:
             while not self.is_over:
-                if self._total_steps is not None and self.step >= self._total_steps:
+                if between.total_steps is not None and self.step >= between.total_steps:
                     self._end()
                     continue
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
-                read = self._next_input()
+                with self._shutdown.peers_watched:
+                    read = between.next_input()
                 metrics.enter(Phase.SCRIPT)
                 if read is None:
                     self._end(DATASET_ENDED)
                     continue
                 batches, waited = read
                 steps = len(batches)
-                batch = batches if self._length.most > 1 else batches[0]
-                if self._inputs is not None:
-                    self._quick_check.take_batch(batch)
-                    if self._check is not None:
-                        self._check.take_batch(batch)
+                batch = batches if between.length.most > 1 else batches[0]
+                between.take_batch(batch)
                 progress.begin_call(began, waited, steps)
                 yield batch
                 progress.end_call()
@@ -631,13 +434,9 @@ class TrainingRun:
         finally:
             self.close()
 
-    def _next_input(self) -> tuple[list[Any], float] | None:
-        """Returns the inputs of the next call and the seconds they took; None after the last."""
-        steps = self._length.after(self.step)
-        if self._dataset_end is None:
-            return list(range(self.step, self.step + steps)), 0.0
+    def _end(self, reason: str = "") -> None:
         with self._shutdown.peers_watched:
-            return self._dataset_end.next(steps)
+            self._between.end(reason)
 
     def open(self, *, total_steps: int | None = None) -> None:
         """Restores the newest good checkpoint and starts taking commands.
@@ -653,7 +452,10 @@ class TrainingRun:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         if self._export is not None:
-            run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
+            state = self._state
+            run_export(
+                self._export, self._run, state.saved.shared, state.passed.model, state.inputs
+            )
             leave(0)
         if self._has_opened:
             raise UsageError(
@@ -683,21 +485,19 @@ class TrainingRun:
                     # The lock does not work on a file system that does not share locks.
                     refuse_another_trainer(self._run, 0)
                 self._telemetry.heartbeat.start()
-                exactness = self._gathered_exactness()
+                missing, recorded = self._exactness.look_at_start()
                 if self._group.is_chief:
-                    earlier = load_if_exists(self._run.run_file, RunInfo)
-                    self._exactness_before = earlier.exactness if earlier is not None else None
-                    self._ownership.acquire(**self._info(), exactness=self._at_start(exactness))
-                    self._telemetry.note_exactness(exactness)
-            self._total_steps = self._total_steps or total_steps
-            self._state.shared.late_variables.opened(self._state.shared.find())
-            self._traced.opened()
-            finish = self._restores.restore_newest(partial=self._partial)
-            reason = self._finished.opened(finish, self._total_steps)
+                    self._ownership.acquire(**self._info(), exactness=recorded)
+                    self._telemetry.note_exactness(missing)
+            between = self._between
+            between.total_steps = between.total_steps or total_steps
+            self._state.opened()
+            finish = self._restores.restore_newest(partial=self._options.partial)
+            reason = self._finished.opened(finish, between.total_steps)
             if reason:
-                self._coordinator.finish_saved(reason)
-            if self._check is not None:
-                self._check.opened()
+                between.coordinator.finish_saved(reason)
+            if between.check is not None:
+                between.check.opened()
             elif self._group.is_chief:
                 note_untracked(self.note)
             # It is starting until its first step is done: TensorFlow traces the step function.
@@ -705,8 +505,8 @@ class TrainingRun:
             if self._group.size == 1 and not in_main_thread():
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
-                self._poller.start()
-            if self._check is None:
+                between.poller.start()
+            if between.check is None:
                 self._shutdown.save_after_error = self._error_save.save_after
 
     def _start_draws(self) -> None:
@@ -720,8 +520,8 @@ class TrainingRun:
             "worker_count": self._group.processes,
             "replica_count": self._group.replicas,
             "gpus": self._group.idle_devices(),
-            "total_steps": self._total_steps,
-            "retention": self._retention.recorded,
+            "total_steps": self._between.total_steps,
+            "retention": self._options.retention.recorded,
             # A quick check is about the process that it ran in.
             "check": None,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
@@ -736,7 +536,7 @@ class TrainingRun:
     @property
     def may_repeat_step(self) -> bool:
         """Whether a quick check will repeat the present step, so that nothing of it is recorded."""
-        return self._quick_check.is_first_pass
+        return self._between.quick_check.is_first_pass
 
     def set_epoch_steps(self, steps: int) -> None:
         """Has a call end where an epoch does, because the script acts there.
@@ -746,12 +546,12 @@ class TrainingRun:
         Args:
             steps: Steps of an epoch.
         """
-        self._quick_check.epoch_steps = steps
+        self._between.quick_check.epoch_steps = steps
 
     @property
     def is_over(self) -> bool:
         """Whether a command, a signal or the last step ended the run."""
-        return self._coordinator.ending is not None
+        return self._between.coordinator.ending is not None
 
     def step_done(self, seconds: float, waited: float = 0.0, *, steps: int = 1) -> None:
         """Counts a step, and handles saves, commands and pauses that are due after it.
@@ -761,83 +561,12 @@ class TrainingRun:
             waited: How much of that it waited for its input.
             steps: How many steps it was, if a call ran several.
         """
-        call = Call(steps, seconds, waited)
-        metrics = self._telemetry.metrics
-        is_first, self._has_stepped = not self._has_stepped, True
         with self._shutdown.peers_watched:
-            if is_first:
-                self._first_step_done()
-            may_repeat = self._quick_check.is_first_pass
-            self._state.position.step += steps
-            step = self.step
-            if is_first:
-                metrics.step, metrics.activity = step, Activity.TRAINING
-                self._telemetry.heartbeat.nudge()
-            if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
-                metrics.examples_per_step = self._inputs.examples * self._group.replicas
-            self._commands.advance_check(partial(self._quick_check.step_done, metrics.fresh))
-            if may_repeat:
-                self._coordinator.set_aside(step, call, self.step)
-                self._settle_first_pass()
-            else:
-                self._coordinator.call_done(step, call)
-            self._commands.advance_check(partial(self._quick_check.begin_if_due, self._total_steps))
-            if self._check is not None:
-                self._check.step_done()
-                self._end_check()
+            if not self._between.has_stepped:
+                self._state.first_step_done()
+                self._exactness.first_step_done()
+            self._between.call_done(Call(steps, seconds, waited))
         self._start_draws()
-
-    def _settle_first_pass(self) -> None:
-        """Forgets the steps of a quick check that are repeated, or counts them if it ended."""
-        if not self._quick_check.is_first_pass:
-            self._coordinator.settle(self.step)
-
-    def _first_step_done(self) -> None:
-        """Looks into what the first step was compiled to."""
-        self._state.shared.late_variables.check(self._state.shared.find())
-        self._traced.first_step_done()
-        exactness = self._gathered_exactness()
-        self._refuse_missing_state(exactness)
-        if self._group.is_chief:
-            self._telemetry.note_exactness(exactness)
-            self._record_exactness(exactness)
-
-    def _record_exactness(self, found: Exactness) -> None:
-        self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
-
-    def _at_start(self, found: Exactness) -> Exactness:
-        """Returns what is known before the first step: what the last attempt found, if no more."""
-        before = self._exactness_before
-        return found if before is None or found.is_missing_state else before
-
-    def _gathered_exactness(self) -> Exactness:
-        """Returns what resuming brings back on all workers, which call it together."""
-        return merge_exactness(self._group.all_gather(self._state.exactness))
-
-    def _refuse_missing_state(self, found: Exactness) -> None:
-        if self._requires_exact and found.is_missing_state:
-            raise UsageError(
-                "Resuming cannot be exact, which SaveOptions(require_exact=True) demands: "
-                f"{'; '.join(found.reasons)}. {' '.join(found.remedies)} Or leave out "
-                "require_exact to save what is possible."
-            )
-
-    def _end(self, reason: str = "") -> None:
-        with self._shutdown.peers_watched:
-            if self._check is not None:
-                self._check.data_ended()
-                self._end_check()
-            elif self._quick_check.is_first_pass:
-                # The steps that are left are trained again; then training ends here once more.
-                self._commands.advance_check(self._quick_check.end_pass)
-                self._settle_first_pass()
-            else:
-                self._quick_check.cancel("The data ended during the check.")
-                self._coordinator.finish(reason)
-
-    def _end_check(self) -> None:
-        if self._check is not None and self._check.is_done:
-            self._coordinator.ending = self._coordinator.ending or Ending.STOPPED
 
     def close(self, *, finished: bool = False) -> None:
         """Finishes saves and releases the run directory. All workers call it together.
@@ -850,24 +579,25 @@ class TrainingRun:
         with suppress(tf.errors.OpError):
             # An error of the device is raised again by what uses the variables, such as a save.
             self._telemetry.metrics.settle()
-        if finished and not self.is_over and self._check is None:
-            self._end(self._coordinator.requested_finish)
-        ending = self._coordinator.ending
+        coordinator, is_check = self._between.coordinator, self._options.order is not None
+        if finished and not self.is_over and not is_check:
+            self._end(coordinator.requested_finish)
+        ending = coordinator.ending
         if ending is None:
             self._abandon()
             return
         with self._shutdown.peers_watched:
-            self._quick_check.cancel("The run ended during the check.")
-            self._saves.finish_all()
+            self._between.close()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
-        if self._exactness_before is not None and not self._has_stepped:
-            # This start has looked at no step. What the last one found still holds.
-            self._record_exactness(self._exactness_before)
+        if not self._between.has_stepped:
+            self._exactness.closed_without_step()
         detail = ""
         if ending is Ending.FINISHED:
             detail = self._finished.closed(
-                self._coordinator.finish_reason, self._total_steps, has_trained=self._has_stepped
+                coordinator.finish_reason,
+                self._between.total_steps,
+                has_trained=self._between.has_stepped,
             )
         self._shutdown.release(ending, detail)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
@@ -880,7 +610,7 @@ class TrainingRun:
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
             raise SystemExit(self._statuses.preempted)
-        if self._check is not None:
+        if is_check:
             raise SystemExit(ExitCode.DONE)
 
     def _abandon(self) -> None:
@@ -897,16 +627,8 @@ class TrainingRun:
         self._close_inputs()
 
     def _close_inputs(self) -> None:
-        if self._inputs is not None and not self._keeps_inputs:
-            self._inputs.close()
-
-    def _save_after_error(self, call: Call) -> SaveOutcome:
-        self._state.position.step += call.steps
-        return self._coordinator.save_after_error(self.step, call)
-
-    def _step_facts(self) -> StepFacts:
-        facts, unfinished = self._traced.facts(), self._progress.unfinished
-        return merge_steps([facts, StepFacts(unseen=[unfinished])]) if unfinished else facts
+        if self._state.inputs is not None and not self._keeps_inputs:
+            self._state.inputs.close()
 
     def _on_termination(self) -> None:
         self.request_stop(preempted=True)
@@ -917,18 +639,6 @@ class TrainingRun:
 
     def _on_save_signal(self) -> None:
         self.request_save("SIGUSR1")
-
-    def _note(self, kind: JournalKind, message: str) -> None:
-        # At the step of this object: within a step, the metrics may be one step behind.
-        self._telemetry.note(kind, message, step=self.step, branch=self.branch)
-
-
-def _check_counts(**counts: int | None) -> None:
-    for name, value in counts.items():
-        if value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1.")
 
 
 def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:

@@ -34,6 +34,7 @@ class Telemetry:
 
     Attributes:
         metrics: What the training loop measures.
+        queue: Commands of front ends, and their answers.
         journal: Writes the event log and the answers to commands.
         summaries: Writes TensorBoard's event files and the charts of the terminal app.
         heartbeat: Writes the status file.
@@ -45,7 +46,6 @@ class Telemetry:
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        queue: CommandQueue,
         *,
         tensorboard: Path,
         total_steps: int | None,
@@ -55,13 +55,13 @@ class Telemetry:
         Args:
             run: The run directory.
             group: The workers.
-            queue: The command queue, for answers.
             tensorboard: Directory of TensorBoard's event files.
             total_steps: Steps of the whole training; None if unknown.
         """
         self._run = run
         self.metrics = StepMetrics()
-        self.journal = JournalWriter(run, queue, is_chief=group.is_chief)
+        self.queue = CommandQueue(run)
+        self.journal = JournalWriter(run, self.queue, is_chief=group.is_chief)
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.heartbeat = Heartbeat(
             run,

@@ -10,7 +10,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.training.checkpoint.restore_check import (
+from tfckpt_trainer.training.checkpoint.restores.restore_check import (
     Prepared,
     RestoreCheck,
     find_damage,

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.loop.step_functions import (
+from tfckpt_trainer.training.steps.step_functions import (
     OnResult,
     ReplicaStep,
     StepFlags,

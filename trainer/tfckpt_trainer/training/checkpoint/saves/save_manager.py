@@ -16,15 +16,15 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.sizes import size
-from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
-from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
-from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import (
+from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
+from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
+from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     AFTER_ERROR,
     SaveOutcome,
     SaveRequest,
 )
-from tfckpt_trainer.training.checkpoint.saver import Saver
+from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite

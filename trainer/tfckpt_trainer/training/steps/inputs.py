@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.loop.step_reader import NamedReaders, StepReader
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.pipelines.pipeline import Pipeline
+from tfckpt_trainer.training.steps.step_reader import NamedReaders, StepReader
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]

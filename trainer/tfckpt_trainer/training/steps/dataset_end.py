@@ -9,8 +9,8 @@ import msgspec
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.training.loop.inputs import Inputs
-from tfckpt_trainer.training.loop.step_functions import CallLength
+from tfckpt_trainer.training.steps.inputs import Inputs
+from tfckpt_trainer.training.steps.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 

@@ -14,16 +14,16 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.script_errors import describe_script_error
-from tfckpt_trainer.training.checkpoint.restore_check import (
+from tfckpt_trainer.training.checkpoint.restores.restore_check import (
     Prepared,
     Reading,
     RestoreCheck,
     find_damage,
     merge_problems,
 )
-from tfckpt_trainer.training.checkpoint.save_protocol import LOCAL_FAILURES, describe_failure
+from tfckpt_trainer.training.checkpoint.restores.worker_restore import WorkerRestore
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.checkpoint.worker_restore import WorkerRestore
 from tfckpt_trainer.training.state.adoption import plan_adoption
 from tfckpt_trainer.training.state.comparison import Comparison, wrong_values
 from tfckpt_trainer.training.state.variables import Rule

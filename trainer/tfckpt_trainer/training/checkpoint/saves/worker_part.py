@@ -19,12 +19,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
-from tfckpt_trainer.training.checkpoint.save_protocol import (
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     LOCAL_FAILURES,
     SaveRequest,
     Vote,
 )
-from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.measurement import find_differing
 from tfckpt_trainer.training.state.values_by_path import (

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.by_step import next_step_of_draws
-from tfckpt_trainer.training.loop.inputs import batch_of_replicas
-from tfckpt_trainer.training.loop.left_out import LeftOut, mask
+from tfckpt_trainer.training.steps.inputs import batch_of_replicas
+from tfckpt_trainer.training.steps.left_out import LeftOut, mask
 
 ReplicaStep = Callable[[Any], Any]
 OnResult = Callable[[Sequence[Mapping[str, float]], "StepFlags"], None]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.sizes import size
-from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import AFTER_ERROR, SaveRequest
+from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveRequest
 from tfckpt_trainer.training.checkpoint.state import SharedState
 
 MARGIN_BYTES = 16 << 20

@@ -28,19 +28,19 @@ from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
-from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
-from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
-from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.save_protocol import (
+from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
+from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
+from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     SaveOutcome,
     SaveRequest,
     Vote,
     cost_of,
     outcome_without,
 )
-from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.worker_part import WorkerPart, require_sound
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.checkpoint.worker_part import WorkerPart, require_sound
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 

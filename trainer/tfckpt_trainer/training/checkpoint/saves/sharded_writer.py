@@ -20,7 +20,7 @@ from tfckpt_trainer.bundle.index import read_index, shard_path
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.checkpoint.shards import Shard, TensorSize, assign_shards
+from tfckpt_trainer.training.checkpoint.saves.shards import Shard, TensorSize, assign_shards
 from tfckpt_trainer.training.state.variables import (
     HOST,
     components,

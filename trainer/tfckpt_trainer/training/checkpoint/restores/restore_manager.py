@@ -26,12 +26,12 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.training.checkpoint.restorer import (
+from tfckpt_trainer.training.checkpoint.restores.restorer import (
     RestoreOutcome,
     Restorer,
     changing_state,
 )
-from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup

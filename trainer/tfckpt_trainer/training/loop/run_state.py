@@ -1,0 +1,117 @@
+"""All state of a run: what its checkpoints hold, and what its steps have that they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.rundir.records.exactness import StepFacts, merge_steps
+from tfckpt_trainer.training.check.digests import saved_state
+from tfckpt_trainer.training.check.traced_steps import TracedSteps
+from tfckpt_trainer.training.check.untracked_notes import remember_state
+from tfckpt_trainer.training.checkpoint.state import (
+    Position,
+    SharedState,
+    TrainingState,
+    UserState,
+    WorkerState,
+)
+from tfckpt_trainer.training.loop.error_save import LoopProgress
+from tfckpt_trainer.training.loop.run_options import RunOptions
+from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.steps.inputs import InputDataset, Inputs
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.workers.loss_scaling import check_finite_on_all_replicas
+from tfckpt_trainer.training.workers.worker_group import WorkerGroup, uses_parameter_servers
+
+_WITHOUT_SEED = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
+"""Strategies whose replicas are not known when a step is traced."""
+
+
+def supports_seed(strategy: tf.distribute.Strategy) -> bool:
+    """Whether random draws on the replicas can be a function of a seed."""
+    return not isinstance(strategy, _WITHOUT_SEED)
+
+
+@dataclass(frozen=True)
+class PassedObjects:
+    """The objects that a script passed to `TrainingRun`, which documents them."""
+
+    model: Any
+    optimizer: Any
+    dataset: InputDataset | None
+    extra: Mapping[str, Any]
+    metrics: Any
+
+
+class RunState:
+    """What a run saves and restores.
+
+    Attributes:
+        passed: The objects that it belongs to.
+        inputs: The input pipelines; None without a dataset.
+        saved: What a checkpoint holds.
+        traced: Looks into the graphs of the steps, for state that no checkpoint holds.
+        progress: How much of the present step is done.
+    """
+
+    def __init__(
+        self,
+        passed: PassedObjects,
+        strategy: tf.distribute.Strategy,
+        group: WorkerGroup,
+        telemetry: Telemetry,
+        options: RunOptions,
+    ) -> None:
+        on_servers = uses_parameter_servers(strategy)
+        if group.replicas > 1 and not on_servers:
+            check_finite_on_all_replicas(passed.optimizer)
+        self.passed = passed
+        self.inputs = (
+            Inputs(strategy, group, passed.dataset, skips=options.saving.skip_input)
+            if passed.dataset is not None
+            else None
+        )
+        inputs = self.inputs.state if self.inputs is not None else InputState()
+        shared = SharedState(passed.model, passed.optimizer, passed.extra, passed.metrics)
+        self.progress = LoopProgress()
+        self.traced = TracedSteps(
+            lambda: saved_state(self.saved),
+            shares_variables=group.replicas > 1 and on_servers,
+            can_seed=options.random_seed is None and supports_seed(strategy),
+        )
+        self.saved = TrainingState(
+            shared=shared,
+            worker=WorkerState(inputs, shared.user_objects),
+            user=UserState(group.index),
+            position=Position(),
+            step_facts=self._step_facts,
+        )
+        inputs.add_tracked(shared.checkpoint)
+        inputs.report = telemetry.heartbeat.describe
+        remember_state(self.saved)
+
+    def variables(self) -> Iterator[Any]:
+        """Yields all variables."""
+        yield from (one.thing for one in self.saved.shared.find() if one.rule.is_variable)
+
+    def opened(self) -> None:
+        """Takes note of what exists before the first step."""
+        self.saved.shared.late_variables.opened(self.saved.shared.find())
+        self.traced.opened()
+
+    def first_step_done(self) -> None:
+        """Looks at what the first step created, and into what it was compiled to.
+
+        Raises:
+            UsageError: It created variables that no checkpoint holds.
+        """
+        self.saved.shared.late_variables.check(self.saved.shared.find())
+        self.traced.first_step_done()
+
+    def _step_facts(self) -> StepFacts:
+        facts, unfinished = self.traced.facts(), self.progress.unfinished
+        return merge_steps([facts, StepFacts(unseen=[unfinished])]) if unfinished else facts
