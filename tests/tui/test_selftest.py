@@ -40,8 +40,8 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.reports.checking import SelfTestReport
 from tfckpt_tui.services.exactness import scratch_run
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
-from tfckpt_tui.services.selftest import machine, self_test
-from tfckpt_tui.services.selftest.evidence import Evidence
+from tfckpt_tui.services.selftest import self_test
+from tfckpt_tui.services.selftest.evidence import Evidence, describe_machine
 from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores
 from tfckpt_tui.services.selftest.self_test import choose_options
 from waiting import wait_until
@@ -266,7 +266,7 @@ def test_the_machine_names_its_gpus_and_the_driver(
     tool.write_text("#!/bin/sh\nprintf '550.54.15\\n550.54.15\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    facts = machine.describe_machine(GOOD, tmp_path)
+    facts = describe_machine(GOOD, tmp_path)
     # A restarted process does not count again.
     assert facts["GPUs"] == "2 × card"
     assert facts["driver"] == "550.54.15"

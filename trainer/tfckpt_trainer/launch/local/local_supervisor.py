@@ -5,17 +5,102 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.local.local_starter import LocalStarter
+from tfckpt_trainer.launch.local.standby import Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.processes.cluster import addresses, free_ports, plan_gpus
 from tfckpt_trainer.launch.processes.lock import take_lock
+from tfckpt_trainer.launch.processes.workers import RunningWorker, end_workers, start_worker
+from tfckpt_trainer.launch.supervision.restart_policy import Next
+from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import load, replace_newer_documents
+
+
+class LocalStarter:
+    """Starts each worker as a process, from a standby process if there is one."""
+
+    def __init__(self, run: RunDirectory, options: LaunchOptions) -> None:
+        self._run = run
+        self._options = options
+        self._workers: list[RunningWorker] = []
+        program = as_program(options.command) if options.standby else None
+        self._program = program if options.max_restarts else None
+        self._standby: Standby | None = None
+
+    @property
+    def workers(self) -> Sequence[RunningWorker]:
+        """The workers of the last start."""
+        return self._workers
+
+    def place(self) -> Placement:
+        """Chooses the ports: those of the options, or free ones."""
+        members = self._options.tasks
+        ports = self._options.ports or free_ports(len(members))
+        return Placement(members, tuple(addresses(ports)))
+
+    def start(self, placement: Placement, environment: Mapping[str, str], attempt: int) -> None:
+        """Starts all workers.
+
+        Raises:
+            CannotStartError: The standby process failed.
+            OSError: The command cannot be run, or a log cannot be written.
+        """
+        self._workers = []
+        cluster = placement.cluster
+        gpus = plan_gpus(self._options).variables
+        for index, task in enumerate(placement.tasks):
+            own = {
+                "TF_CONFIG": tf_config(cluster, task),
+                "TFCKPT_WORKER_INDEX": str(index),
+                **gpus[index],
+            }
+            try:
+                self._workers.append(self._start(index, {**environment, **own}, attempt))
+            except LaunchError:
+                # The next start does without it.
+                raise CannotStartError(
+                    "The standby process failed; the workers are started without it.", Next.RESTART
+                ) from None
+
+    def _start(self, index: int, environment: Mapping[str, str], attempt: int) -> RunningWorker:
+        standby = self._standby
+        arguments = (
+            index,
+            self._options.command,
+            environment,
+            Path(self._options.working_directory),
+            self._run.worker_log(index),
+            attempt,
+        )
+        if standby is not None and standby.is_ready:
+            return standby.start_worker(*arguments)
+        return start_worker(*arguments)
+
+    def prepare_restart(self, environment: Mapping[str, str]) -> None:
+        """Starts a standby process, unless there is one."""
+        if self._program is None or self._standby is not None:
+            return
+        try:
+            self._standby = Standby(self._program, environment, self._run.standby_log)
+        except OSError:
+            # Without it a restart takes seconds longer; its log has the reason.
+            self._program = None
+
+    def end(self, grace_seconds: float, while_waiting: Callable[[], None]) -> list[int]:
+        """Ends all workers and the processes that they started; returns the killed ones."""
+        return end_workers(self._workers, grace_seconds, while_waiting)
+
+    def close(self) -> None:
+        """Ends the standby process."""
+        if self._standby is not None:
+            self._standby.end()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

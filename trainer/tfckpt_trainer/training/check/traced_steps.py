@@ -21,7 +21,7 @@ from tfckpt_trainer.training.check.untracked import (
     order_of_creation,
 )
 from tfckpt_trainer.training.draws.stateless_twins import has_twin
-from tfckpt_trainer.training.graphs.captures import Capture, find_captures
+from tfckpt_trainer.training.graphs.calls import Capture, find_captures
 from tfckpt_trainer.training.graphs.stateful_operations import find_stateful_operations
 from tfckpt_trainer.training.state.late_variables import late_variables_error
 from tfckpt_trainer.training.state.variables import components, is_variable

@@ -1,17 +1,26 @@
-"""Walks through a traced graph and the functions that it calls."""
+"""Walks through a traced graph and the functions that it calls; finds what they capture."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tfckpt_trainer.training.graphs.places import place_of
 
 _FIRST_ARGUMENT = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
 """Number of inputs of an operation before the arguments of the functions that it calls."""
+
+_CHANGING = re.compile(
+    r"Assign(Add|Sub)?VariableOp|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign"
+    r"|ResourceCountUpTo|Rng(ReadAnd)?Skip|Stateful(Uniform|StandardNormal|TruncatedNormal|Random)"
+    r"|LookupTable(Insert|Remove|Import)|IteratorGetNext"
+)
+"""Operations that change the variable, table or iterator that they take."""
 
 
 class Reached(NamedTuple):
@@ -74,3 +83,45 @@ def passed_arguments(operation: Any, tensor: Any) -> Iterator[Any]:
         for argument, given in zip(called.inputs, list(operation.inputs)[first:], strict=False):
             if given is tensor:
                 yield argument
+
+
+class Capture(NamedTuple):
+    """A variable, table or iterator that a graph uses.
+
+    Attributes:
+        handle: Its handle, a tensor outside the graph.
+        user: An operation that changes it or, if none does, one that uses it.
+        changed: Whether the graph changes it.
+    """
+
+    handle: Any
+    user: Reached
+    changed: bool
+
+
+def find_captures(graph: Any, known: Collection[int]) -> Iterator[Capture]:
+    """Yields what a graph and the functions that it calls use of the world outside.
+
+    Args:
+        graph: The graph, which no other graph calls.
+        known: Identities of handles to leave out.
+    """
+    for handle, argument in graph.captures:
+        if handle.dtype != tf.resource or id(handle) in known:
+            continue
+        users = list(_users(argument, ()))
+        changing = [user for user in users if _CHANGING.match(user.operation.type)]
+        if users:
+            yield Capture(handle, (changing or users)[0], bool(changing))
+
+
+def _users(tensor: Any, callers: tuple[Any, ...]) -> Iterator[Reached]:
+    """Yields the operations that take a tensor, within the functions that it is passed to."""
+    for operation in tensor.consumers():
+        if called_functions(operation):
+            for argument in passed_arguments(operation, tensor):
+                yield from _users(argument, (operation, *callers))
+        else:
+            yield Reached(operation, callers)
+            if operation.type == "Identity":
+                yield from _users(operation.outputs[0], callers)

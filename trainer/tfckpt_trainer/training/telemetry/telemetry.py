@@ -20,12 +20,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.training.telemetry.finite_watch import check_values
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
-from tfckpt_trainer.training.telemetry.value_check import check_values
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 

@@ -20,8 +20,7 @@ from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.setting_list import Setting, SettingList
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.settings.config import AppSection, Config
-from tfckpt_tui.settings.edit import write_settings
+from tfckpt_tui.settings.config import AppSection, Config, write_settings
 
 _FITTING, _ALWAYS, _NEVER = "if it fits", "always", "never"
 _POLLS = (None, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -25,8 +25,7 @@ from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckOptions, OnProgress, run_check
 from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 from tfckpt_tui.services.selftest import rows
-from tfckpt_tui.services.selftest.evidence import Evidence, read_evidence
-from tfckpt_tui.services.selftest.machine import describe_machine
+from tfckpt_tui.services.selftest.evidence import Evidence, describe_machine, read_evidence
 
 MODULE = "tfckpt_trainer.selftest.training"
 
