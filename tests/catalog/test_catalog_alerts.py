@@ -13,7 +13,6 @@ from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
-    WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
     Phase,
@@ -63,7 +62,7 @@ def test_a_run_that_saves_again_by_itself_says_so():
         "Remove the cause: the next save that is due tries again. To save at once, use "
         f"`tfckpt-tui save {QUOTED}`."
     )
-    waiting = a_worker(saves=SaveStatus(failed=1), detail=f"{WAITS_FOR_ROOM}; resume to continue.")
+    waiting = a_worker(saves=SaveStatus(failed=1, waits_for_room=True))
     (alert,) = find_alerts(ROOT, [(waiting, WorkerState.PAUSED)], [])
     assert str(alert.advice) == (
         f"Free space with `tfckpt-tui trash {QUOTED} empty`, or delete checkpoints for good with "

@@ -175,3 +175,19 @@ def test_an_optimizer_that_takes_over_the_state_of_another_says_so(make_run):
     assert started[-1].message.endswith(
         " The optimizer was Adam and is AdamW, and takes over its state."
     )
+
+
+def test_a_table_that_is_restored_without_a_proof_is_named_in_the_event_log(make_run):
+    import tensorflow as tf
+
+    for _ in range(2):
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+        run = make_run(**built(lambda of: of.Adam()), extra={"table": table}, total_steps=1)
+        list(run)
+    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is JournalKind.START]
+    note = (
+        "table (MutableHashTable) keeps its value outside variables; it was restored and not "
+        "compared."
+    )
+    assert started[-1].message.endswith(f" {note}")
+    assert started[-1].details["notes"] == [f"worker 0: {note}"]

@@ -159,8 +159,10 @@ def test_a_full_disk_pauses_the_run_if_told_to_and_room_resumes_it(small_disk):
         wait_until(waits, 60, "a pause for want of room")
         assert waits()[0].step == 20
         assert "Waits for room" in waits()[0].detail
+        assert waits()[0].saves.waits_for_room
         filler.unlink()
         assert cluster.wait() == [0], cluster.output()
+    assert not run.workers()[0].saves.waits_for_room
     assert run.names() == {"ckpt-20", "ckpt-40"}
     assert record_of(run, "ckpt-20").trigger == "room on the disk again"
 

@@ -36,7 +36,6 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
-    WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
     SaveStatus,
@@ -219,7 +218,7 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
     for changes in (
         {"saves": SaveStatus(**failed)},
         {"saves": SaveStatus(**failed, every_steps=10)},
-        {"saves": SaveStatus(**failed), "detail": f"{WAITS_FOR_ROOM}; resume"},
+        {"saves": SaveStatus(**failed, waits_for_room=True)},
         {"saves": SaveStatus(every_steps=10, unsaved_steps=90, unsaved_seconds=90.0)},
         {"not_finite": lost},
     ):

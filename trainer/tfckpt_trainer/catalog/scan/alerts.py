@@ -20,7 +20,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
-    WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
     Phase,
@@ -371,7 +370,7 @@ def _failing_saves(seen: _Seen) -> Alert | None:
 
 def _advice_to_save(seen: _Seen, saves: SaveStatus) -> Advice:
     """Returns what to do about failed saves while training goes on."""
-    if seen.chief.detail.startswith(WAITS_FOR_ROOM):
+    if saves.waits_for_room:
         free = advice_to_free_space(RunDirectory(seen.root))
         return free.then("The run saves by itself once there is room.")
     if saves.every_steps or saves.every_seconds:

@@ -8,9 +8,6 @@ import msgspec
 
 from tfckpt_trainer.rundir.storage.documents import Document
 
-WAITS_FOR_ROOM = "Waits for room on the disk"
-"""How the detail of a worker begins while training is paused because a save does not fit."""
-
 
 class Activity(StrEnum):
     """What a worker is doing, by its own account."""
@@ -86,6 +83,7 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
         unsaved_seconds: Duration of these steps, without pauses and saves.
         every_steps: Steps between saves; None if steps do not trigger saves.
         every_seconds: Seconds between saves; None if the clock does not trigger saves.
+        waits_for_room: Whether training is paused until a save fits on the disk.
     """
 
     failed: int = 0
@@ -97,6 +95,7 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     unsaved_seconds: float = 0.0
     every_steps: int | None = None
     every_seconds: float | None = None
+    waits_for_room: bool = False
 
 
 class NotFiniteMetric(msgspec.Struct, frozen=True, kw_only=True):

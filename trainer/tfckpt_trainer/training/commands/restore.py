@@ -48,7 +48,7 @@ class RestoreHandler(Handler[RestoreArguments]):
                 "variables": outcome.variables,
                 "workers": workers,
                 "seconds": time.monotonic() - began,
-                "notes": list(outcome.notes),
+                "notes": outcome.notes_with_workers,
                 "inputs": list(outcome.inputs),
                 "left_out": list(left_out),
             },

@@ -13,7 +13,7 @@ import msgspec
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.worker import WAITS_FOR_ROOM, Activity, Ending
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
@@ -259,22 +259,24 @@ class Coordinator:
 
     def _pause_for_disk_space(self) -> None:
         self._waits_for_disk_space = self._loop.paused = True
+        self._telemetry.metrics.saves.waits_for_room = True
         self._telemetry.note(JournalKind.PAUSE, "Paused: the disk has no room for a checkpoint.")
 
     def _wait_for_resume(self) -> None:
         metrics, heartbeat = self._telemetry.metrics, self._telemetry.heartbeat
         metrics.activity = Activity.PAUSED
         if self._waits_for_disk_space:
-            metrics.detail = (
-                f"{WAITS_FOR_ROOM} to save its last step; a stop without a save ends it."
-                if self._waits_to_end or self._loop.waiting_stop is not None
-                else f"{WAITS_FOR_ROOM}; resume to continue without a save."
+            waits_to_end = self._waits_to_end or self._loop.waiting_stop is not None
+            metrics.detail = "Waits for room on the disk" + (
+                " to save its last step; a stop without a save ends it."
+                if waits_to_end
+                else "; resume to continue without a save."
             )
         heartbeat.nudge()
         while self._loop.paused and self.ending is None:
             time.sleep(PAUSE_POLL_SECONDS)
             self._synchronize()
-        self._waits_for_disk_space = False
+        self._waits_for_disk_space = metrics.saves.waits_for_room = False
         metrics.activity, metrics.detail = Activity.TRAINING, ""
         metrics.forget_steps()
         heartbeat.nudge()
@@ -290,6 +292,7 @@ class Coordinator:
             self._save(triggers[0])
         if requests[0].has_disk_space and self._waits_for_disk_space:
             self._waits_for_disk_space = self._loop.paused = False
+            self._telemetry.metrics.saves.waits_for_room = False
             self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
             self._save_after_wait()
         for request in requests:

@@ -11,9 +11,14 @@ LONGEST_PROBLEM = 600
 
 
 class SaveTally:
-    """The outcomes of saves, written by the training loop and read by the heartbeat."""
+    """The outcomes of saves, written by the training loop and read by the heartbeat.
+
+    Attributes:
+        waits_for_room: Whether training is paused until a save fits on the disk.
+    """
 
     def __init__(self) -> None:
+        self.waits_for_room = False
         self._every_steps: int | None = None
         self._every_seconds: float | None = None
         self._failed = 0
@@ -71,4 +76,5 @@ class SaveTally:
             unsaved_seconds=max(0.0, self._trained_seconds - self._saved_seconds),
             every_steps=self._every_steps,
             every_seconds=self._every_seconds,
+            waits_for_room=self.waits_for_room,
         )

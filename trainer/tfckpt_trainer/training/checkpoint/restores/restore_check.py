@@ -29,7 +29,7 @@ class RestoreCheck:
     Attributes:
         problems: Why it cannot be restored.
         damaged: Whether that is because of damaged files.
-        notes: What is not restored, and why that is acceptable.
+        notes: What is not restored, and why that is acceptable, as sentences.
         left_out: What a partial restore leaves out.
         worker_state_fits: Whether the state of this worker can be restored.
     """

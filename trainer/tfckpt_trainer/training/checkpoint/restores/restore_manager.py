@@ -249,7 +249,7 @@ class RestoreManager:
             details={
                 "left_step": left,
                 "seconds": outcome.seconds,
-                "notes": list(outcome.notes),
+                "notes": outcome.notes_with_workers,
                 "left_out": list(outcome.left_out[:SHOWN_LEFT_OUT]),
             },
         )

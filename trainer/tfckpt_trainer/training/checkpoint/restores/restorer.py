@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import tensorflow as tf
 
@@ -59,7 +60,7 @@ class RestoreOutcome:
         problems: Why it was refused, with the workers if not all; empty if it was not.
         damaged: Whether it was refused because of damaged files and not because of the model. An
             older checkpoint may work then.
-        notes: What was not restored, and why that is acceptable.
+        notes: What was not restored, and why that is acceptable, by worker.
         variables: Number of variables that were restored and proven equal on every worker.
         seconds: How long the restore took.
         record: The record of the checkpoint, if there is one.
@@ -73,7 +74,7 @@ class RestoreOutcome:
 
     problems: tuple[str, ...] = ()
     damaged: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[tuple[str, ...], ...] = ()
     variables: int = 0
     seconds: float = 0.0
     record: CheckpointRecord | None = None
@@ -89,10 +90,14 @@ class RestoreOutcome:
         return "".join(f" The input pipeline {clause}." for clause in self.inputs)
 
     @property
+    def notes_with_workers(self) -> list[str]:
+        """What was not restored, with the worker."""
+        return [f"worker {index}: {note}" for index, of in enumerate(self.notes) for note in of]
+
+    @property
     def note_words(self) -> str:
         """Sentences about what was not restored, the same of several workers once, or nothing."""
-        notes = dict.fromkeys(note.partition(": ")[2].rstrip(".") for note in self.notes)
-        return "".join(f" {note[:1].upper()}{note[1:]}." for note in notes if note)
+        return "".join(f" {note}" for note in dict.fromkeys(chain(*self.notes)))
 
 
 class Restorer:
@@ -141,7 +146,7 @@ class Restorer:
             unfit = {name for read in readings for name in read.inputs.unfit}
             self._workers.start_over(sorted(unfit - set(reading.inputs.unfit)), prepared)
         return RestoreOutcome(
-            notes=tuple(note for checked in checks for note in checked.notes),
+            notes=tuple(tuple(checked.notes) for checked in checks),
             variables=len(prepared.matches) + len(prepared.untracked),
             record=prepared.record,
             worker_restored=with_worker_state,
@@ -207,7 +212,7 @@ class Restorer:
     def _changed_optimizers(self, comparison: Comparison) -> list[str]:
         """Returns a note for each optimizer that takes over the state of another; on the chief."""
         changes = comparison.optimizers if self._group.is_chief else ()
-        return [f"{self._worker}: {one.words}, and takes over its state." for one in changes]
+        return [f"{_capitalized(one.words)}, and takes over its state." for one in changes]
 
     def _read(self, name: str, prepared: Prepared, with_worker_state: bool) -> Reading:
         """Restores what was checked, and proves the values of variables."""
@@ -245,3 +250,7 @@ class Restorer:
         # One that was made from those of another program has no world, and values alone.
         is_foreign = record.derived is not None and not record.world
         return None if is_foreign else record, is_foreign
+
+
+def _capitalized(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}"

@@ -37,7 +37,6 @@ class WorkerRestore:
         self._run = run
         self._group = group
         self._state = state
-        self._worker = f"worker {group.index}"
 
     def check_untracked(self, name: str, check: RestoreCheck, prepared: Prepared) -> list[str]:
         """Compares what is stored beside the shared state; returns what is damaged.
@@ -66,7 +65,7 @@ class WorkerRestore:
         self, name: str, check: RestoreCheck, prepared: Prepared, *, partial: bool
     ) -> None:
         """Compares the state of this worker; says why if it starts over."""
-        starting_over = f"{self._worker}: input position and random state start over"
+        starting_over = "Input position and random state start over"
         other = self._other_topology(prepared.record)
         if other:
             check.notes.append(f"{starting_over} because {name} {other}")
