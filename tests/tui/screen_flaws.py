@@ -21,12 +21,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Static, Tooltip
 from textual.widgets._toast import Toast, ToastRack
 
+from tfckpt_tui.app.dashboard_panes import DashboardPanes
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import ELLIPSIS
-from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 
 _FRAME = 6
 """Cells around the title of a frame."""

@@ -15,19 +15,20 @@ from textual.pilot import Pilot
 
 from bundle_writing import array, write
 from documentation import extension
-from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
+from tfckpt_tui.app.actions.action import Action, require
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dashboard import DashboardScreen, bindings_of
 from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
 from tfckpt_tui.app.protocols import (
     PerformsActions,
     RunApp,
+    Selection,
     ShowsFailures,
     ShowsSnapshots,
     ShowsVerifications,
 )
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-from tfckpt_tui.app.screens.dashboard import DashboardScreen, bindings_of
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.cli.main import cli
@@ -218,7 +219,7 @@ def test_the_footer_shows_an_action_only_if_that_is_declared() -> None:
 
 
 def test_names_and_keys_are_unique() -> None:
-    assert len(default_keys(ACTIONS)) == len(ACTIONS)
+    assert len({action.name for action in ACTIONS}) == len(ACTIONS)
     keys = [action.key for action in ACTIONS if action.key]
     assert len(set(keys)) == len(keys)
 

@@ -78,7 +78,7 @@ NOT_IN_THE_APP = {
     "services/checkpoints/look_up.py": "ls and status",
     "reports": "what the documentation says of JSON",
     "settings/config.py": "the option that names the file",
-    "app/crash.py": "after the app has ended",
+    "app/crash_app.py": "after the app has ended",
     "app/widgets/checkpoints/file_lines.py": "commands that take a file and have no key",
     "cli": "the command line",
 }

@@ -20,8 +20,8 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.launch import LaunchDialog
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.workers import Workers
 

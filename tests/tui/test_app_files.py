@@ -14,7 +14,7 @@ from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
 WEIGHTS = "w-05.weights.h5"

@@ -16,8 +16,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 
 

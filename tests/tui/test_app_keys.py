@@ -24,8 +24,8 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.settings.config import Config

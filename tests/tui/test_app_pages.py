@@ -20,9 +20,9 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.launch import LaunchDialog
 from tfckpt_tui.app.screens.charts import ChartsScreen
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.search_input import SearchInput

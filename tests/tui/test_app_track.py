@@ -18,9 +18,9 @@ from tiny_bundle import write_bundle
 from bundle_writing import array, key_of, strings, write
 from command_running import Tool
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens import track as track_screen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.app.widgets.charts.chart import Chart
 

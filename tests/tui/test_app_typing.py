@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.app.dialogs.stop import StopDialog
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 
 

@@ -10,7 +10,7 @@ from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 
 from bundle_writing import array, write
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 

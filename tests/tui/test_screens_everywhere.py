@@ -27,7 +27,8 @@ from textual.theme import BUILTIN_THEMES, Theme
 from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui import app as app_package
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.app.crash import Crash, CrashApp
+from tfckpt_tui.app.crash import Crash
+from tfckpt_tui.app.crash_app import CrashApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.themes import THEMES
 from tfckpt_tui.settings.config import AppSection, Config

@@ -16,6 +16,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.keys import format_key
+from textual.message import Message
 from textual.screen import Screen
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -24,10 +25,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import BaseApp
-from tfckpt_tui.app.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.run_progress import RunProgress
-from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.formats.text import clean_message
@@ -61,6 +61,58 @@ def _checkpoints_provider() -> type[Provider]:
     from tfckpt_tui.app.palette import CheckpointsProvider
 
     return CheckpointsProvider
+
+
+class SnapshotTaken(Message):
+    """The monitor took a snapshot; only the newest one matters."""
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        """Returns whether this snapshot replaces one that is still in the queue."""
+        return isinstance(message, SnapshotTaken)
+
+
+class JobDone(Message):
+    """A job ended.
+
+    Attributes:
+        result: What it returned.
+        then: Receives the result, in the thread of the app.
+    """
+
+    def __init__(self, result: Any, then: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.result = result
+        self.then = then
+
+
+class JobFailed(Message):
+    """A job failed.
+
+    Attributes:
+        what: The name of the action.
+        problem: The message of the error, safe to show.
+        otherwise: Receives the message; None shows it until the user dismisses it.
+    """
+
+    def __init__(
+        self, what: str, problem: str, otherwise: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__()
+        self.what = what
+        self.problem = problem
+        self.otherwise = otherwise
+
+
+class VerificationEnded(Message):
+    """The verification of a checkpoint ended."""
+
+    def __init__(self, outcome: VerificationOutcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class TfckptApp(BaseApp[int]):
@@ -134,6 +186,11 @@ class TfckptApp(BaseApp[int]):
     def actions(self) -> Sequence[Action]:
         """All actions of the dashboard."""
         return self.dashboard_type.ACTIONS
+
+    @property
+    def default_keys(self) -> dict[str, str]:
+        """The key of each action, whatever the user configured."""
+        return {action.name: action.key for action in self.actions}
 
     def key_of(self, action: str) -> str:
         """Returns the key of an action of the dashboard, as users see it.
@@ -337,7 +394,7 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
         remember_selection(run.root, app.selected_name)
         if app.crash is None or (app.return_code or 0) > _SIGNALLED:
             return app.return_code or 0
-        from tfckpt_tui.app.crash import CrashApp
+        from tfckpt_tui.app.crash_app import CrashApp
 
         if not CrashApp(app.crash, config).run():
             return ExitCode.PROBLEM

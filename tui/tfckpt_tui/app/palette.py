@@ -9,8 +9,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.keys import format_key
 
-from tfckpt_tui.app.actions.action import Action
-from tfckpt_tui.app.protocols import PerformsActions, run_app_of
+from tfckpt_tui.app.protocols import ActionInfo, PerformsActions, run_app_of
 from tfckpt_tui.formats.text import clean
 
 _MAX_CHECKPOINTS = 20
@@ -36,17 +35,17 @@ class ActionsProvider(Provider):
                     score, matcher.highlight(text), self._perform(action), help=self._help(action)
                 )
 
-    def _line(self, action: Action) -> Content:
+    def _line(self, action: ActionInfo) -> Content:
         key = action.key_in(run_app_of(self.screen).config)
         shown = f"  {format_key(key)}" if key else ""
         return Content.assemble(_text(action), (shown, "$primary bold"))
 
-    def _help(self, action: Action) -> str:
+    def _help(self, action: ActionInfo) -> str:
         screen = self.screen
         reason = screen.why_unavailable(action.name) if isinstance(screen, PerformsActions) else ""
         return f"Not now: {reason}" if reason else action.help
 
-    def _perform(self, action: Action) -> Callable[[], None]:
+    def _perform(self, action: ActionInfo) -> Callable[[], None]:
         screen = self.screen
         if isinstance(screen, PerformsActions):
             return partial(screen.action_perform, action.name)
@@ -80,5 +79,5 @@ class CheckpointsProvider(Provider):
             )
 
 
-def _text(action: Action) -> str:
+def _text(action: ActionInfo) -> str:
     return f"{action.name}: {action.title}"

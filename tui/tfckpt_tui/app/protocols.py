@@ -1,19 +1,69 @@
-"""What the app and its screens expect of each other."""
+"""What the app, its screens and the actions of the dashboard expect of each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from textual.app import App
 from textual.message_pump import MessagePump
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_tui.app.actions.action import Action
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.version_one import VersionOne
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.settings.config import Config
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checkpoints that an action applies to.
+
+    Attributes:
+        selected: The checkpoint under the cursor.
+        marked: The marked checkpoints, in the order in which they were marked.
+        unsupported: The checkpoint in TensorFlow's V1 format, or the file of another format, under
+            the cursor.
+    """
+
+    selected: Checkpoint | None = None
+    marked: tuple[Checkpoint, ...] = ()
+    unsupported: VersionOne | OtherFile | None = None
+
+    @property
+    def all(self) -> tuple[Checkpoint, ...]:
+        """The marked checkpoints, or the selected one if none is marked."""
+        if self.marked or self.selected is None:
+            return self.marked
+        return (self.selected,)
+
+
+class ActionInfo(Protocol):
+    """An action of the dashboard, as screens show it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in `[keys]` of the configuration."""
+
+    @property
+    def key(self) -> str:
+        """Its key by default, as Textual names keys; several separated by commas."""
+
+    @property
+    def title(self) -> str:
+        """A short imperative sentence."""
+
+    @property
+    def help(self) -> str:
+        """Details."""
+
+    def key_in(self, config: Config) -> str:
+        """Returns the key that a configuration gives it; the first of several."""
 
 
 @runtime_checkable
@@ -100,7 +150,7 @@ class RunApp(Protocol):
     selected_name: str | None
 
     @property
-    def actions(self) -> Sequence[Action]:
+    def actions(self) -> Sequence[ActionInfo]:
         """All actions of the dashboard."""
 
     @property
@@ -122,11 +172,71 @@ class RunApp(Protocol):
     def start_job(self) -> StartJob:
         """Runs work in a thread."""
 
+    @property
+    def default_keys(self) -> dict[str, str]:
+        """The key of each action, whatever the user configured."""
+
     def key_of(self, action: str) -> str:
         """Returns the key of an action of the dashboard, as users see it."""
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`."""
+
+
+class Dashboard(PerformsActions, ActsOnCheckpoints, Protocol):
+    """The main screen, as its actions use it."""
+
+    run_directory: RunDirectory
+    read_only: bool
+
+    @property
+    def app(self) -> App[Any]:
+        """Opens screens, and shows messages."""
+
+    @property
+    def run_app(self) -> RunApp:
+        """The app, with what screens use of it."""
+
+    @property
+    def loaded_snapshot(self) -> RunSnapshot:
+        """The newest snapshot; only after the first one."""
+
+    @property
+    def selection(self) -> Selection:
+        """The checkpoints that the next action applies to."""
+
+    def available_actions(self) -> Sequence[ActionInfo]:
+        """Returns the actions that can be performed now, in the order of the help."""
+
+    def tell(self, message: str) -> None:
+        """Shows a message for a few seconds."""
+
+    def verify(self) -> None:
+        """Verifies the selected or marked checkpoints, or cancels their verification."""
+
+    def mark(self) -> None:
+        """Marks or unmarks the selected checkpoint."""
+
+    def mark_all(self) -> None:
+        """Marks or unmarks all checkpoints that are shown."""
+
+    def unmark_all(self) -> None:
+        """Unmarks all checkpoints."""
+
+    def open_filter(self) -> None:
+        """Opens the filter line."""
+
+    def sort_by_column(self, places: int) -> None:
+        """Sorts by the column that is `places` further to the right."""
+
+    def reverse_sort_order(self) -> None:
+        """Reverses the sort order, or says that there is none."""
+
+    def copy_paths(self) -> None:
+        """Copies the paths of the selected or marked checkpoints."""
+
+    def copy_rows(self) -> None:
+        """Copies the rows of the selected or marked checkpoints."""
 
 
 def run_app_of(node: MessagePump) -> RunApp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,45 +10,19 @@ from tfckpt_trainer.advice import Advice, CommandOrKey
 
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
-    from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-    from tfckpt_trainer.catalog.directory.other_formats import OtherFile
-    from tfckpt_trainer.catalog.directory.version_one import VersionOne
-    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+    from tfckpt_tui.app.protocols import Dashboard, Selection
     from tfckpt_tui.monitor.snapshot import RunSnapshot
     from tfckpt_tui.settings.config import Config
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The checkpoints that an action applies to.
-
-    Attributes:
-        selected: The checkpoint under the cursor.
-        marked: The marked checkpoints, in the order in which they were marked.
-        unsupported: The checkpoint in TensorFlow's V1 format, or the file of another format, under
-            the cursor.
-    """
-
-    selected: Checkpoint | None = None
-    marked: tuple[Checkpoint, ...] = ()
-    unsupported: VersionOne | OtherFile | None = None
-
-    @property
-    def all(self) -> tuple[Checkpoint, ...]:
-        """The marked checkpoints, or the selected one if none is marked."""
-        if self.marked or self.selected is None:
-            return self.marked
-        return (self.selected,)
 
 
 READ_ONLY = "The app was opened to read only. Open it without that option to change the run."
 """Why actions that change the run are unavailable."""
 
-Predicate = Callable[["RunSnapshot", Selection], bool]
+Predicate = Callable[["RunSnapshot", "Selection"], bool]
 Reason = str | Advice
 """Why an action is unavailable, as sentences; empty if it is available."""
 
-Requirement = Callable[["RunSnapshot", Selection], Reason]
+Requirement = Callable[["RunSnapshot", "Selection"], Reason]
 
 
 def press(action: str) -> CommandOrKey:
@@ -89,7 +63,7 @@ class Action:
     label: str
     title: str
     help: str
-    perform: Callable[[DashboardScreen], None]
+    perform: Callable[[Dashboard], None]
     command: str = ""
     requires: tuple[Requirement, ...] = ()
     changes_run: bool = False
@@ -129,8 +103,3 @@ class Action:
     def key_in(self, config: Config) -> str:
         """Returns the key that a configuration gives it; the first of several."""
         return config.keys.get(self.name, self.key).split(",")[0].strip()
-
-
-def default_keys(actions: Iterable[Action]) -> dict[str, str]:
-    """Returns the key of each action by its name, to read a configuration with."""
-    return {action.name: action.key for action in actions}

@@ -18,7 +18,6 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.rundir.disk_reserve import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
-from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import (
     CheckArguments,
     Command,
@@ -46,7 +45,7 @@ from tfckpt_tui.services.runs.launch_form import form_of
 from tfckpt_tui.settings.config import default_policy
 
 if TYPE_CHECKING:
-    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+    from tfckpt_tui.app.protocols import Dashboard
     from tfckpt_tui.services.batch.job_view import JobView
 
 _ResultT = TypeVar("_ResultT")
@@ -76,9 +75,9 @@ class RunControl:
     the app does the work itself, under the trainer's lock.
     """
 
-    def __init__(self, dashboard: DashboardScreen, run: RunDirectory) -> None:
+    def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
-        self._run = run
+        self._run = dashboard.run_directory
 
     def save(self) -> None:
         """Saves a checkpoint."""
@@ -412,7 +411,7 @@ class RunControl:
         self._dashboard.tell(result.message)
         for warning in result.warnings:
             warned = clean_message(f"Done, but: {warning}")
-            self._dashboard.notify(warned, severity="warning", markup=False)
+            self._dashboard.app.notify(warned, severity="warning", markup=False)
 
     def _submit(self, arguments: CommandArguments) -> None:
         """Sends a command to the trainer; snapshots show its progress."""

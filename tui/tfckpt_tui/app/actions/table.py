@@ -13,12 +13,13 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action, Reason, Selection, default_keys, press, require
+from tfckpt_tui.app.actions.action import Action, Reason, press, require
 from tfckpt_tui.formats.checkpoint_columns import copied_names
 from tfckpt_tui.formats.checkpoint_filter import filter_help
 from tfckpt_tui.formats.text import clean
 
 if TYPE_CHECKING:
+    from tfckpt_tui.app.protocols import Selection
     from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
@@ -200,7 +201,7 @@ ACTIONS = (
         title="Save a checkpoint now",
         help="All workers save at the same step, and training continues. The checkpoint counts "
         "once it is verified and flushed to disk.",
-        perform=lambda dashboard: dashboard.run_control.save(),
+        perform=lambda dashboard: views.run_control(dashboard).save(),
         command="save",
         requires=(_needs_trainer,),
         changes_run=True,
@@ -214,7 +215,7 @@ ACTIONS = (
         help="All workers restore the selected checkpoint, or one that you type, without a "
         "restart. If the run has ended, launches it again from that checkpoint. Later checkpoints "
         "stay. Going back to an older step starts a new branch.",
-        perform=lambda dashboard: dashboard.run_control.restore(),
+        perform=lambda dashboard: views.run_control(dashboard).restore(),
         command="restore",
         requires=(_can_restore, _CHECKPOINTS),
         changes_run=True,
@@ -227,7 +228,7 @@ ACTIONS = (
         title="Free disk space by a retention policy",
         help="Shows what the policy deletes, why, and how many bytes that frees; then asks. If "
         "checkpoints are marked, prunes exactly those. Pruned checkpoints move to the trash.",
-        perform=lambda dashboard: dashboard.run_control.prune(),
+        perform=lambda dashboard: views.run_control(dashboard).prune(),
         command="prune",
         requires=(_CHECKPOINTS,),
         changes_run=True,
@@ -240,7 +241,7 @@ ACTIONS = (
         label="undo",
         title="Undo the last prune",
         help="Moves its checkpoints back from the trash.",
-        perform=lambda dashboard: dashboard.run_control.undo(),
+        perform=lambda dashboard: views.run_control(dashboard).undo(),
         command="undo",
         requires=(require(lambda run, selection: bool(run.trash), "The trash is empty."),),
         changes_run=True,
@@ -253,7 +254,7 @@ ACTIONS = (
         title="Pin or unpin the selected checkpoint",
         help="A pinned checkpoint is never pruned. If checkpoints are marked, pins all of them, or "
         "unpins them if all are pinned.",
-        perform=lambda dashboard: dashboard.run_control.pin(),
+        perform=lambda dashboard: views.run_control(dashboard).pin(),
         command="pin",
         requires=(_selected_or_marked,),
         changes_run=True,
@@ -334,7 +335,7 @@ ACTIONS = (
         title="Export the selected checkpoint as a model file",
         help="Writes a Keras file, a SavedModel or the weights only. Another process tests the "
         "file before it appears. Training continues.",
-        perform=lambda dashboard: dashboard.run_control.export(),
+        perform=lambda dashboard: views.run_control(dashboard).export(),
         command="export",
         requires=(_selected, _can_export),
         changes_run=True,
@@ -347,7 +348,7 @@ ACTIONS = (
         title="Check that training resumes exactly",
         help="The run saves, trains a few steps, restores in place, and trains them again. "
         "Compares all bits, and names the first difference. Says how long that takes, and asks.",
-        perform=lambda dashboard: dashboard.run_control.check(),
+        perform=lambda dashboard: views.run_control(dashboard).check(),
         command="check",
         requires=(_needs_trainer, _TRAINS),
         changes_run=True,
@@ -358,7 +359,7 @@ ACTIONS = (
         label="pause",
         title="Pause or resume training",
         help="All workers pause after the same step, and resume together.",
-        perform=lambda dashboard: dashboard.run_control.pause(),
+        perform=lambda dashboard: views.run_control(dashboard).pause(),
         command="pause",
         requires=(_needs_trainer, _TRAINS),
         changes_run=True,
@@ -372,7 +373,7 @@ ACTIONS = (
         title="Stop the run",
         help="Ends training on all workers, with a last save or without. Cancels the batch job of "
         "a run that waits in the queue. Asks first.",
-        perform=lambda dashboard: dashboard.run_control.stop(),
+        perform=lambda dashboard: views.run_control(dashboard).stop(),
         command="stop",
         requires=(_can_stop,),
         changes_run=True,
@@ -387,7 +388,7 @@ ACTIONS = (
         title="End the processes of a run that hangs",
         help="Names the processes that are alive, and asks. They have a minute to save and exit, "
         "then they are killed. It also ends scripts that do not use tfckpt_trainer.",
-        perform=lambda dashboard: dashboard.run_control.force_stop(),
+        perform=lambda dashboard: views.run_control(dashboard).force_stop(),
         command="stop",
         requires=(_can_force_stop,),
         changes_run=True,
@@ -401,7 +402,7 @@ ACTIONS = (
         help="Opens a form with the command, the number of workers and the options of the last "
         "launch; on a cluster, submits the batch job again. Training continues from the newest "
         "restorable checkpoint.",
-        perform=lambda dashboard: dashboard.run_control.launch(),
+        perform=lambda dashboard: views.run_control(dashboard).launch(),
         command="launch",
         requires=(
             require(
@@ -613,5 +614,5 @@ ACTIONS = (
     ),
 )
 
-DEFAULT_KEYS = default_keys(ACTIONS)
+DEFAULT_KEYS = {action.name: action.key for action in ACTIONS}
 """The key of each action by its name."""

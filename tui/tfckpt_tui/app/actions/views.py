@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfckpt_tui.app.actions.action import READ_ONLY
+
 if TYPE_CHECKING:
-    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+    from tfckpt_tui.app.actions.run_control import RunControl
+    from tfckpt_tui.app.protocols import Dashboard
 
 
-def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> None:
+def run_control(dashboard: Dashboard) -> RunControl:
+    """Returns the actions that change the run, and the dialogs that ask first."""
+    from tfckpt_tui.app.actions.run_control import RunControl
+
+    return RunControl(dashboard)
+
+
+def open_checkpoint(dashboard: Dashboard, *, verifies: bool = False) -> None:
     """Opens the screen of the selected checkpoint, or file of another format.
 
     Args:
@@ -25,7 +35,7 @@ def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> No
     selection, at = dashboard.selection, dashboard.loaded_snapshot.at
     file = selection.unsupported
     if isinstance(file, OtherFile):
-        prune = None if dashboard.read_only else dashboard.run_control.prune_file
+        prune = None if dashboard.read_only else run_control(dashboard).prune_file
         screen = FileScreen(dashboard.run_directory, file, at, prune, verifies=verifies)
         dashboard.app.push_screen(screen)
         return
@@ -36,7 +46,7 @@ def open_checkpoint(dashboard: DashboardScreen, *, verifies: bool = False) -> No
     )
 
 
-def open_comparison(dashboard: DashboardScreen) -> None:
+def open_comparison(dashboard: Dashboard) -> None:
     """Opens the comparison of two checkpoints, and unmarks them."""
     from tfckpt_tui.app.screens.compare import CompareScreen
     from tfckpt_tui.services.checkpoints.choose import pair_to_compare
@@ -46,13 +56,13 @@ def open_comparison(dashboard: DashboardScreen) -> None:
         dashboard.loaded_snapshot.checkpoints, selection.marked, selection.selected
     )
     if isinstance(pair, str):
-        dashboard.notify(pair, severity="warning", markup=False)
+        dashboard.app.notify(pair, severity="warning", markup=False)
         return
     dashboard.unmark_all()
     dashboard.app.push_screen(CompareScreen(dashboard.run_directory, *pair))
 
 
-def open_tensorboard(dashboard: DashboardScreen) -> None:
+def open_tensorboard(dashboard: Dashboard) -> None:
     """Opens the dialog that starts and stops TensorBoard."""
     from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
 
@@ -66,9 +76,7 @@ def open_tensorboard(dashboard: DashboardScreen) -> None:
     dashboard.app.push_screen(dialog)
 
 
-def open_logs(
-    dashboard: DashboardScreen, worker: int | None = None, at: float | None = None
-) -> None:
+def open_logs(dashboard: Dashboard, worker: int | None = None, at: float | None = None) -> None:
     """Opens the logs.
 
     Args:
@@ -81,7 +89,7 @@ def open_logs(
     dashboard.app.push_screen(LogsScreen(dashboard.run_directory, dashboard.snapshot, worker, at))
 
 
-def open_worker(dashboard: DashboardScreen) -> None:
+def open_worker(dashboard: Dashboard) -> None:
     """Opens the screen of one worker."""
     from tfckpt_tui.app.screens.worker import WorkerScreen
 
@@ -91,7 +99,7 @@ def open_worker(dashboard: DashboardScreen) -> None:
     dashboard.app.push_screen(WorkerScreen(dashboard.loaded_snapshot, open_log))
 
 
-def open_diagnostics(dashboard: DashboardScreen) -> None:
+def open_diagnostics(dashboard: Dashboard) -> None:
     """Opens the diagnostics of the directory."""
     from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
 
@@ -102,14 +110,14 @@ def open_diagnostics(dashboard: DashboardScreen) -> None:
     dashboard.app.push_screen(DiagnosticsScreen(dashboard.loaded_snapshot), perform)
 
 
-def open_charts(dashboard: DashboardScreen) -> None:
+def open_charts(dashboard: Dashboard) -> None:
     """Opens one chart on the whole screen."""
     from tfckpt_tui.app.screens.charts import ChartsScreen
 
     dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot))
 
 
-def open_event_log(dashboard: DashboardScreen) -> None:
+def open_event_log(dashboard: Dashboard) -> None:
     """Opens the event log."""
     from tfckpt_tui.app.screens.event_log import EventLogScreen
 
@@ -119,21 +127,19 @@ def open_event_log(dashboard: DashboardScreen) -> None:
     dashboard.app.push_screen(EventLogScreen(dashboard.loaded_snapshot, open_logs_at))
 
 
-def open_trash(dashboard: DashboardScreen) -> None:
+def open_trash(dashboard: Dashboard) -> None:
     """Opens the trash."""
     from tfckpt_tui.app.screens.trash import TrashScreen
 
-    control = dashboard.run_control
+    control = run_control(dashboard)
+    refusal = READ_ONLY if dashboard.read_only else ""
     screen = TrashScreen(
-        dashboard.loaded_snapshot,
-        control.undo_prune,
-        control.empty_trash,
-        read_only=dashboard.read_only,
+        dashboard.loaded_snapshot, control.undo_prune, control.empty_trash, refusal
     )
     dashboard.app.push_screen(screen)
 
 
-def open_settings(dashboard: DashboardScreen, section: str = "") -> None:
+def open_settings(dashboard: Dashboard, section: str = "") -> None:
     """Opens the settings, or those of one section of the file."""
     from tfckpt_tui.app.screens.settings import SettingsScreen
     from tfckpt_tui.settings.config import config_path
@@ -142,7 +148,7 @@ def open_settings(dashboard: DashboardScreen, section: str = "") -> None:
     dashboard.app.push_screen(SettingsScreen(themes, config_path(), section))
 
 
-def open_help(dashboard: DashboardScreen) -> None:
+def open_help(dashboard: Dashboard) -> None:
     """Opens the help of the dashboard."""
     from tfckpt_tui.app.screens.help import HelpScreen, help_of_actions
 

@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_content
 from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.monitor.snapshot import RunSnapshot

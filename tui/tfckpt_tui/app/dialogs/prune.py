@@ -20,8 +20,8 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.script_objects import name_of
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.protocols import key_of
-from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units

@@ -13,10 +13,10 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.protocols import ActsOnCheckpoints
-from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.screens.page import action_binding
 from tfckpt_tui.app.screens.tensor_pages import LOOK, SEARCH, StatisticsWork, TensorPage
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
     change_lines,
@@ -42,40 +42,28 @@ _ACTIONS_HERE = {
 }
 """Actions of the dashboard that apply to the checkpoint of the page."""
 
-_CHARTS = next(action for action in ACTIONS if action.name == "charts")
-"""Its key shows a chart on this page too."""
-
 
 class CheckpointScreen(TensorPage):
     """Everything about one checkpoint."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         LOOK,
-        Binding(
-            _CHARTS.key,
+        action_binding(
+            "charts",
             "track",
             "chart",
-            id=_CHARTS.name,
-            tooltip="Charts norm, update ratio and mean of the variable over all checkpoints.",
+            "Charts norm, update ratio and mean of the variable over all checkpoints.",
         ),
         SEARCH,
-        Binding(
-            "v",
+        action_binding(
             "verify",
             "verify",
-            id="verify",
-            tooltip="Compares every byte with its checksum, in the background; again to cancel.",
+            "verify",
+            "Compares every byte with its checksum, in the background; again to cancel.",
         ),
         *(
-            Binding(
-                action.key,
-                f"perform('{action.name}')",
-                action.label,
-                id=action.name,
-                tooltip=_ACTIONS_HERE[action.name],
-            )
-            for action in ACTIONS
-            if action.name in _ACTIONS_HERE
+            action_binding(action, f"perform('{action}')", action, tooltip)
+            for action, tooltip in _ACTIONS_HERE.items()
         ),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]

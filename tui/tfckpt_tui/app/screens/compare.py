@@ -15,8 +15,9 @@ from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.page import Page, is_open
+from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.differences import Differences

@@ -16,7 +16,7 @@ from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.catalog.scan.observation import Diagnostic
 from tfckpt_tui.app.protocols import run_app_of
-from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
 from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.formats import units

@@ -16,10 +16,10 @@ from textual.keys import format_key
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tfckpt_tui.app.actions.action import Action
-from tfckpt_tui.app.screens.page import LAST_KEYS, key_of, search_binding
+from tfckpt_tui.app.protocols import ActionInfo
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
-from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, key_name
+from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
 from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.settings.config import Config
@@ -154,7 +154,7 @@ def help_of_keys(
     """
     lines: _Lines = [((f"Keys of {caption}", "title"),)]
     for binding in sorted(bindings, key=lambda one: one.action in LAST_KEYS):
-        lines += _explained(key_of(binding), binding.description, binding.tooltip, width)
+        lines += _explained(key_name(binding), binding.description, binding.tooltip, width)
     named = {key for binding in bindings for key in binding.key.split(",")}
     lines += [
         _row(shown, "key", text) for key, shown, text in _MOVING if key in keys and key not in named
@@ -162,7 +162,7 @@ def help_of_keys(
     return lines
 
 
-def help_of_actions(config: Config, actions: Sequence[Action]) -> _Lines:
+def help_of_actions(config: Config, actions: Sequence[ActionInfo]) -> _Lines:
     """Returns the help of the dashboard: its keys, and what its signs mean.
 
     Args:

@@ -11,9 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.page import Page, is_open, search_binding
+from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.pane import is_open
+from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogLine, LogTail, log_path

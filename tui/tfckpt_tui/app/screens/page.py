@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
-from textual.keys import format_key
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_tui.app.protocols import RunApp, run_app_of
-from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
+from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint, key_name
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
 
 
-def is_open(screen: Screen[Any]) -> bool:
-    """Whether the widgets of a screen exist.
+def action_binding(action: str, method: str, description: str, tooltip: str) -> Binding:
+    """Returns the binding of a page with the key of an action of the dashboard.
 
-    A closed screen may still receive results of its jobs and ticks of its timers. An app that quits
-    removes the widgets of screens that are still on the stack, and adds none to those that open.
+    A page is declared before the actions are, so it gets their keys when it is opened.
     """
-    is_there = screen.is_attached and screen.is_mounted
-    return screen.app.is_running and is_there and screen in screen.app.screen_stack
-
-
-def search_binding(description: str, tooltip: str) -> Binding:
-    """Returns the binding that opens a search line.
-
-    It has priority, so that characters typed right after the key reach the line.
-    """
-    return Binding("slash", "search", description, tooltip=tooltip, priority=True)
-
-
-LAST_KEYS = frozenset({"help", "back", "leave"})
-"""Actions whose keys come last, in the footer and in the help."""
+    return Binding(action, method, description, tooltip=tooltip, id=action)
 
 
 class Page(Screen[None]):
@@ -61,6 +47,11 @@ class Page(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows the keys, and commands in progress above them."""
+        keys = self.run_app.default_keys
+        self._bindings = BindingsMap(
+            replace(binding, key=keys.get(binding.id or "", binding.key))
+            for _, binding in self._bindings
+        )
         self.mount(ProgressBar(id="progress"), before=self.query_one(KeyBar))
         self.update_keys()
 
@@ -82,7 +73,7 @@ class Page(Screen[None]):
         return [
             KeyHint(
                 binding.action,
-                key_of(binding),
+                key_name(binding),
                 binding.description,
                 is_last=binding.action in LAST_KEYS,
             )
@@ -141,8 +132,3 @@ class Page(Screen[None]):
 def _method_of(binding: Binding) -> str:
     """Returns the name of an action without its arguments."""
     return binding.action.partition("(")[0]
-
-
-def key_of(binding: Binding) -> str:
-    """Returns the name of the key on the keyboard; the first of several."""
-    return binding.key_display or format_key(binding.key.partition(",")[0])

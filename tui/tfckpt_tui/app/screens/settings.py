@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.user_directories import NO_HOME
-from tfckpt_tui.app.actions.action import Action, default_keys
+from tfckpt_tui.app.protocols import ActionInfo
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.styled_text import line
@@ -95,7 +95,7 @@ class SettingsScreen(Page):
     def _save(self) -> None:
         # Each write has all changes so far, so the last one wins.
         with self._writing:
-            write_settings("app", dict(self._changed), default_keys(self.run_app.actions))
+            write_settings("app", dict(self._changed), self.run_app.default_keys)
 
     def _show_place(self) -> None:
         """Shows where the settings are saved."""
@@ -118,7 +118,7 @@ class SettingsScreen(Page):
 
 
 def all_settings(
-    config: Config, actions: Sequence[Action], themes: tuple[str, ...], theme: str
+    config: Config, actions: Sequence[ActionInfo], themes: tuple[str, ...], theme: str
 ) -> list[Setting]:
     """Returns all settings; the last ones, the keys, can only be changed in the file."""
     app, usual = config.app, AppSection()

@@ -17,12 +17,12 @@ from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.actions.table import ACTIONS
-from tfckpt_tui.app.screens.page import Page, is_open, search_binding
+from tfckpt_tui.app.screens.page import Page, action_binding
 from tfckpt_tui.app.widgets.base.columns import Column
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.pane import is_open
+from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import statistics_lines
@@ -43,9 +43,6 @@ LOOK = Binding(
     tooltip="Opens a group, or shows statistics and a histogram of a variable.",
 )
 SEARCH = search_binding("search", "Shows only variables whose path contains the text.")
-
-_PRUNE = next(action for action in ACTIONS if action.name == "prune")
-"""Its key prunes the file of a page too."""
 
 _WIDE = 200
 """From here on, the list of variables is not narrower beside the details than above them."""
@@ -174,16 +171,13 @@ class FileScreen(TensorPage):
     BINDINGS: ClassVar[list[BindingType]] = [
         LOOK,
         SEARCH,
-        Binding(
-            "v",
+        action_binding(
             "verify",
             "verify",
-            id="verify",
-            tooltip="Reads every byte, and compares the checksums that the file has.",
+            "verify",
+            "Reads every byte, and compares the checksums that the file has.",
         ),
-        Binding(
-            _PRUNE.key, "prune", "prune", id="prune", tooltip="Moves this file to the trash; asks."
-        ),
+        action_binding("prune", "prune", "prune", "Moves this file to the trash; asks."),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
     caption = "a file of another format"

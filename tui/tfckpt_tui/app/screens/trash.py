@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
@@ -45,8 +44,7 @@ class TrashScreen(Page):
         snapshot: RunSnapshot,
         bring_back: Callable[[str], None],
         empty: Callable[[], None],
-        *,
-        read_only: bool,
+        refusal: str,
     ) -> None:
         """Creates the screen.
 
@@ -54,13 +52,13 @@ class TrashScreen(Page):
             snapshot: Of the run.
             bring_back: Undoes the prune with this id.
             empty: Deletes everything in the trash for good.
-            read_only: Whether both are disabled.
+            refusal: Why both are disabled; empty if they are not.
         """
         super().__init__()
         self._snapshot = snapshot
         self._bring_back = bring_back
         self._empty = empty
-        self._read_only = read_only
+        self._refusal = refusal
 
     def compose(self) -> ComposeResult:
         """Yields the list, the selected prune and the key bar."""
@@ -75,7 +73,7 @@ class TrashScreen(Page):
     def shown_bindings(self) -> list[Binding]:
         """Returns the keys, without those that change the trash if that is impossible now."""
         shown = super().shown_bindings()
-        if self._snapshot.trash and not self._read_only:
+        if self._snapshot.trash and not self._refusal:
             return shown
         return [one for one in shown if one.action not in {"bring_back", "empty"}]
 
@@ -116,9 +114,9 @@ class TrashScreen(Page):
         self.query_one("#trashed", TextPane).show_lines(_lines(selected), title)
 
     def _refuse(self) -> bool:
-        if self._read_only:
-            self.notify(READ_ONLY, severity="warning")
-        return self._read_only
+        if self._refusal:
+            self.notify(self._refusal, severity="warning")
+        return bool(self._refusal)
 
 
 class EmptyTrashDialog(Dialog[bool]):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual import events
+from textual.binding import Binding
+from textual.keys import format_key
 from textual.message import Message
 
 from tfckpt_tui.app.widgets.base.pane import Pane
@@ -14,6 +16,10 @@ from tfckpt_tui.formats import units
 
 _GAP = "  "
 _SPINNER = "◐◓◑◒"
+
+
+LAST_KEYS = frozenset({"help", "back", "leave"})
+"""Actions whose keys come last, in the footer and in the help."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,11 @@ class KeyBar(Pane):
         for start, end, action in self._places:
             if start <= column < end:
                 self.post_message(self.Chosen(action))
+
+
+def key_name(binding: Binding) -> str:
+    """Returns the name of the key on the keyboard; the first of several."""
+    return binding.key_display or format_key(binding.key.partition(",")[0])
 
 
 def _spans(hint: KeyHint) -> tuple[Span, ...]:

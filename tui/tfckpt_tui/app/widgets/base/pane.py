@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 from rich.style import Style
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -179,6 +181,16 @@ class Pane(Widget):
             lower = "╰" + "─" * max(0, width - 2) + "╯"
             framed.append(strip(line((lower, edge_style)), self.style_of))
         return framed
+
+
+def is_open(screen: Screen[Any]) -> bool:
+    """Whether the widgets of a screen exist.
+
+    A closed screen may still receive results of its jobs and ticks of its timers. An app that quits
+    removes the widgets of screens that are still on the stack, and adds none to those that open.
+    """
+    is_there = screen.is_attached and screen.is_mounted
+    return screen.app.is_running and is_there and screen in screen.app.screen_stack
 
 
 def _edge(

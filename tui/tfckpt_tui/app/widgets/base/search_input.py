@@ -63,3 +63,11 @@ class SearchInput(Input):
         if self.display:
             self.display = False
             self.screen.set_focus(self.screen.query_one(self._focus_after, Widget))
+
+
+def search_binding(description: str, tooltip: str) -> Binding:
+    """Returns the binding that opens a search line.
+
+    It has priority, so that characters typed right after the key reach the line.
+    """
+    return Binding("slash", "search", description, tooltip=tooltip, priority=True)

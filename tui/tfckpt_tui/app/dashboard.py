@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import getters, on
 from textual.app import ComposeResult
@@ -20,13 +19,13 @@ from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action, Selection
+from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
-from tfckpt_tui.app.protocols import RunApp, run_app_of
+from tfckpt_tui.app.dashboard_panes import DashboardPanes
+from tfckpt_tui.app.protocols import RunApp, Selection, run_app_of
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
@@ -34,9 +33,6 @@ from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
 from tfckpt_tui.services.checkpoints.verify import can_be_verified
-
-if TYPE_CHECKING:
-    from tfckpt_tui.app.actions.run_control import RunControl
 
 _VERIFICATION_POLL_SECONDS = 0.2
 _AGE_ERROR_SECONDS, _OLD_AGE_ERROR_SECONDS = 1.0, 10.0
@@ -101,14 +97,6 @@ class DashboardScreen(Screen[None]):
     def run_app(self) -> RunApp:
         """The app."""
         return run_app_of(self)
-
-    @cached_property
-    def run_control(self) -> RunControl:
-        """The actions that change the run."""
-        # Imported on first use: the first frame does not wait for it.
-        from tfckpt_tui.app.actions.run_control import RunControl
-
-        return RunControl(self, self.run_directory)
 
     @property
     def selection(self) -> Selection:
