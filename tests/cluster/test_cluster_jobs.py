@@ -16,6 +16,7 @@ import pytest
 
 from command_running import Tool
 from tfckpt_trainer.errors import ExitCode, RefusedError
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, read_jobs
 from tfckpt_trainer.rundir.heartbeats.health import RunState, read_workers
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
@@ -23,7 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, submit_again
 from tfckpt_tui.services.control.request import FrontEnd

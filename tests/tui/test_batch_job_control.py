@@ -177,6 +177,13 @@ def test_a_job_that_slurm_does_not_cancel_is_told(
         cancel(queued.run, runner=waits())
 
 
+def test_a_script_whose_job_record_is_damaged_is_submitted_again(queued: RunFactory) -> None:
+    launched_on_slurm(queued, max_requeues=7)
+    queued.run.job_file.write_text("{}")
+    job, _ = submit(queued.run, runner=Queue())
+    assert job == load(queued.run.job_file, BatchJob)
+
+
 def test_the_kept_script_is_submitted_again(queued: RunFactory) -> None:
     slurm = Queue()
     job, message = submit(queued.run, runner=slurm)

@@ -75,7 +75,7 @@ class GpuShares:
         too_few: The number of GPUs, if workers would have to share them; 0 otherwise.
     """
 
-    variables: tuple[Mapping[str, str], ...]
+    variables: tuple[Mapping[str, str], ...] = ()
     remark: str = ""
     too_few: int = 0
 

@@ -18,6 +18,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
+from tfckpt_trainer.launch.slurm.job_record import load_job_record
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
@@ -27,7 +28,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_trainer.rundir.storage.documents import load_if_exists
 
 SIGNAL_EARLY_SECONDS = 60
 """How much earlier than asked Slurm may signal a job before its time limit."""
@@ -252,8 +252,9 @@ def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
         if not force:
             raise
     try:
-        job = load_if_exists(run.job_file, BatchJob)
+        job = load_job_record(run)
     except DamagedFileError:
+        # The launch replaces it.
         return
     if job is None:
         return

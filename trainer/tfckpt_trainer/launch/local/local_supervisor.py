@@ -40,10 +40,10 @@ class LocalStarter:
         return self._workers
 
     def place(self) -> Placement:
-        """Chooses the ports: those of the options, or free ones."""
+        """Chooses the ports, those of the options or free ones, and divides the GPUs."""
         members = self._options.tasks
         ports = self._options.ports or free_ports(len(members))
-        return Placement(members, tuple(addresses(ports)))
+        return Placement(members, tuple(addresses(ports)), plan_gpus(self._options))
 
     def start(self, placement: Placement, environment: Mapping[str, str], attempt: int) -> None:
         """Starts all workers.
@@ -54,12 +54,11 @@ class LocalStarter:
         """
         self._workers = []
         cluster = placement.cluster
-        gpus = plan_gpus(self._options).variables
         for index, task in enumerate(placement.tasks):
             own = {
                 "TF_CONFIG": tf_config(cluster, task),
                 "TFCKPT_WORKER_INDEX": str(index),
-                **gpus[index],
+                **placement.gpus.variables[index],
             }
             try:
                 self._workers.append(self._start(index, {**environment, **own}, attempt))

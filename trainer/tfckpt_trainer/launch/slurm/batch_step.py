@@ -40,6 +40,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     require_job_of_run,
     start_of_job,
 )
+from tfckpt_trainer.launch.slurm.job_record import load_job_record
 from tfckpt_trainer.launch.slurm.jobs import cancel_job
 from tfckpt_trainer.launch.slurm.nodes.allocation import Allocation
 from tfckpt_trainer.launch.slurm.requeue_policy import (
@@ -60,7 +61,6 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
     load,
-    load_if_exists,
     replace_newer_documents,
     store,
 )
@@ -238,7 +238,7 @@ class BatchStep:
     ) -> BatchJob:
         """Rewrites `job.json` for this start."""
         facts = read_job(self._job)
-        known = load_if_exists(self._run.job_file, BatchJob)
+        known = load_job_record(self._run)
         if known is None:
             # The launch ended before it could record the job.
             known = BatchJob(
@@ -309,7 +309,7 @@ def _end_stopped_run(run: RunDirectory, options: LaunchOptions) -> SupervisorSta
 
     Slurm starts a job again also if its node died before the stop was carried out.
     """
-    job = load_if_exists(run.job_file, BatchJob)
+    job = load_job_record(run)
     is_first = job is None or job.started_at is None
     stopped_by = "" if is_first else accepted_stop(run)
     if not stopped_by:

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.errors import DamagedFileError, LaunchError
+from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
+from tfckpt_trainer.launch.slurm.job_record import load_job_record, read_job_record
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.documents import store
 
 LIMIT_SECONDS = 600.0
 """How long a start waits for an earlier one to end.
@@ -57,7 +58,7 @@ class JobStart:
 
     def announce(self, run: RunDirectory) -> None:
         """Tells an earlier start of the same job to end."""
-        known = load_if_exists(run.job_file, BatchJob)
+        known = load_job_record(run)
         if known is not None and known.id == self.job and known.requeues < self.requeues:
             store(run.job_file, msgspec.structs.replace(known, requeues=self.requeues))
 
@@ -99,10 +100,7 @@ def describe_lost_start(run: RunDirectory, known: BatchJob, own: JobStart) -> st
 
 def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:
     """Returns `job.json` if it is that of a later start; None if it cannot be read."""
-    try:
-        known = load_if_exists(run.job_file, BatchJob)
-    except (DamagedFileError, OSError):
-        return None
+    known = read_job_record(run)
     return known if own.is_replaced(known) else None
 
 
@@ -134,7 +132,7 @@ def require_job_of_run(
     """
     deadline = time.monotonic() + limit_seconds
     while True:
-        known = load_if_exists(run.job_file, BatchJob)
+        known = load_job_record(run)
         if known is None or known.id == own.job:
             return
         if not own.is_submitted_after(known) or time.monotonic() >= deadline:

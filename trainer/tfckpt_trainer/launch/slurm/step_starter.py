@@ -15,6 +15,7 @@ import msgspec
 from tfckpt_trainer.cluster.slurm import addresses
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words, tasks
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.processes.cluster import plan_gpus
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, JobStep
 from tfckpt_trainer.launch.supervision.restart_policy import Next
@@ -265,7 +266,11 @@ def place_tasks(options: LaunchOptions, job: int, number: int, nodes: Sequence[s
             "more nodes or tasks per node.",
             Next.FAIL,
         )
-    return Placement(tasks(workers, servers), tuple(addresses(nodes, places, job, number)))
+    return Placement(
+        tasks(workers, servers),
+        tuple(addresses(nodes, places, job, number)),
+        plan_gpus(options),
+    )
 
 
 def step_environment(environment: Mapping[str, str]) -> dict[str, str]:

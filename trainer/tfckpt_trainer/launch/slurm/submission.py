@@ -26,6 +26,7 @@ from tfckpt_trainer.launch.slurm.commands import (
     ask_slurm,
     run_command,
 )
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
@@ -111,7 +112,7 @@ def submit_script(
         UnansweredError: Slurm does not answer, and may have accepted the job.
         LaunchError: Slurm refuses the job.
     """
-    before = load_if_exists(run.job_file, BatchJob)
+    before = read_job_record(run)
     try:
         return _call_sbatch(script, runner)
     except UnansweredError as error:
@@ -120,7 +121,7 @@ def submit_script(
             return found.id, ""
         words = f"Slurm did not answer the submission, and may have accepted the job. {error}"
         _note_outcome(run, UNANSWERED, words, by)
-        current = load_if_exists(run.job_file, BatchJob)
+        current = read_job_record(run)
         if current is not None and before is not None and current.id == before.id:
             # The job, if there is one, must not take an earlier one for that of the run.
             run.job_file.unlink(missing_ok=True)

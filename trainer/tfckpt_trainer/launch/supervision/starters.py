@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from tfckpt_trainer.cluster.gpu_shares import GpuShares
 from tfckpt_trainer.cluster.tasks import Task, cluster_of
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.processes.workers import Worker
@@ -31,10 +32,12 @@ class Placement:
     Attributes:
         tasks: Their tasks in TensorFlow's cluster, in the order of their numbers.
         addresses: Host and port of each.
+        gpus: How those of one machine divide its GPUs.
     """
 
     tasks: tuple[Task, ...]
     addresses: tuple[str, ...]
+    gpus: GpuShares = field(default_factory=GpuShares)
 
     @property
     def cluster(self) -> dict[str, list[str]]:

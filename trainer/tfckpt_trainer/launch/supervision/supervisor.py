@@ -14,7 +14,7 @@ import msgspec
 
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
-from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
+from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
@@ -192,7 +192,7 @@ class Supervisor:
         }
         self._starter.start(placement, environment, self._report.attempt)
         self._report.workers = self._starter.workers
-        self._report.gpus = plan_gpus(self._options).remark
+        self._report.gpus = placement.gpus.remark
         return placement
 
     @property

@@ -406,7 +406,9 @@ def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJo
     verb = "Submitting" if options.slurm is not None else "Starting"
     print_message(f"{verb} {processes} {place} …")
     started = start_run(options, FrontEnd.COMMAND_LINE.requester, force=force)
-    if remark := plan_gpus(options).remark:
+    # A supervisor here tells how it has divided the GPUs; one in a job has not begun.
+    remark = plan_gpus(options).remark if isinstance(started, BatchJob) else started.gpus
+    if remark:
         print_message(remark)
     # Also if the app is never opened on it.
     remember_run(Path(options.run_directory))

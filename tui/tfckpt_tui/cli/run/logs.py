@@ -13,12 +13,13 @@ import click
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
 from tfckpt_tui.reports.listing import FollowedLineReport, LoggedLine, LogsReport
-from tfckpt_tui.services.batch.job_reader import read_job_record, why_no_logs
+from tfckpt_tui.services.batch.job_reader import why_no_logs
 
 FOLLOW_SECONDS = 0.2
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.storage.documents import OnError, ignore, load_if_exists, try_read
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.batch.shared_answer import (
     FoundAnswer,
@@ -51,16 +50,6 @@ SLURM = "slurm"
 _ABOUT_JOB = frozenset(
     {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
 )
-
-
-def read_job_record(run: RunDirectory, on_error: OnError = ignore) -> BatchJob | None:
-    """Returns the record of the batch job of a run; None if there is none or it is damaged.
-
-    Args:
-        run: The run directory.
-        on_error: Called if it cannot be read.
-    """
-    return try_read(partial(load_if_exists, run.job_file, BatchJob), on_error)
 
 
 def last_told(journal: Iterable[JournalEntry]) -> float:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.control.request import (
     FrontEnd,

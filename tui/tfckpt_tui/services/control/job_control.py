@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import (
     ACTIVE,
     WAITING,
@@ -34,7 +35,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 CANCEL_SECONDS = 10.0

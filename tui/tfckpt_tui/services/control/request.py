@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.disk_reserve import (
@@ -39,7 +40,7 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.reading import brief_account
 
 FORCE_SECONDS = 60.0

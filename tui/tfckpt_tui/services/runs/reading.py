@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.clock import known_ahead
@@ -32,7 +33,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.batch.job_reader import JobReader, last_told, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.runs.account import (
     NextStart,
     RunAccount,
