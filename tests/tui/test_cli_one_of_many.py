@@ -30,12 +30,10 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     for step in range(MANY):
-        write(tmp_path / f"ckpt-{step}", {"w": array([float(step)])})
-        for path in tmp_path.glob(f"ckpt-{step}.*"):
+        for path in write(tmp_path / f"ckpt-{step}", {"w": array([float(step)])}):
             os.utime(path, (LONG_AGO + step, LONG_AGO + step))
     # Another checkpoint whose name begins like the one that is looked for.
-    write(tmp_path / "ckpt-7.index.ckpt", {"w": array([1.0])})
-    for path in tmp_path.glob("ckpt-7.index.ckpt*"):
+    for path in write(tmp_path / "ckpt-7.index.ckpt", {"w": array([1.0])}):
         os.utime(path, (LONG_AGO, LONG_AGO))
     return tmp_path
 
@@ -90,17 +88,20 @@ class FileAccess:
                 self.names.add(name)
 
 
-ACCESS = FileAccess()
+@pytest.fixture(scope="module")
+def watched() -> FileAccess:
+    """One for all tests: a process keeps its audit hook, which takes time of every later test."""
+    return FileAccess()
 
 
 @pytest.fixture
-def access(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileAccess]:
-    ACCESS.names.clear()
-    ACCESS.opened.clear()
-    ACCESS.is_on = True
-    monkeypatch.setattr(os, "lstat", ACCESS.lstat)
-    yield ACCESS
-    ACCESS.is_on = False
+def access(watched: FileAccess, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileAccess]:
+    watched.names.clear()
+    watched.opened.clear()
+    watched.is_on = True
+    monkeypatch.setattr(os, "lstat", watched.lstat)
+    yield watched
+    watched.is_on = False
 
 
 COMMANDS = [
