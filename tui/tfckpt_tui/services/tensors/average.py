@@ -23,18 +23,14 @@ from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
-    add_new_checkpoint,
     choose_name,
-    note,
-    record_of,
+    derive,
     require_restorable,
-    source_facts,
 )
 
 _MOST_NAMED = 10
@@ -175,26 +171,22 @@ def average(
         TfckptError: A checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-    derivation = Derivation(
-        operation="average",
-        sources=[
-            source_facts(run, checkpoint, source.weight)
-            for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
-        ],
-    )
-    broken: list[NotFinite] = []
-    with errors_by_path([*plan.averaged, *plan.from_newest]):
-        record = add_new_checkpoint(
-            run,
-            record_of(plan.new, plan.newest, derivation),
-            lambda writer, show: write_average(writer, plan.sources, show),
-            needed=plan.newest.size,
-            on_read=on_read,
-            on_verified=on_verified,
-            on_not_finite=broken.extend,
-        )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
-    told = note(run, record, f"Averaged {names} into {record.name}.", through)
+    broken: list[NotFinite] = []
+    record, told = derive(
+        run,
+        plan.new,
+        "average",
+        [(one, source.weight) for one, source in zip(plan.checkpoints, plan.sources, strict=True)],
+        lambda writer, show: write_average(writer, plan.sources, show),
+        variables=[*plan.averaged, *plan.from_newest],
+        needed=plan.newest.size,
+        message=f"Averaged {names} into {plan.new.name}.",
+        through=through,
+        on_read=on_read,
+        on_verified=on_verified,
+        on_not_finite=broken.extend,
+    )
     return record, tuple(filter(None, [_not_finite_words(run, record.name, broken), told]))
 
 

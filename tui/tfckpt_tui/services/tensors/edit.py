@@ -13,18 +13,14 @@ from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
-    add_new_checkpoint,
     choose_name,
-    note,
-    record_of,
+    derive,
     require_restorable,
-    source_facts,
 )
 
 
@@ -131,18 +127,20 @@ def edit(
         nonlocal overflown
         overflown = write_edit(writer, plan.edit, plan.source, show)
 
-    sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
-    derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
-    with errors_by_path(plan.source.variables):
-        record = add_new_checkpoint(
-            run,
-            record_of(plan.new, plan.checkpoint, derivation),
-            write,
-            needed=plan.edit.size,
-            on_read=on_read,
-            on_verified=on_verified,
-        )
-    told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
+    record, told = derive(
+        run,
+        plan.new,
+        "edit",
+        [(one, None) for one in (*plan.others, plan.checkpoint)],
+        write,
+        changes=plan.edit.changes,
+        variables=plan.source.variables,
+        needed=plan.edit.size,
+        message=f"Edited {plan.checkpoint.name} into {plan.new.name}.",
+        through=through,
+        on_read=on_read,
+        on_verified=on_verified,
+    )
     return record, tuple(filter(None, [overflow_words(overflown), told]))
 
 

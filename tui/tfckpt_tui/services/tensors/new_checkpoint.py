@@ -1,4 +1,4 @@
-"""Name, record, files and event log entry of a checkpoint that is made from others."""
+"""Makes a checkpoint from others: its name, record, files and event log entry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
@@ -18,6 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.storage.documents import find_newer
+from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
@@ -105,7 +107,93 @@ def choose_name(run: RunDirectory, word: str, newest: Checkpoint, name: str | No
     raise RefusedError("All default names are taken; choose one with --name.")
 
 
-def record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
+def derive(
+    run: RunDirectory,
+    new: NewName,
+    operation: str,
+    sources: Sequence[tuple[Checkpoint, float | None]],
+    write: Callable[[BundleWriter, Callable[[int], None]], None],
+    *,
+    changes: Sequence[str] = (),
+    variables: Sequence[Variable],
+    needed: int,
+    message: str,
+    through: FrontEnd,
+    on_read: Callable[[int], None],
+    on_verified: Callable[[int, int], None],
+    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
+) -> tuple[CheckpointRecord, str]:
+    """Writes a checkpoint made from others, verifies it, and adds it to the run.
+
+    It gets the workers' own state of the newest.
+
+    Args:
+        run: The run directory.
+        new: Its name and step.
+        operation: See `Derivation`.
+        sources: The checkpoints that it is made from with their weights, the newest last.
+        write: Writes the tensors; calls the second argument with bytes read since the last call.
+        changes: See `Derivation`.
+        variables: The tensors that are read.
+        needed: About how many bytes it takes.
+        message: What was done, for the event log.
+        through: The front end that asks, for the event log.
+        on_read: Called with bytes read since the last call.
+        on_verified: Called with bytes verified and in total.
+        on_not_finite: Called with the tensors that have NaN or infinite values.
+
+    Returns:
+        The record as it was stored, and a sentence if the event log could not be written.
+
+    Raises:
+        RefusedError: The name was taken in the meantime.
+        TfckptError: A source is damaged, or the disk is full.
+        OSError: A file cannot be read or written.
+    """
+
+    def write_touching(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        def show(size: int) -> None:
+            touch()
+            on_read(size)
+
+        write(writer, show)
+
+    derivation = Derivation(
+        operation=operation,
+        sources=[source_facts(run, *source) for source in sources],
+        changes=list(changes),
+    )
+    newest, _ = sources[-1]
+    with (
+        errors_by_path(variables),
+        explain_write_errors(
+            run.root,
+            needed,
+            if_full=_advice_on_full_disk(run),
+            if_read_only=f"Use copies: `tfckpt-tui copy {run.shell_word} CKPT DIRECTORY`.",
+        ),
+    ):
+        record = add_derived_checkpoint(
+            run,
+            _record_of(new, newest, derivation),
+            write_touching,
+            workers_of=newest.name,
+            on_verified=on_verified,
+            on_not_finite=on_not_finite,
+        )
+    told = log_event(
+        run,
+        JournalKind.NOTE,
+        message,
+        through=through,
+        step=record.step,
+        branch=record.branch,
+        checkpoint=record.name,
+    )
+    return record, told
+
+
+def _record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
     """Returns the record of a checkpoint made from others; its place is beside the newest."""
     known = newest.record
     return CheckpointRecord(
@@ -143,76 +231,9 @@ def source_facts(
     )
 
 
-def add_new_checkpoint(
-    run: RunDirectory,
-    record: CheckpointRecord,
-    write: Callable[[BundleWriter, Callable[[int], None]], None],
-    *,
-    needed: int,
-    on_read: Callable[[int], None],
-    on_verified: Callable[[int, int], None],
-    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
-) -> CheckpointRecord:
-    """Writes a checkpoint, verifies it, and adds it with the workers' own state of its parent.
-
-    Args:
-        run: The run directory.
-        record: Its record, from `record_of`.
-        write: Writes the tensors; calls the second argument with bytes read since the last call.
-        needed: About how many bytes it takes.
-        on_read: Called with bytes read since the last call.
-        on_verified: Called with bytes verified and in total.
-        on_not_finite: Called with the tensors that have NaN or infinite values.
-
-    Returns:
-        The record as it was stored.
-
-    Raises:
-        RefusedError: The name was taken in the meantime.
-        TfckptError: A source is damaged, or the disk is full.
-        OSError: A file cannot be read or written.
-    """
-
-    def write_touching(writer: BundleWriter, touch: Callable[[], None]) -> None:
-        def show(size: int) -> None:
-            touch()
-            on_read(size)
-
-        write(writer, show)
-
-    place = run.shell_word
-    with explain_write_errors(
-        run.root,
-        needed,
-        if_full=_advice_on_full_disk(run),
-        if_read_only=f"Use copies: `tfckpt-tui copy {place} CKPT DIRECTORY`.",
-    ):
-        return add_derived_checkpoint(
-            run,
-            record,
-            write_touching,
-            workers_of=record.parent,
-            on_verified=on_verified,
-            on_not_finite=on_not_finite,
-        )
-
-
 def _advice_on_full_disk(run: RunDirectory) -> str:
     """Returns what to do if a new checkpoint of a run does not fit."""
     place = run.shell_word
     if trashed_bytes(run):
         return f"Free space with `tfckpt-tui trash {place} empty`."
     return f"Free space on this disk, such as with `tfckpt-tui prune {place} CKPT --delete`."
-
-
-def note(run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd) -> str:
-    """Writes an entry of the event log; returns a sentence if that failed."""
-    return log_event(
-        run,
-        JournalKind.NOTE,
-        message,
-        through=through,
-        step=record.step,
-        branch=record.branch,
-        checkpoint=record.name,
-    )
