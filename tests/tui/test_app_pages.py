@@ -142,7 +142,7 @@ async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactor
         await pilot.press("l")
         await until_shown(pilot, "ValueError: one is wrong")
         view = pilot.app.screen.query_one(LogView)
-        assert [row.text.split()[0] for row in view._rows] == [
+        assert [row.text.split()[0] for row in view.rows] == [
             *("zero", "one", "WARNING:", "ValueError:"),
         ]
         assert "w1  ValueError" in top(pilot.app)

@@ -221,7 +221,7 @@ async def test_scrolling_beyond_the_last_megabyte_reads_on(live: RunFactory) -> 
         await pilot.press("l", "right")
         await shows(pilot, "the end; ↑ reads on")
         view = pilot.app.screen.query_one(LogView)
-        first = view._rows[0]
+        first = view.rows[0]
         # Not beyond, which would read on.
         view.scroll_rows(view.visible_rows() - view.row_count())
         await until(pilot, lambda: first.text in top(pilot.app), "the first row that is held")
@@ -246,7 +246,7 @@ async def test_keys_pressed_while_a_page_is_read_scroll_it_further(
         await pilot.press("l", "right")
         await shows(pilot, "the end; ↑ reads on")
         view = pilot.app.screen.query_one(LogView)
-        first = int(view._rows[0].text.split()[1])
+        first = int(view.rows[0].text.split()[1])
         view.scroll_rows(view.visible_rows() - view.row_count())
         await pilot.press("up", "up", "up")
         may_read.set()

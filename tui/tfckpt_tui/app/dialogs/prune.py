@@ -73,7 +73,9 @@ class PlanDialog(Dialog[tuple[str, ...]]):
 
     def fields(self) -> Iterable[Widget]:
         """Returns the plan."""
-        return (PlanList(self.shown_decisions(), id="plan"),)
+        plan = PlanList(id="plan")
+        plan.show_rows(self.shown_decisions())
+        return (plan,)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Makes a new plan if the checkpoints changed."""
@@ -121,7 +123,7 @@ class PlanDialog(Dialog[tuple[str, ...]]):
         except TfckptError as error:
             self._plan, self._problem = None, clean(str(error))
         if is_open(self):
-            self.query_one(PlanList).show_decisions(self.shown_decisions())
+            self.query_one(PlanList).show_rows(self.shown_decisions())
             self.update_text()
 
 

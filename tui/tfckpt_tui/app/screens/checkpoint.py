@@ -141,7 +141,7 @@ class CheckpointScreen(TensorPage):
         """Opens the chart of the selected variable over all checkpoints."""
         from tfckpt_tui.app.screens.track import TrackScreen
 
-        selected = self.variables.selected
+        selected = self.variables.selected_variable
         variable = self._variable(selected) if selected is not None else None
         if self._found is None:
             problem = "The checkpoint is still being read."

@@ -114,7 +114,7 @@ class SettingsScreen(Page):
             self.run_app.config, self.run_app.actions, self._themes, self.app.theme
         )
         listed = [one for one in settings if self._section in {"", one.section}]
-        self.query_one(SettingList).show_settings(listed)
+        self.query_one(SettingList).show_rows(listed)
 
 
 def all_settings(

@@ -107,7 +107,7 @@ class TensorPage(Page):
 
     def action_look(self) -> None:
         """Opens the selected group, or reads the selected tensor and shows its statistics."""
-        tensor = self.variables.selected
+        tensor = self.variables.selected_variable
         if self.variables.toggle() or tensor is None:
             return
         work = self.statistics_of(tensor)

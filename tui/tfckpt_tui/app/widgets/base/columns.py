@@ -46,6 +46,10 @@ class Layout:
             spans.append((" " * GAP, ""))
         return Line(tuple(spans[:-1]))
 
+    def width_of(self, key: str) -> int:
+        """Returns the width of a column; 0 if it is left out."""
+        return next((width for column, width in self.columns if column.key == key), 0)
+
     def column_at(self, x: int) -> str | None:
         """Returns the key of the column that is `x` cells from the left, if there is one."""
         left = 0

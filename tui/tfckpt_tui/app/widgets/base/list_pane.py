@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
+from tfckpt_tui.formats.text import clean
+
+RowT = TypeVar("RowT")
 
 
-class ListPane(Pane, can_focus=True):
+class ListPane(Pane, Generic[RowT], can_focus=True):
     """A list that draws only its visible rows.
 
     The cursor stays on the row with the same key when other rows are added or removed.
@@ -31,20 +35,27 @@ class ListPane(Pane, can_focus=True):
     has_cursor = True
     """Whether one row is selected. Without a cursor the arrow keys scroll."""
 
+    title = ""
+    """The subject of the list."""
+
+    columns: Sequence[Column] = ()
+    """The columns; empty if `row_line` draws the rows without columns."""
+
     class Moved(Message):
         """The cursor moved to another row."""
 
-        def __init__(self, list_pane: ListPane) -> None:
+        def __init__(self, list_pane: ListPane[Any]) -> None:
             super().__init__()
             self.list_pane = list_pane
 
         @property
-        def control(self) -> ListPane:
+        def control(self) -> ListPane[Any]:
             """The list whose cursor moved."""
             return self.list_pane
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._rows: Sequence[RowT] = ()
         self._cursor = 0
         self._top = 0
         self._key: str | None = None
@@ -54,33 +65,64 @@ class ListPane(Pane, can_focus=True):
     def heading_clicked(self, x: int) -> None:
         """Handles a click on the headings of the columns, `x` cells from the left."""
 
-    def row_count(self) -> int:
-        """Returns the number of rows."""
-        raise NotImplementedError
-
     def row_key(self, row: int) -> str:
-        """Returns the key of a row, which stays the same across updates."""
-        raise NotImplementedError
+        """Returns the key of a row; in a list with a cursor, it stays the same across updates."""
+        return str(row)
 
     def find_row(self, key: str) -> int | None:
         """Returns the row with `key`, if there is one."""
         return next((r for r in range(self.row_count()) if self.row_key(r) == key), None)
 
+    def column_layout(self, width: int) -> Layout:
+        """Returns the columns that fit into `width`."""
+        return choose(self.columns, width)
+
+    def cells(self, row: RowT, layout: Layout) -> Mapping[str, Sequence[Span]]:
+        """Returns the texts of one row by the key of their column."""
+        raise NotImplementedError
+
     def row_line(self, row: int, width: int) -> Line:
         """Returns one row."""
-        raise NotImplementedError
+        layout = self.column_layout(width)
+        return layout.row(self.cells(self.rows[row], layout))
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the lines above the rows, which do not scroll."""
-        del width
-        return ()
+        return (self.column_layout(width).head(),) if self.columns and self.rows else ()
+
+    def why_empty(self) -> str:
+        """Returns why there are no rows."""
+        return ""
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns the lines to show if there are no rows."""
-        del width
-        return ()
+        return (line((shorten(self.why_empty(), width), "muted")),)
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return ((self.title, "title"),) if self.title else ()
 
     # -- behaviour ---------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Sequence[RowT]:
+        """What is listed, one row each."""
+        return self._rows
+
+    @property
+    def selected(self) -> RowT | None:
+        """The row under the cursor."""
+        return self.rows[self.cursor] if self.rows else None
+
+    def show_rows(self, rows: Sequence[RowT]) -> None:
+        """Lists other rows."""
+        self._rows = rows
+        self.rows_changed()
+        self.repaint()
+
+    def row_count(self) -> int:
+        """Returns the number of rows."""
+        return len(self.rows)
 
     @property
     def cursor(self) -> int:
@@ -218,3 +260,8 @@ class ListPane(Pane, can_focus=True):
             self._top = self._cursor
         elif self._cursor >= self._top + rows:
             self._top = self._cursor - rows + 1
+
+
+def match_note(found: int, total: int, needle: str) -> Sequence[Span]:
+    """Returns how many rows of a list match a search."""
+    return ((f"{found:,} of {total:,} match ", "label"), (clean(needle), "accent"))

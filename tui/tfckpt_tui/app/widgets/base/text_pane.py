@@ -8,7 +8,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 
 
-class TextPane(ListPane):
+class TextPane(ListPane[Line]):
     """Shows lines of text, which scroll if they do not fit."""
 
     has_cursor = False
@@ -18,15 +18,13 @@ class TextPane(ListPane):
         self.boxed = boxed
         self._title: Sequence[Span] = ()
         self._note: Sequence[Span] = ()
-        self._lines: Sequence[Line] = ()
 
     def show_lines(
         self, lines: Sequence[Line], title: Sequence[Span] = (), note: Sequence[Span] = ()
     ) -> None:
         """Replaces the lines, the title and the note."""
-        self._lines, self._title, self._note = lines, title, note
-        self.rows_changed()
-        self.repaint()
+        self._title, self._note = title, note
+        self.show_rows(lines)
 
     def heading(self) -> Sequence[Span]:
         """Returns the title."""
@@ -36,15 +34,7 @@ class TextPane(ListPane):
         """Returns the text at the right of the upper edge."""
         return self._note
 
-    def row_count(self) -> int:
-        """Returns the number of lines."""
-        return len(self._lines)
-
-    def row_key(self, row: int) -> str:
-        """Returns the number of the line."""
-        return str(row)
-
     def row_line(self, row: int, width: int) -> Line:
         """Returns one line."""
         del width
-        return self._lines[row]
+        return self.rows[row]

@@ -13,18 +13,20 @@ from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.checkpoints.compare import Measured, worst_first
 
-_SIGN = Column("sign", "", 1, align="<")
-_NAME = Column("name", "tensor", 24, align="<")
-_DIFFERENCE = Column("difference", "difference", 11, align="<")
-_CHANGE = Column("change", "change", 10)
-_NORMS = Column("norms", "norm", 19, rank=3)
-_WHAT = Column("what", "type and shape", 14, rank=2, align="<", stretch=1)
-_FIXED = sum(column.width + GAP for column in (_SIGN, _DIFFERENCE, _CHANGE))
+_COLUMNS = (
+    Column("sign", "", 1, align="<"),
+    Column("name", "tensor", 24, align="<"),
+    Column("difference", "difference", 11, align="<"),
+    Column("change", "change", 10),
+    Column("norms", "norm", 19, rank=3),
+    Column("what", "type and shape", 14, rank=2, align="<", stretch=1),
+)
+_FIXED = sum(column.width + GAP for column in _COLUMNS if not column.rank and column.key != "name")
 _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
     Difference.ADDED: ("+", "good", "added"),
     Difference.REMOVED: ("−", "bad", "removed"),
@@ -35,8 +37,11 @@ _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
 }
 
 
-class Differences(ListPane):
+class Differences(ListPane[TensorComparison]):
     """Tensors that differ, the largest change first once changes are measured."""
+
+    title = "tensors"
+    columns = _COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -45,7 +50,6 @@ class Differences(ListPane):
         self._damage: Mapping[str, str] = {}
         self._longest = 0
         self._changes: Mapping[str, TensorChange] = {}
-        self._shown: list[TensorComparison] = []
         self._everything = False
         self._is_read = False
 
@@ -79,49 +83,34 @@ class Differences(ListPane):
         self._everything = not self._everything
         self._update_rows()
 
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("tensors", "title"),)
-
     def note(self) -> Sequence[Span]:
         """Returns the number of visible tensors."""
-        return ((f"{len(self._shown):,} of {len(self._tensors):,}", "label"),)
-
-    def row_count(self) -> int:
-        """Returns the number of visible tensors."""
-        return len(self._shown)
+        return ((f"{self.row_count():,} of {len(self._tensors):,}", "label"),)
 
     def row_key(self, row: int) -> str:
         """Returns the name of the tensor."""
-        return self._shown[row].name
+        return self.rows[row].name
 
-    def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the headings of the columns."""
-        return (self._layout(width).head(),) if self._shown else ()
-
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns a message if there are no rows."""
-        words = "all tensors are equal; press a to show them" if self._is_read else "reading…"
-        return (line((shorten(words, width), "muted")),)
+        return "all tensors are equal; press a to show them" if self._is_read else "reading…"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def cells(self, row: TensorComparison, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns one tensor."""
-        layout = self._layout(width)
-        room = next(size for column, size in layout.columns if column.key == "name")
-        one = self._shown[row]
-        cells = _cells(one, shorten_middle(self._title(one), room), self._changes.get(one.name))
-        if one.name in self._damage:
+        name = shorten_middle(self._path(row), layout.width_of("name"))
+        cells = _cells(row, name, self._changes.get(row.name))
+        if row.name in self._damage:
             cells["difference"] = (("damaged", "bad"),)
-        return layout.row(cells)
+        return cells
 
-    def _title(self, one: TensorComparison) -> str:
-        return clean(self._titles.get(one.name, one.name))
+    def _path(self, row: TensorComparison) -> str:
+        return clean(self._titles.get(row.name, row.name))
 
-    def _layout(self, width: int) -> Layout:
+    def column_layout(self, width: int) -> Layout:
         """Returns the columns, with names as wide as they need: cut ones look the same."""
-        needed = max(_NAME.width, min(self._longest, width - _FIXED))
-        name = replace(_NAME, width=needed)
-        return choose((_SIGN, name, _DIFFERENCE, _CHANGE, _NORMS, _WHAT), width)
+        sign, name, *others = self.columns
+        needed = max(name.width, min(self._longest, width - _FIXED))
+        return choose((sign, replace(name, width=needed), *others), width)
 
     def _update_rows(self) -> None:
         shown = [
@@ -133,10 +122,8 @@ class Differences(ListPane):
         ]
         if self._changes or self._damage:
             shown.sort(key=lambda one: worst_first(self._damage, self._changes, one))
-        self._shown = shown
-        self._longest = max((cell_len(self._title(one)) for one in shown), default=0)
-        self.rows_changed()
-        self.repaint()
+        self._longest = max((cell_len(self._path(tensor)) for tensor in shown), default=0)
+        self.show_rows(shown)
 
 
 def _cells(

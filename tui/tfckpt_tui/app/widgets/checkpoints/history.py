@@ -40,8 +40,10 @@ _SAME_RANK = 200
 """Added instead where all rows have the same text."""
 
 
-class History(ListPane):
+class History(ListPane[Checkpoint | VersionOne | OtherFile]):
     """The list of checkpoints; commands apply to the selected one or to the marked ones."""
+
+    title = "history"
 
     def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -49,7 +51,7 @@ class History(ListPane):
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
         self._unsupported: tuple[VersionOne | OtherFile, ...] = ()
-        self._rows: dict[str, int] = {}
+        self._places: dict[str, int] = {}
         self._whole_tree = BranchTree((), 0)
         self._tree: BranchTree | Nodes = self._whole_tree
         self._filter = Filter("")
@@ -84,18 +86,18 @@ class History(ListPane):
     @property
     def selected(self) -> Checkpoint | None:
         """The checkpoint under the cursor."""
-        is_row = self.cursor < len(self._checkpoints)
-        return self._checkpoints[self.cursor] if is_row else None
+        selected = super().selected
+        return selected if isinstance(selected, Checkpoint) else None
 
     @property
     def selected_unsupported(self) -> VersionOne | OtherFile | None:
         """The checkpoint in TensorFlow's V1 format, or other file, under the cursor."""
-        row = self.cursor - len(self._checkpoints)
-        return self._unsupported[row] if 0 <= row < len(self._unsupported) else None
+        selected = super().selected
+        return None if isinstance(selected, Checkpoint) else selected
 
     def select(self, name: str) -> None:
         """Moves the cursor to a checkpoint, if it is visible."""
-        row = self._rows.get(name)
+        row = self._places.get(name)
         if row is not None:
             self.move_to(row)
 
@@ -116,7 +118,7 @@ class History(ListPane):
 
     def heading_clicked(self, x: int) -> None:
         """Sorts by a column; reverses the order at the second click, and ends it at the third."""
-        column = self._layout(self.inner_size[0]).column_at(x - self._tree.width - 1)
+        column = self.column_layout(self.inner_size[0]).column_at(x - self._tree.width - 1)
         if column in checkpoint_columns.sortable_columns():
             self._order = clicked_order(self._order, column)
             self._choose_rows()
@@ -166,12 +168,11 @@ class History(ListPane):
         self._checkpoints = tuple(chosen)
         known = _unsupported_in(self.snapshot) if self.snapshot is not None else ()
         self._unsupported = () if self._filter.tests else known
-        self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
+        self._places = {c.name: row for row, c in enumerate(self._checkpoints)}
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
         self._columns = None
-        self.rows_changed()
-        self.repaint()
+        self.show_rows((*self._checkpoints, *self._unsupported))
 
     has_moved = False
     """Whether the user moved the cursor; until then it stays on the newest checkpoint."""
@@ -185,11 +186,11 @@ class History(ListPane):
         """Returns the title, and the problem of the selected checkpoint."""
         selected = self.selected
         if selected is None or not _is_damaged(selected):
-            return (("history", "title"),)
+            return super().heading()
         problem = f"{clean(selected.name)}: {clean(selected.problem)}"
         # Besides the corners, the title's own words, and a space on each side of both texts.
         room = max(0, self.size.width - 20 - line(*self.note()).width)
-        return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
+        return (*super().heading(), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
 
     def note(self) -> Sequence[Span]:
         """Returns the numbers of checkpoints: all, pinned, marked, in the trash; and of files."""
@@ -226,40 +227,31 @@ class History(ListPane):
             (clean(self._filter.text), "accent"),
         )
 
-    def row_count(self) -> int:
-        """Returns the number of visible checkpoints; those that are not supported come last."""
-        return len(self._checkpoints) + len(self._unsupported)
-
     def row_key(self, row: int) -> str:
         """Returns the checkpoint's name."""
-        first = len(self._checkpoints)
-        if row >= first:
-            return _key_of(self._unsupported[row - first])
-        return self._checkpoints[row].name
+        shown = self.rows[row]
+        return shown.name if isinstance(shown, Checkpoint) else _key_of(shown)
 
     def find_row(self, key: str) -> int | None:
         """Returns the row of a checkpoint, if it is visible."""
         first = len(self._checkpoints)
         others = {_key_of(one): first + row for row, one in enumerate(self._unsupported)}
-        return self._rows.get(key, others.get(key))
+        return self._places.get(key, others.get(key))
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the headings of the columns."""
         if not self._checkpoints:
             return ()
         margin = (" " * (self._tree.width + 1), "")
-        return (Line((margin, *self._layout(width).head().spans)),)
+        return (Line((margin, *self.column_layout(width).head().spans)),)
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns what to do if no checkpoint is visible."""
-        if self.snapshot is None:
-            return ()
+        snapshot = self.snapshot
+        if snapshot is None:
+            return ""
         if self._all:
-            words = f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
-            return (line((shorten(words, width), "muted")),)
-        return (line((shorten(self._why_empty(self.snapshot), width), "muted")),)
-
-    def _why_empty(self, snapshot: RunSnapshot) -> str:
+            return f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
         if not snapshot.present:
             return "the run directory does not exist any more"
         if snapshot.trainer_answers:
@@ -273,12 +265,13 @@ class History(ListPane):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
-        first = len(self._checkpoints)
-        if row >= first:
-            return self._unsupported_line(self._unsupported[row - first], width)
-        checkpoint = self._checkpoints[row]
+        checkpoint = self.rows[row]
+        if not isinstance(checkpoint, Checkpoint):
+            return self._unsupported_line(checkpoint, width)
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
-        cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
+        cells = self.column_layout(width).row(
+            _cells(row_data, kept=self._tree.is_ancestor_row(row))
+        )
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _unsupported_line(self, one: VersionOne | OtherFile, width: int) -> Line:
@@ -291,7 +284,7 @@ class History(ListPane):
             (f"  {_size_of(one, self._at)}", "muted"),
         )
 
-    def _layout(self, width: int) -> Layout:
+    def column_layout(self, width: int) -> Layout:
         """Returns the columns that fit into `width`."""
         wanted = run_app_of(self).config.app.columns
         if self._columns is None or self._columns[:2] != (width, wanted):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfckpt_trainer.catalog.retention.plan import Decision
-from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.formats.text import clean
@@ -22,59 +22,35 @@ _COLUMNS = (
 )
 
 
-class PlanList(ListPane):
+class PlanList(ListPane[Decision]):
     """Shows the decisions, newest checkpoint first, with a glyph and a word each."""
 
     has_cursor = False
-
-    def __init__(self, decisions: Sequence[Decision], *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._decisions = tuple(decisions)
-
-    def show_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Shows a new plan."""
-        self._decisions = tuple(decisions)
-        self.repaint()
-
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("plan", "title"),)
+    title = "plan"
+    columns = _COLUMNS
 
     def note(self) -> Sequence[Span]:
         """Returns how many are pruned and how many stay."""
-        deleted = sum(not decision.keep for decision in self._decisions)
-        kept = len(self._decisions) - deleted
+        deleted = sum(not decision.keep for decision in self.rows)
+        kept = self.row_count() - deleted
         return (
             (f"− {deleted:,} to the trash", "warn"),
             (" · ", "faint"),
             (f"{kept:,} stay", "label"),
         )
 
-    def row_count(self) -> int:
-        """Returns the number of checkpoints."""
-        return len(self._decisions)
-
-    def row_key(self, row: int) -> str:
-        """Returns the checkpoint's name."""
-        return self._decisions[row].checkpoint.name
-
-    def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the column titles."""
-        return (choose(_COLUMNS, width).head(),)
-
-    def row_line(self, row: int, width: int) -> Line:
+    def cells(self, row: Decision, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one decision."""
-        decision = self._decisions[row]
-        checkpoint = decision.checkpoint
-        value = "muted" if decision.keep else "value"
+        del layout
+        checkpoint = row.checkpoint
+        value = "muted" if row.keep else "value"
         has_loss = "loss" in checkpoint.metrics
         loss_style = "bad" if "loss" in checkpoint.not_finite else value
-        cells: dict[str, Sequence[Span]] = {
-            "decision": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
+        return {
+            "decision": (("● stays", "muted"),) if row.keep else (("− goes", "warn"),),
             "name": ((clean(checkpoint.name), value),),
             "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
             "loss": ((metric_text(checkpoint, "loss") if has_loss else "–", loss_style),),
             "size": ((units.size(checkpoint.size), value),),
-            "reason": ((clean(decision.reason), "muted" if decision.keep else "value"),),
+            "reason": ((clean(row.reason), value),),
         }
-        return choose(_COLUMNS, width).row(cells)

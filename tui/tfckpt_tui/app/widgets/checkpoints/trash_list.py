@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -21,62 +21,42 @@ _COLUMNS = (
 )
 
 
-class TrashList(ListPane):
+class TrashList(ListPane[TrashManifest]):
     """Shows the prunes that can be undone, newest first."""
+
+    title = "trash"
+    columns = _COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._manifests: tuple[TrashManifest, ...] = ()
         self._at = 0.0
-
-    @property
-    def selected(self) -> TrashManifest | None:
-        """The prune under the cursor."""
-        return self._manifests[self.cursor] if self._manifests else None
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot."""
         self.snapshot, self._at = snapshot, snapshot.at
-        self._manifests = snapshot.trash
-        self.rows_changed()
-        self.repaint()
-
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("trash", "title"),)
+        self.show_rows(snapshot.trash)
 
     def note(self) -> Sequence[Span]:
         """Returns the size of the trash."""
-        size = sum(c.size for manifest in self._manifests for c in manifest.checkpoints)
+        size = sum(c.size for manifest in self.rows for c in manifest.checkpoints)
         return ((units.size(size), "value"), (" in it", "label"))
-
-    def row_count(self) -> int:
-        """Returns the number of prunes."""
-        return len(self._manifests)
 
     def row_key(self, row: int) -> str:
         """Returns the id of the prune."""
-        return self._manifests[row].id
+        return self.rows[row].id
 
-    def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the column titles."""
-        return (choose(_COLUMNS, width).head(),) if self._manifests else ()
-
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns the text for an empty trash."""
-        return (line((shorten("the trash is empty", width), "muted")),)
+        return "the trash is empty"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def cells(self, row: TrashManifest, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one prune."""
-        manifest = self._manifests[row]
-        size = sum(trashed.size for trashed in manifest.checkpoints)
-        names = ", ".join(clean(trashed.name) for trashed in manifest.checkpoints)
-        return choose(_COLUMNS, width).row(
-            {
-                "age": ((units.age(max(0.0, self._at - manifest.at)), "value"),),
-                "count": ((f"{len(manifest.checkpoints):,}", "value"),),
-                "size": ((units.size(size), "value"),),
-                "by": ((clean(manifest.by), "muted"),),
-                "names": ((names, "muted"),),
-            }
-        )
+        del layout
+        names = ", ".join(clean(trashed.name) for trashed in row.checkpoints)
+        return {
+            "age": ((units.age(max(0.0, self._at - row.at)), "value"),),
+            "count": ((f"{len(row.checkpoints):,}", "value"),),
+            "size": ((units.size(sum(trashed.size for trashed in row.checkpoints)), "value"),),
+            "by": ((clean(row.by), "muted"),),
+            "names": ((names, "muted"),),
+        }

@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Role
 from tfckpt_trainer.bundle.dtypes import format_shape
-from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.columns import Column, Layout
+from tfckpt_tui.app.widgets.base.list_pane import ListPane, match_note
+from tfckpt_tui.app.widgets.base.styled_text import Span, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.variable_tree import Tensor, VariableRow, VariableTree
@@ -36,8 +36,10 @@ _OPEN_AT_FIRST = 400
 """With more variables, groups are folded at first."""
 
 
-class Variables(ListPane):
+class Variables(ListPane[VariableRow]):
     """The tree of variables. Folded rows are stored by key."""
+
+    title = "variables"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "fold(False)", "Open", show=False),
@@ -51,21 +53,20 @@ class Variables(ListPane):
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(id=id)
-        self._columns = columns
+        self.columns = columns
         self._all: tuple[Tensor, ...] = ()
         self._damage: Mapping[str, str] = {}
         self._slot_damage: Set[str] = frozenset()
         self._why_none = "reading…"
         self._tree = VariableTree(())
-        self._rows: list[VariableRow] = []
         self._changed: dict[str, bool] = {}
         self._needle = ""
         self._shown = 0
 
     @property
-    def selected(self) -> Tensor | None:
+    def selected_variable(self) -> Tensor | None:
         """The variable under the cursor; None on a group."""
-        return self._rows[self.cursor].variable if self._rows else None
+        return self.selected.variable if self.selected is not None else None
 
     @property
     def needle(self) -> str:
@@ -99,45 +100,28 @@ class Variables(ListPane):
         self._tree = VariableTree(found)
         self._update_rows()
 
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("variables", "title"),)
-
     def note(self) -> Sequence[Span]:
         """Returns the number of variables, or of matches."""
         if not self._needle:
             return ((f"{len(self._all):,}", "value"),)
-        found = f"{self._shown:,} of {len(self._all):,} match "
-        return ((found, "label"), (clean(self._needle), "accent"))
-
-    def row_count(self) -> int:
-        """Returns the number of visible rows."""
-        return len(self._rows)
+        return match_note(self._shown, len(self._all), self._needle)
 
     def row_key(self, row: int) -> str:
         """Returns the key of the row."""
-        return self._rows[row].key
+        return self.rows[row].key
 
-    def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the headings of the columns."""
-        return (choose(self._columns, width).head(),) if self._rows else ()
-
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns a message if there are no rows."""
-        words = "nothing matches" if self._needle and self._all else self._why_none
-        return (line((shorten(words, width), "muted")),)
+        return "nothing matches" if self._needle and self._all else self._why_none
 
-    def row_line(self, row: int, width: int) -> Line:
+    def cells(self, row: VariableRow, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns a group or a variable."""
-        layout = choose(self._columns, width)
-        shown = self._rows[row]
-        room = next(size for column, size in layout.columns if column.key == "name")
-        cells = _cells(shown, room)
-        damaged = self._damaged_part(shown)
+        cells = _cells(row, layout.width_of("name"))
+        damaged = self._damaged_part(row)
         if damaged:
             cells["name"] = (*cells["name"][:-1], (cells["name"][-1][0], "bad"))
             cells["role"] = ((damaged, "bad"),)
-        return layout.row(cells)
+        return cells
 
     def _damaged_part(self, row: VariableRow) -> str:
         variable = row.variable
@@ -149,20 +133,20 @@ class Variables(ListPane):
 
     def action_fold(self, folded: bool) -> None:
         """Folds or unfolds the selected row; folding a leaf moves to its group."""
-        if not self._rows:
+        row = self.selected
+        if row is None:
             return
-        row = self._rows[self.cursor]
         if row.folded is not None and row.folded is not folded:
             self._changed[row.key] = folded
             self._update_rows()
         elif folded:
-            above = [r for r in range(self.cursor) if self._rows[r].depth < row.depth]
+            above = [r for r in range(self.cursor) if self.rows[r].depth < row.depth]
             if above:
                 self.move_to(above[-1])
 
     def toggle(self) -> bool:
         """Folds or unfolds the selected group; returns whether a group is selected."""
-        row = self._rows[self.cursor] if self._rows else None
+        row = self.selected
         if row is None or row.variable is not None or row.folded is None:
             return False
         self.action_fold(not row.folded)
@@ -175,9 +159,7 @@ class Variables(ListPane):
             at_first = not self._needle and (is_variable or (many and key.count("/") > 1))
             return self._changed.get(key, at_first)
 
-        self._rows = self._tree.rows(is_folded)
-        self.rows_changed()
-        self.repaint()
+        self.show_rows(self._tree.rows(is_folded))
 
 
 def _cells(row: VariableRow, room: int) -> dict[str, Sequence[Span]]:

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.icons import JOURNAL
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.list_pane import ListPane, match_note
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class EventList(ListPane):
+class EventList(ListPane[JournalEntry]):
     """Events that match a filter, newest first, with a cursor."""
+
+    title = "events"
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._entries: tuple[JournalEntry, ...] = ()
         self._total = 0
         self._needle = ""
 
@@ -27,11 +28,6 @@ class EventList(ListPane):
     def needle(self) -> str:
         """The words of the filter."""
         return self._needle
-
-    @property
-    def selected(self) -> JournalEntry | None:
-        """The event under the cursor."""
-        return self._entries[self.cursor] if self._entries else None
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot."""
@@ -44,60 +40,47 @@ class EventList(ListPane):
         words = text.casefold().split()
         journal = self.snapshot.journal if self.snapshot else ()
         self._total = len(journal)
-        self._entries = tuple(
-            entry
-            for entry in reversed(journal)
-            if all(word in _searchable_text(entry) for word in words)
+        self.show_rows(
+            [
+                entry
+                for entry in reversed(journal)
+                if all(word in _searchable_text(entry) for word in words)
+            ]
         )
-        self.rows_changed()
-        self.repaint()
-
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("events", "title"),)
 
     def note(self) -> Sequence[Span]:
         """Returns the number of events, or of matches."""
         if not self._needle:
             return ((f"{self._total:,}", "value"),)
-        found = f"{len(self._entries):,} of {self._total:,} match "
-        return ((found, "label"), (clean(self._needle), "accent"))
-
-    def row_count(self) -> int:
-        """Returns the number of events that match."""
-        return len(self._entries)
+        return match_note(self.row_count(), self._total, self._needle)
 
     def row_key(self, row: int) -> str:
         """Returns a key that is unique for each event."""
-        entry = self._entries[row]
+        entry = self.rows[row]
         return f"{entry.at} {entry.kind} {entry.message}"
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns why the list is empty."""
-        words = "no event matches" if self._needle else "no events yet"
-        return (line((shorten(words, width), "muted")),)
+        return "no event matches" if self._needle else "no events yet"
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one event."""
-        return _entry(self._entries[row], width)
+        return _entry(self.rows[row], width)
 
 
-class Events(ListPane):
+class Events(ListPane[str | JournalEntry]):
     """Alerts and problems of reading the directory, followed by all events, newest first."""
 
     has_cursor = False
+    title = "events"
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot; keeps the position if the user has scrolled."""
-        before = self.snapshot
+        before = self.row_count()
         self.snapshot = snapshot
-        if before is not None and self.top:
-            self.scroll_rows(self.row_count() - len(before.journal) - len(_troubles(before)))
-        self.repaint()
-
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("events", "title"),)
+        self.show_rows([*_troubles(snapshot), *reversed(snapshot.journal)])
+        if before and self.top:
+            self.scroll_rows(self.row_count() - before)
 
     def note(self) -> Sequence[Span]:
         """Returns the numbers of alerts and problems."""
@@ -114,29 +97,18 @@ class Events(ListPane):
             spans.append((" shows what to do" if alerts else " shows them", "label"))
         return spans
 
-    def row_count(self) -> int:
-        """Returns the number of alerts, problems and events."""
-        snapshot = self.snapshot
-        return len(_troubles(snapshot)) + len(snapshot.journal) if snapshot else 0
-
-    def row_key(self, row: int) -> str:
-        """Returns the index of the line; without a cursor, no stable key is needed."""
-        return str(row)
-
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns why the list is empty."""
         if self.snapshot is None:
-            return ()
-        words = "no events yet" if self.snapshot.tracked else "no event log in this directory"
-        return (line((shorten(words, width), "muted")),)
+            return ""
+        return "no events yet" if self.snapshot.tracked else "no event log in this directory"
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one line."""
-        assert self.snapshot is not None
-        troubles = _troubles(self.snapshot)
-        if row < len(troubles):
-            return line(("✗ ", "bad"), (shorten(troubles[row], width - 2), "bad"))
-        return _entry(self.snapshot.journal[-1 - (row - len(troubles))], width)
+        shown = self.rows[row]
+        if isinstance(shown, str):
+            return line(("✗ ", "bad"), (shorten(shown, width - 2), "bad"))
+        return _entry(shown, width)
 
 
 def _troubles(snapshot: RunSnapshot) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Wanted:
     is_match: bool = False
 
 
-class LogView(ListPane):
+class LogView(ListPane[LogRow]):
     """One log, or all logs ordered by time, with highlighted matches.
 
     It holds the last lines of each log. One log can be read from anywhere: the view asks for a
@@ -142,7 +142,7 @@ class LogView(ListPane):
         self._awaited = None
         self.is_following = False
         self._page = page, rows_of(wanted.log, page.lines)
-        rows = self._rows
+        rows = self.rows
         place = max(0, bisect_right(rows, wanted.place, key=lambda row: row.place) - 1)
         place = min(place, max(0, len(rows) - 1))
         if wanted.is_match and rows:
@@ -207,7 +207,7 @@ class LogView(ListPane):
 
     def go_to_time(self, at: float) -> bool:
         """Scrolls to what was printed at a time; returns whether the times are known."""
-        place = row_at(self._rows, at)
+        place = row_at(self.rows, at)
         if place is None:
             return False
         self._scroll_to_middle(place)
@@ -218,7 +218,7 @@ class LogView(ListPane):
         words = [_LEVELS[self._least]] if self._least else []
         if self._needle and self._searches is not None:
             words.append(self._describe_search(self._searches))
-        rows, page = self._rows, self._page
+        rows, page = self.rows, self._page
         if page is not None and rows:
             at = rows[min(self._top, len(rows) - 1)].place
             words.append(f"at {units.size(at)} of {units.size(page[0].size)}")
@@ -238,14 +238,6 @@ class LogView(ListPane):
             words.append("following" if self.is_following else "held; f follows")
         return " · ".join(words)
 
-    def row_count(self) -> int:
-        """Returns the number of lines."""
-        return len(self._rows)
-
-    def row_key(self, row: int) -> str:
-        """Returns the index of a line; without a cursor, no stable key is needed."""
-        return str(row)
-
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns why the view is empty."""
         if self._why_none:
@@ -261,7 +253,7 @@ class LogView(ListPane):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one line, with highlighted matches."""
-        shown = self._rows[row]
+        shown = self.rows[row]
         spans = [*self._margin(shown, width), *self._text(shown)]
         return Line(tuple(spans), "selected" if shown is self._marked else "")
 
@@ -287,7 +279,7 @@ class LogView(ListPane):
 
     def _read_on(self, missing: int, *, is_last: bool) -> None:
         """Asks for a page if the view was scrolled `missing` rows beyond what it holds."""
-        rows, page = self._rows, self._page
+        rows, page = self.rows, self._page
         if not missing or not rows or self._log == ALL:
             return
         if missing < 0 and rows[0].place > 0:
@@ -345,7 +337,8 @@ class LogView(ListPane):
         return words
 
     @property
-    def _rows(self) -> Sequence[LogRow]:
+    def rows(self) -> Sequence[LogRow]:
+        """The lines of the log or the page that is shown, broken if they are wrapped."""
         if self._page is None:
             rows = self._book.rows(self._log, self._least)
         elif self._least is Level.ANY:
@@ -395,14 +388,14 @@ class LogView(ListPane):
 
     def _matches(self) -> list[int]:
         needle = self._needle
-        return [place for place, row in enumerate(self._rows) if needle in row.text.casefold()]
+        return [place for place, row in enumerate(self.rows) if needle in row.text.casefold()]
 
     def _marked_place(self) -> int:
-        return next((place for place, row in enumerate(self._rows) if row is self._marked), -1)
+        return next((place for place, row in enumerate(self.rows) if row is self._marked), -1)
 
     def _scroll_to_middle(self, place: int) -> None:
         self.is_following = False
-        self._marked = self._rows[place]
+        self._marked = self.rows[place]
         self._top = max(0, place - self.visible_rows() // 2)
         self.repaint()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_phases import phase_in_words
@@ -49,24 +49,20 @@ _ENDED = {
 }
 
 
-class Workers(ListPane):
+class Workers(ListPane[WorkerView]):
     """The table of workers."""
 
     has_cursor = False
-    _order: tuple[WorkerView, ...] = ()
+    title = "workers"
+    columns = _COLUMNS
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot; workers in trouble come first if not all fit."""
         self.snapshot = snapshot
-        self._order = snapshot.workers
-        if len(snapshot.workers) > self.visible_rows():
-            self._order = tuple(sorted(snapshot.workers, key=_trouble, reverse=True))
-        self.rows_changed()
-        self.repaint()
-
-    def heading(self) -> Sequence[Span]:
-        """Returns the title."""
-        return (("workers", "title"),)
+        workers: Sequence[WorkerView] = snapshot.workers
+        if len(workers) > self.visible_rows():
+            workers = sorted(workers, key=_trouble, reverse=True)
+        self.show_rows(workers)
 
     def note(self) -> Sequence[Span]:
         """Returns the number of live workers, and of restarts."""
@@ -88,41 +84,30 @@ class Workers(ListPane):
             spans.append((f"{live} of {total} live", "value" if live == total else "bad"))
         return spans
 
-    def row_count(self) -> int:
-        """Returns the number of workers with a heartbeat."""
-        return len(self._order)
-
     def row_key(self, row: int) -> str:
         """Returns the index of the worker."""
-        return str(self._worker(row).status.index)
+        return str(self.rows[row].status.index)
 
-    def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
-        return (choose(self._columns(), width).head(),) if self.row_count() else ()
-
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def why_empty(self) -> str:
         """Returns why there are no workers."""
-        del width
         if self.snapshot is None:
-            return ()
-        words = (
-            "no worker has written a heartbeat yet"
-            if self.snapshot.tracked
-            else "not trained with tfckpt-tui; checkpoints can be inspected and pruned"
-        )
-        return (line((words, "muted")),)
+            return ""
+        if self.snapshot.tracked:
+            return "no worker has written a heartbeat yet"
+        return "not trained with tfckpt-tui; checkpoints can be inspected and pruned"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def cells(self, row: WorkerView, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns one worker."""
-        worker = self._worker(row)
-        return choose(self._columns(), width).row(_cells(worker, self._at))
+        del layout
+        return _cells(row, self._at)
+
+    def column_layout(self, width: int) -> Layout:
+        """Returns the columns that matter now, as many as fit."""
+        return choose(self._columns(), width)
 
     @property
     def _at(self) -> float:
         return self.snapshot.at if self.snapshot is not None else 0.0
-
-    def _worker(self, row: int) -> WorkerView:
-        return self._order[row]
 
     def _columns(self) -> list[Column]:
         workers = self.snapshot.workers if self.snapshot else ()
@@ -132,7 +117,7 @@ class Workers(ListPane):
             hidden.add("job")
         if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
-        columns = [column for column in _COLUMNS if column.key not in hidden]
+        columns = [column for column in self.columns if column.key not in hidden]
         if any(worker.straggling for worker in workers):
             columns[-1] = _SENTENCE
         if not any(worker.status.is_starting for worker in workers):
