@@ -21,7 +21,7 @@ from tfckpt_trainer import Policy, SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.training import create_strategy
 
-STEP_SECONDS = 0.01
+STEP_SECONDS = 0.03
 """The least that a step takes in a run that has no end."""
 
 parser = argparse.ArgumentParser()
