@@ -69,10 +69,11 @@ class Advice:
         parts = _fill(template, values)
         return cls(parts, None if in_app is None else _fill(in_app, values))
 
-    def then(self, sentences: str) -> Advice:
-        """Returns this advice, followed by further sentences."""
-        in_app = None if self.app_parts is None else (*self.app_parts, f" {sentences}")
-        return Advice((*self.parts, f" {sentences}"), in_app)
+    def then(self, template: str, /, **values: object) -> Advice:
+        """Returns this advice, followed by further sentences; the arguments are those of `of`."""
+        further = _fill(f" {template}", values)
+        in_app = None if self.app_parts is None else (*self.app_parts, *further)
+        return Advice((*self.parts, *further), in_app)
 
     @property
     def app_actions(self) -> tuple[str, ...]:
@@ -118,4 +119,4 @@ def only_command(before: str, *words: object) -> Advice:
         before: The sentence up to the command.
         words: The command, without the name of the program.
     """
-    return Advice((before, command_or_key("", *words), "."), ())
+    return Advice.of("{before}{command}.", "", before=before, command=command_or_key("", *words))

@@ -195,13 +195,15 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
         yield
     except OSError as error:
         what_to_do = (
-            f"{advice_to_free_space(run)} Then start again."
+            advice_to_free_space(run)
             if is_full(error)
-            else f"Check with `ls -la {run.shell_word}` that this user can write to "
-            "it. Then start again."
+            else Advice.of(
+                "Check with `ls -la {run}` that this user can write to it.", run=run.shell_word
+            )
         )
         raise TfckptError(
-            f"Training cannot start in {run.root}: {describe_error(error)}. {what_to_do}"
+            f"Training cannot start in {run.root}: {describe_error(error)}.",
+            what_to_do.then("Then start again."),
         ) from error
 
 

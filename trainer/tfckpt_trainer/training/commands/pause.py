@@ -106,10 +106,9 @@ class StopHandler(Handler[StopArguments]):
 
     def _advice_to_end(self) -> Advice:
         """Returns how to free space, or to end the run nevertheless."""
-        free = advice_on_full_disk(self.trainer.run)
-        end = (" To end the run without a save, use ", self._stop_without_save(), ".")
-        in_app = (*(free.app_parts or free.parts), *end)
-        return Advice((*free.parts, *end), in_app)
+        return advice_on_full_disk(self.trainer.run).then(
+            "To end the run without a save, use {stop}.", stop=self._stop_without_save()
+        )
 
 
 def _answer_waiting_stop(trainer: Trainer, state: CommandState, message: str) -> None:

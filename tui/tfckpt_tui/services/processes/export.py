@@ -12,7 +12,7 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.disk_reserve import DiskFullError, advice_to_free_space, is_full
+from tfckpt_trainer.rundir.disk_reserve import DiskFullError, is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
@@ -111,9 +111,9 @@ def export_checkpoint(
             raise
         raise DiskFullError(
             f"{place.parent}: {os.strerror(error.errno or errno.ENOSPC)}. Nothing was exported.",
-            Advice(
-                ("Free disk space there, or choose another path with --to.",),
-                advice_to_free_space(run).app_parts,
+            Advice.of(
+                "Free disk space there, or choose another path with --to.",
+                "Free disk space there, or choose another path.",
             ),
         ) from error
     warning = log_event(
