@@ -25,7 +25,8 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.preflight import already_alive
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space, disk_full_error
+from tfckpt_trainer.rundir.disk_reserve import disk_full_error
+from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import (

@@ -15,13 +15,9 @@ from beating import beating
 from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
-from tfckpt_trainer.rundir.disk_reserve import (
-    RESERVE_BYTES,
-    DiskFullError,
-    keep_reserve,
-    release_reserve,
-)
+from tfckpt_trainer.rundir.disk_reserve import RESERVE_BYTES, keep_reserve, release_reserve
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.control import prune, request

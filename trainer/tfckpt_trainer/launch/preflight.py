@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
@@ -18,16 +17,11 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
-from tfckpt_trainer.launch.slurm.job_record import load_job_record
+from tfckpt_trainer.launch.slurm.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
-from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.records.run import SupervisorState
 
 SIGNAL_EARLY_SECONDS = 60
 """How much earlier than asked Slurm may signal a job before its time limit."""
@@ -183,66 +177,6 @@ def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
                 force=command_or_key("force-stop", "stop", "--force", run.root),
             ),
         )
-
-
-@dataclass(frozen=True)
-class UnknownJob:
-    """A batch job that may wait or run, because Slurm cannot be asked about it.
-
-    Attributes:
-        record: The job.
-        silence: Why Slurm cannot be asked. Not cleaned.
-    """
-
-    record: BatchJob
-    silence: str
-
-    @property
-    def words(self) -> str:
-        """What is not known, and why."""
-        return (
-            f"Batch job {self.record.id} of this run may wait in the queue or run. Slurm cannot be "
-            f"asked: {self.silence.rstrip('.')}."
-        )
-
-    @property
-    def launch_advice(self) -> Advice:
-        """How to launch the run nevertheless."""
-        job = self.record.id
-        before = (
-            "Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
-        )
-        return Advice.of(
-            before + " {launch} launches now; job {job} then ends without training.",
-            before,
-            launch=command_or_key("", "launch", "--force"),
-            job=job,
-        )
-
-
-def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | None:
-    """Returns the batch job of a run if it may be active; None if its end is known.
-
-    Args:
-        run: The run directory.
-        job: The job.
-        silence: Why Slurm cannot be asked about it; empty if it answered.
-    """
-    return UnknownJob(job, silence) if silence and not _is_end_recorded(run, job) else None
-
-
-def _is_end_recorded(run: RunDirectory, job: BatchJob) -> bool:
-    """Whether the supervisor has reported the end of a job that does not start again."""
-    last = read_supervisor(run)
-    if job.started_at is None or last is None or not last.has_ended:
-        return False
-    if last.updated_at < job.started_at:
-        return False
-    # One that failed or finished is not requeued.
-    return last.state is not SupervisorState.STOPPED or not any(
-        entry.kind is JournalKind.REQUEUE and entry.at >= job.started_at
-        for entry in read_entries(run)
-    )
 
 
 def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:

@@ -22,7 +22,8 @@ from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE
 from tfckpt_trainer.errors import RefusedError, describe_error
-from tfckpt_trainer.rundir.disk_reserve import DiskFullError, keep_reserve, release_reserve
+from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
+from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import sync_directory
 

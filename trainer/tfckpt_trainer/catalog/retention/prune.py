@@ -60,13 +60,8 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
-from tfckpt_trainer.rundir.disk_reserve import (
-    DiskFullError,
-    advice_for_undo,
-    keep_reserve,
-    replace_advice,
-    retry_with_reserve,
-)
+from tfckpt_trainer.rundir.disk_reserve import keep_reserve, retry_with_reserve
+from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import (
     ListEntry,

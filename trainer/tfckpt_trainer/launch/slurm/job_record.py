@@ -1,11 +1,17 @@
-"""Reads `job.json`, the record of the batch job of a run."""
+"""Reads `job.json`, the record of the batch job of a run, and whether that job may be active."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
+from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import OnError, ignore, load_if_exists, try_read
 
 
@@ -27,3 +33,63 @@ def read_job_record(run: RunDirectory, on_error: OnError = ignore) -> BatchJob |
         on_error: Called if it cannot be read.
     """
     return try_read(partial(load_job_record, run), on_error)
+
+
+@dataclass(frozen=True)
+class UnknownJob:
+    """A batch job that may wait or run, because Slurm cannot be asked about it.
+
+    Attributes:
+        record: The job.
+        silence: Why Slurm cannot be asked. Not cleaned.
+    """
+
+    record: BatchJob
+    silence: str
+
+    @property
+    def words(self) -> str:
+        """What is not known, and why."""
+        return (
+            f"Batch job {self.record.id} of this run may wait in the queue or run. Slurm cannot be "
+            f"asked: {self.silence.rstrip('.')}."
+        )
+
+    @property
+    def launch_advice(self) -> Advice:
+        """How to launch the run nevertheless."""
+        job = self.record.id
+        before = (
+            "Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
+        )
+        return Advice.of(
+            before + " {launch} launches now; job {job} then ends without training.",
+            before,
+            launch=command_or_key("", "launch", "--force"),
+            job=job,
+        )
+
+
+def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | None:
+    """Returns the batch job of a run if it may be active; None if its end is known.
+
+    Args:
+        run: The run directory.
+        job: The job.
+        silence: Why Slurm cannot be asked about it; empty if it answered.
+    """
+    return UnknownJob(job, silence) if silence and not _is_end_recorded(run, job) else None
+
+
+def _is_end_recorded(run: RunDirectory, job: BatchJob) -> bool:
+    """Whether the supervisor has reported the end of a job that does not start again."""
+    last = read_supervisor(run)
+    if job.started_at is None or last is None or not last.has_ended:
+        return False
+    if last.updated_at < job.started_at:
+        return False
+    # One that failed or finished is not requeued.
+    return last.state is not SupervisorState.STOPPED or not any(
+        entry.kind is JournalKind.REQUEUE and entry.at >= job.started_at
+        for entry in read_entries(run)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.disk_reserve import is_full
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.storage.documents import (
     Document,
     DocumentT,

@@ -9,7 +9,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
-from tfckpt_trainer.rundir.disk_reserve import advice_to_free_space
+from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandArguments, CommandState
 from tfckpt_trainer.rundir.records.worker import Ending

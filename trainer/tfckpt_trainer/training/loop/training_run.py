@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
-from tfckpt_trainer.rundir.disk_reserve import explain_disk_errors
+from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending, Phase

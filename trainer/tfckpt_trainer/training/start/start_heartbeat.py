@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.disk_reserve import explain_disk_errors
+from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory

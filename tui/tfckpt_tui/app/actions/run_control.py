@@ -16,7 +16,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
-from tfckpt_trainer.rundir.disk_reserve import DiskFullError
+from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.command import (
     CheckArguments,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
+from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -11,10 +11,9 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
-from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
+from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import (
     ACTIVE,
     WAITING,

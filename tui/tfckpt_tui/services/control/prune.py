@@ -24,12 +24,8 @@ from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.protection import file_protections
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.disk_reserve import (
-    DiskFullError,
-    advice_for_undo,
-    begin_change,
-    replace_advice,
-)
+from tfckpt_trainer.rundir.disk_reserve import begin_change
+from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments

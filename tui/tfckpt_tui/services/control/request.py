@@ -16,20 +16,17 @@ from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES, is_i
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
+from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.disk_reserve import (
+from tfckpt_trainer.rundir.disk_reserve import begin_change, is_space_low, release_reserve
+from tfckpt_trainer.rundir.event_log import note_event
+from tfckpt_trainer.rundir.full_disk import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
-    begin_change,
-    is_space_low,
-    release_reserve,
     replace_advice,
 )
-from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.heartbeats.health import RunState, trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import (

@@ -12,7 +12,7 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.disk_reserve import DiskFullError, is_full
+from tfckpt_trainer.rundir.full_disk import DiskFullError, is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.disk_reserve import is_full
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_tui.formats import units
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}

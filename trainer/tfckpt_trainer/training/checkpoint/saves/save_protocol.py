@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.disk_reserve import FULL, is_full
+from tfckpt_trainer.rundir.full_disk import FULL, is_full
 from tfckpt_trainer.rundir.paths import checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
