@@ -16,6 +16,7 @@ from rundir_factory import RunFactory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
+from tfckpt_tui.settings.config import Config
 
 WEIGHTS = "w-05.weights.h5"
 
@@ -118,6 +119,19 @@ async def test_v_says_what_the_checksums_of_a_file_show(made: RunFactory) -> Non
         await pilot.press("v")
         await until_shown(pilot, "✗ corrupt")
         await until_shown(pilot, "Bad CRC-32")
+
+
+async def test_pages_name_the_key_of_verify_that_the_user_set(made: RunFactory) -> None:
+    made.checkpoint(10, recorded=False)
+    write_weights(made.run.root / WEIGHTS)
+    app = TfckptApp(made.run, config=Config(keys={"verify": "f7"}))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, WEIGHTS)
+        for row in ("home", "end"):
+            await pilot.press(row, "enter")
+            await until_shown(pilot, "not verified yet: press f7 to read every byte")
+            await pilot.press("escape")
+            await until_shown(pilot, "history")
 
 
 @pytest.mark.parametrize("key", ["asterisk", "space", "e", "d"])

@@ -207,7 +207,10 @@ class CheckpointScreen(TensorPage):
     def fact_lines(self) -> list[Line]:
         """Returns the facts about the checkpoint, and its verification."""
         facts = fact_lines(self._checkpoint, self._found, self._snapshot.at)
-        return facts + check_lines(self._checkpoint, self._known, self._reading, self._snapshot.at)
+        key = self.run_app.key_of("verify")
+        return facts + check_lines(
+            self._checkpoint, self._known, self._reading, self._snapshot.at, key
+        )
 
     def statistics_of(self, tensor: Tensor) -> StatisticsWork | None:
         """Returns what reads a variable; None before the checkpoint is read."""

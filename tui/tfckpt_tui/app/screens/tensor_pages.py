@@ -288,7 +288,12 @@ class FileScreen(TensorPage):
     def fact_lines(self) -> list[Line]:
         """Returns the facts about the file, and its verification."""
         return file_fact_lines(
-            self._file, self._count, self._verdict, self._at, verifies=self._verifies
+            self._file,
+            self._count,
+            self._verdict,
+            self._at,
+            verifies=self._verifies,
+            verify_key=self.run_app.key_of("verify"),
         )
 
     def statistics_of(self, tensor: Tensor) -> StatisticsWork:

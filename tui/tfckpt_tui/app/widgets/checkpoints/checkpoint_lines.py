@@ -56,10 +56,11 @@ def check_lines(
     known: VerificationRecord | None,
     reading: VerificationProgress | None,
     at: float,
+    verify_key: str,
 ) -> list[Line]:
     """Returns the progress of a verification, or the result of the last one."""
     if reading is not None:
-        return [reading_line(reading, "v")]
+        return [reading_line(reading, verify_key)]
     if known is not None:
         age = units.age(max(0.0, at - known.verified_at))
         return [*_finding_lines(known), _read_line(known, age)]
@@ -67,7 +68,14 @@ def check_lines(
         return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
     if checkpoint.record is not None:
         return [line(("✓ ", "good"), ("verified when it was saved", "muted"))]
-    return [line(("○ ", "muted"), ("not verified yet: press v to read every byte", "muted"))]
+    return [unverified_line(verify_key)]
+
+
+def unverified_line(verify_key: str) -> Line:
+    """Returns how to verify what was not verified yet."""
+    return line(
+        ("○ ", "muted"), (f"not verified yet: press {verify_key} to read every byte", "muted")
+    )
 
 
 def resumed_lines(found: Sequence[ResumedState]) -> list[Line]:

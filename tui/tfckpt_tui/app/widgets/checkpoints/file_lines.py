@@ -7,7 +7,7 @@ import shlex
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_tui.app.widgets.base.styled_text import Line, line, padded
-from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import fact_spans
+from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import fact_spans, unverified_line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.checkpoints.tensor_files import not_finite_words
@@ -21,7 +21,13 @@ _TAKEN_BY = {
 
 
 def file_fact_lines(
-    file: OtherFile, tensors: int | None, verdict: FileResult | None, at: float, *, verifies: bool
+    file: OtherFile,
+    tensors: int | None,
+    verdict: FileResult | None,
+    at: float,
+    *,
+    verifies: bool,
+    verify_key: str,
 ) -> list[Line]:
     """Returns name, format, age and size, then the number of tensors, then the verification.
 
@@ -31,6 +37,7 @@ def file_fact_lines(
         verdict: What verifying it found; None if it was not verified.
         at: Now, in seconds since the epoch.
         verifies: Whether it is verified just now.
+        verify_key: The key that verifies it.
     """
     epoch = () if file.epoch is None else fact_spans("epoch", f"{file.epoch:,}")
     step = () if file.step is None else fact_spans("step", f"{file.step:,}")
@@ -47,7 +54,7 @@ def file_fact_lines(
             *count,
             *fact_spans("saved", f"{age} ago, {units.local_time(file.saved_at)}"),
         ),
-        _verification_line(verdict, verifies=verifies),
+        _verification_line(verdict, verify_key, verifies=verifies),
     ]
 
 
@@ -64,11 +71,11 @@ def command_lines(file: OtherFile) -> list[Line]:
     return [loader, *commands]
 
 
-def _verification_line(verdict: FileResult | None, *, verifies: bool) -> Line:
+def _verification_line(verdict: FileResult | None, verify_key: str, *, verifies: bool) -> Line:
     if verifies:
         return line(("reading every byte…", "muted"))
     if verdict is None:
-        return line(("○ ", "muted"), ("not verified yet: press v to read every byte", "muted"))
+        return unverified_line(verify_key)
     if verdict.problem:
         return line((f"✗ {verdict.state}", "bad"))
     spans = [(f"✓ {verdict.state}: ", "good"), (verdict.reason, "muted")]
