@@ -12,7 +12,10 @@ from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
 
 
 class RestoreHandler(Handler[RestoreArguments]):
-    """Restores a checkpoint; the votes about its content are those of `Restorer`."""
+    """Restores a checkpoint.
+
+    The workers vote in `Restorer`, not in `prepare`: a start restores without a command.
+    """
 
     arguments = RestoreArguments
 

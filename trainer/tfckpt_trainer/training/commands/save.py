@@ -13,7 +13,11 @@ from tfckpt_trainer.training.commands.handler import (
 
 
 class SaveHandler(Handler[SaveArguments]):
-    """Saves after this step. A background save is answered when it is done."""
+    """Saves after this step. A background save is answered when it is done.
+
+    The workers vote in `Saver`, not in `prepare`: scheduled saves have no command, and a vote needs
+    what was written.
+    """
 
     arguments = SaveArguments
 
