@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer import TrainingRun
-from tfckpt_trainer.training.checkpoint import disk_space
+from tfckpt_trainer.training.checkpoint.saves import disk_space
 
 directory = sys.argv[1]
 CHECKPOINT = "tfckpt_trainer.training.checkpoint"
@@ -27,12 +27,12 @@ MEMORY = tf.errors.ResourceExhaustedError(
 )
 
 CASES = {
-    "no room for the manifest": ("saver.begin_save", NO_ROOM),
-    "no room for a part": ("worker_part.sync_file", NO_ROOM),
-    "quota at the commit": ("saver.commit_save", QUOTA),
-    "error of the disk at the beginning": ("saver.begin_save", OTHER),
-    "error of the disk in a part": ("worker_part.sync_file", OTHER),
-    "error of the disk at the commit": ("saver.commit_save", OTHER),
+    "no room for the manifest": ("saves.saver.begin_save", NO_ROOM),
+    "no room for a part": ("saves.worker_part.sync_file", NO_ROOM),
+    "quota at the commit": ("saves.saver.commit_save", QUOTA),
+    "error of the disk at the beginning": ("saves.saver.begin_save", OTHER),
+    "error of the disk in a part": ("saves.worker_part.sync_file", OTHER),
+    "error of the disk at the commit": ("saves.saver.commit_save", OTHER),
     "no memory": ("state.SharedState.write", MEMORY),
 }
 
