@@ -21,7 +21,7 @@ from tfckpt_trainer.exactness.step_differences import (
     first_difference,
     urgency,
 )
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.check import CheckedStep, Pass
 from tfckpt_trainer.rundir.records.exactness import NOT_COVERED, CheckSummary
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -29,7 +29,7 @@ from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.checkpoint.restores.restorer import Restorer
-from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveRequest
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import begin_record
 from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -176,7 +176,8 @@ class QuickCheck:
             self._compare()
             return
         with self._telemetry.heartbeat.doing(Activity.RESTORING, "for a check"):
-            outcome = Restorer(self._place, self._group, self._state).restore(self._name)
+            name = checkpoint_name(self._start.step, self._start.branch)
+            outcome = Restorer(self._place, self._group, self._state).restore(name)
         if outcome.problems:
             problem = f"The restore in place was refused: {'; '.join(outcome.problems)}."
             self._end(CheckOutcome(problem=f"{problem} Training goes on."))
@@ -207,36 +208,16 @@ class QuickCheck:
             done, all_ = step - self._start.step, self._last - self._start.step
             self._on_progress(f"Trained step {done} of {all_} for the {which} time.")
 
-    @property
-    def _name(self) -> str:
-        return self._request.name
-
-    @property
-    def _request(self) -> SaveRequest:
-        start = self._start
-        return SaveRequest(
-            step=start.step,
-            branch=start.branch,
-            parent=start.parent,
-            sequence=start.sequence,
-            trigger="check",
-            command=None,
-            metrics={},
-            not_finite={},
-            best=dict(start.best),
-            state={},
-        )
-
     def _begin(self, last: int) -> None:
         shared, position = self._state.shared, self._state.position
         self._start = position.copy()
         self._saves, self._last = shared.saves, last
         user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
-        request = replace(self._request, state=user_state)
+        record = begin_record(self._start, "check", state=user_state)
         if self._group.is_chief:
             shutil.rmtree(self._place.root, ignore_errors=True)
         with self._telemetry.heartbeat.doing(Activity.SAVING, "for a check"):
-            outcome = self._saver.in_directory(self._place).save(request, facts)
+            outcome = self._saver.in_directory(self._place).save(record, facts)
         # It is no save of the run, whose next one has the number that it would have had.
         shared.set_saves(self._saves)
         if outcome.name is None:

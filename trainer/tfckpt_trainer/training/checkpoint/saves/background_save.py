@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
-from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, SaveRequest, Vote
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, Vote
 from tfckpt_trainer.training.process.priority import lower_priority
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -25,7 +26,7 @@ class BackgroundSave:
     safe, however long a step takes, and the commit needs no collective.
 
     Attributes:
-        request: What is saved.
+        record: What is saved.
         outcome: On the chief, the result; None while the save is in progress.
     """
 
@@ -33,7 +34,7 @@ class BackgroundSave:
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        request: SaveRequest,
+        record: CheckpointRecord,
         write_part: Callable[[], Vote],
         decide: Callable[[list[Vote]], SaveOutcome],
     ) -> None:
@@ -42,14 +43,14 @@ class BackgroundSave:
         Args:
             run: The run directory.
             group: The workers, who all start the save together.
-            request: What is saved.
+            record: What is saved.
             write_part: Writes this worker's part, whose values were copied before.
             decide: Commits the save or removes it; called on the chief.
         """
-        self.request = request
+        self.record = record
         self.outcome: SaveOutcome | None = None
         self._vote_files = [
-            run.saving_directory / f"{request.name}.vote-{index}" for index in range(group.size)
+            run.saving_directory / f"{record.name}.vote-{index}" for index in range(group.size)
         ]
         self._group = group
         self._write_part = write_part

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
-from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveRequest
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR
 from tfckpt_trainer.training.checkpoint.state import SharedState
 
 MARGIN_BYTES = 16 << 20
@@ -53,7 +54,7 @@ class DiskSpace:
     def _size(self) -> int:
         return self._shared.size + self.worker_bytes
 
-    def reserve(self, request: SaveRequest) -> str:
+    def reserve(self, record: CheckpointRecord) -> str:
         """Makes room for a save if that is needed and allowed.
 
         Returns:
@@ -62,24 +63,24 @@ class DiskSpace:
         missing = self.missing_bytes()
         if missing > 0 and self._make_room(missing):
             missing = self.missing_bytes()
-        return self._refusal(request, missing) if missing > 0 else ""
+        return self._refusal(record, missing) if missing > 0 else ""
 
-    def _refusal(self, request: SaveRequest, missing: int) -> str:
+    def _refusal(self, record: CheckpointRecord, missing: int) -> str:
         needed = self._size()
         free = needed + MARGIN_BYTES - missing
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {size(trashed)}. " if trashed else ""
         return (
-            f"{request.name} needs about {size(needed)}, and {size(MARGIN_BYTES)} have to stay "
+            f"{record.name} needs about {size(needed)}, and {size(MARGIN_BYTES)} have to stay "
             f"free; {size(free)} are free in {self._run.root}. {trash}"
-            f"{self._consequence(request)}"
+            f"{self._consequence(record)}"
         ).rstrip()
 
-    def _consequence(self, request: SaveRequest) -> str:
+    def _consequence(self, record: CheckpointRecord) -> str:
         """Returns how the refusal changes training; empty if it does not."""
-        if request.trigger in {"preemption", "interrupt", AFTER_ERROR}:
+        if record.trigger in {"preemption", "interrupt", AFTER_ERROR}:
             return "Training ends without a save of its last steps."
-        if request.trigger in {"stop", "end"}:
+        if record.trigger in {"stop", "end"}:
             return "The run waits for room, saves by itself, and ends then."
         # A command asks for a single save; only scheduled saves wait for room.
-        return "Training waits." if self._waits and request.command is None else ""
+        return "Training waits." if self._waits and record.command is None else ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.commit.fallback import bring_back, fallback_of
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -22,7 +24,8 @@ from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     AFTER_ERROR,
     SaveOutcome,
-    SaveRequest,
+    begin_record,
+    on_branch,
 )
 from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
@@ -106,7 +109,7 @@ class SaveManager:
         elif self._current is None:
             self._start(pending)
         elif command is None and self._options.when_busy == "skip":
-            busy = self._current[0].request.name
+            busy = self._current[0].record.name
             message = f"Save ({trigger}): skipped because {busy} is being written."
             self._telemetry.note(JournalKind.REFUSED, message)
         elif command is not None or not any(queued.command is None for queued in self._queue):
@@ -121,26 +124,26 @@ class SaveManager:
     def save_last(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves the last step of the run: if not in its directory, in the fallback directory."""
         self.finish_all()
-        request, facts = self._prepare(trigger, command)
-        outcome = self._save_here(request, facts, command)
+        record, facts = self._prepare(trigger, command)
+        outcome = self._save_here(record, facts, command)
         fallback = self._fallback if outcome.name is None else None
         if fallback is None:
             return outcome
-        request = replace(
-            request, branch=self._state.position.branch, sequence=self._next_sequence()
-        )
-        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
-            elsewhere = self._saver.in_directory(fallback).save(request, facts)
+        self._count()
+        position = self._state.position
+        record = replace(on_branch(record, position.branch), sequence=position.sequence)
+        with self._telemetry.heartbeat.doing(Activity.SAVING, record.name):
+            elsewhere = self._saver.in_directory(fallback).save(record, facts)
         if elsewhere.name is None:
             message = f"Save ({trigger}) in {fallback.root}: {elsewhere.problem}"
-            self._telemetry.note(JournalKind.FAILED, message, command, step=request.step)
+            self._telemetry.note(JournalKind.FAILED, message, command, step=record.step)
             return outcome
         self._telemetry.note(
             JournalKind.SAVE,
-            f"Saved {request.name} ({trigger}) in {fallback.root}: {elsewhere.durability} "
+            f"Saved {record.name} ({trigger}) in {fallback.root}: {elsewhere.durability} "
             "The next start moves it to the run directory.",
             command,
-            step=request.step,
+            step=record.step,
         )
         return elsewhere
 
@@ -171,11 +174,11 @@ class SaveManager:
         if save.needs_sync:
             outcome = save.finish()
         else:
-            with self._telemetry.heartbeat.doing(Activity.SAVING, save.request.name):
+            with self._telemetry.heartbeat.doing(Activity.SAVING, save.record.name):
                 outcome = save.finish()
         self._current = None
         self._telemetry.metrics.background = ""
-        self._record(save.request, pending.command, outcome)
+        self._record(save.record, pending.command, outcome)
         pending.on_outcome(outcome)
         if self._queue:
             self._start(self._queue.popleft())
@@ -204,87 +207,88 @@ class SaveManager:
             self._current[0].wait(EXIT_WAIT_SECONDS)
 
     def _save_here(
-        self, request: SaveRequest, facts: WorkerFacts, command: Command | None
+        self, record: CheckpointRecord, facts: WorkerFacts, command: Command | None
     ) -> SaveOutcome:
-        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
-            request, outcome = self._with_free_name(self._saver.save, request, facts)
-        self._record(request, command, outcome)
+        with self._telemetry.heartbeat.doing(Activity.SAVING, record.name):
+            record, outcome = self._with_free_name(self._saver.save, record, facts)
+        self._record(record, command, outcome)
         return outcome
 
     def _start(self, pending: PendingSave) -> None:
-        request, facts = self._prepare(pending.trigger, pending.command)
-        request, started = self._with_free_name(self._saver.start, request, facts)
+        record, facts = self._prepare(pending.trigger, pending.command)
+        record, started = self._with_free_name(self._saver.start, record, facts)
         if isinstance(started, SaveOutcome):
-            self._record(request, pending.command, started)
+            self._record(record, pending.command, started)
             pending.on_outcome(started)
             return
         self._current = started, pending
-        self._telemetry.metrics.background = f"Writing {request.name} in the background."
+        self._telemetry.metrics.background = f"Writing {record.name} in the background."
 
-    def _prepare(self, trigger: str, command: Command | None) -> tuple[SaveRequest, WorkerFacts]:
+    def _prepare(
+        self, trigger: str, command: Command | None
+    ) -> tuple[CheckpointRecord, WorkerFacts]:
         self._telemetry.metrics.settle()
         user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
-        position = self._state.position
-        request = SaveRequest(
-            step=position.step,
-            branch=position.branch,
-            parent=position.parent,
-            sequence=self._next_sequence(),
-            trigger=trigger,
+        self._count()
+        record = begin_record(
+            self._state.position,
+            trigger,
             command=command.id if command else None,
             metrics=finite(self._telemetry.metrics.reported),
             not_finite=not_finite(self._telemetry.metrics.reported),
-            best=dict(position.best),
             state=user_state,
         )
-        self._telemetry.save_overhead.begin(request.name, request.sequence)
+        self._telemetry.save_overhead.begin(record.name, record.sequence)
         self._telemetry.metrics.saves.begin()
-        return request, facts
+        return record, facts
 
-    def _next_sequence(self) -> int:
+    def _count(self) -> None:
         # Each attempt has its own number: one that was reported as failed may exist all the same,
         # and must not share its place in the history with another.
         self._state.position.sequence += 1
-        return self._state.position.sequence
 
     def _with_free_name(
         self,
-        save: Callable[[SaveRequest, WorkerFacts], ResultT],
-        request: SaveRequest,
+        save: Callable[[CheckpointRecord, WorkerFacts], ResultT],
+        record: CheckpointRecord,
         facts: WorkerFacts,
-    ) -> tuple[SaveRequest, ResultT]:
+    ) -> tuple[CheckpointRecord, ResultT]:
         """Saves, on a new branch if another file has the name; returns what was saved, and how."""
-        result = save(request, facts)
+        result = save(record, facts)
         if isinstance(result, SaveOutcome) and result.free_branch is not None:
-            request = self._change_branch(request, result.problem, result.free_branch)
-            result = save(request, facts)
-        return request, result
+            record = self._change_branch(record, result.problem, result.free_branch)
+            result = save(record, facts)
+        return record, result
 
-    def _change_branch(self, request: SaveRequest, problem: str, branch: int) -> SaveRequest:
+    def _change_branch(
+        self, record: CheckpointRecord, problem: str, branch: int
+    ) -> CheckpointRecord:
         """Goes on with a new branch, on which the name of this step is free."""
         self._state.position.branch = branch
         self._telemetry.metrics.branch = branch
-        self._telemetry.summaries.start_branch(branch, request.step)
+        self._telemetry.summaries.start_branch(branch, record.step)
         self._telemetry.note(
             JournalKind.NOTE,
             f"{problem}. It is kept; training continues on branch {branch}.",
-            step=request.step,
+            step=record.step,
         )
-        changed = replace(request, branch=branch)
+        changed = on_branch(record, branch)
         self._telemetry.save_overhead.begin(changed.name, changed.sequence)
         return changed
 
-    def _record(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:
+    def _record(
+        self, record: CheckpointRecord, command: Command | None, outcome: SaveOutcome
+    ) -> None:
         """Records the outcome of a save, and prunes after a successful one."""
         telemetry = self._telemetry
         self.disk_full = outcome.disk_full
         if outcome.name is None:
             telemetry.metrics.saves.failed(outcome.problem)
             kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
-            message = f"Save ({request.trigger}): {outcome.problem}"
-            telemetry.note(kind, message, command, step=request.step)
+            message = f"Save ({record.trigger}): {outcome.problem}"
+            telemetry.note(kind, message, command, step=record.step)
         else:
-            telemetry.metrics.saves.saved(request.step)
+            telemetry.metrics.saves.saved(record.step)
         if outcome.name is None or outcome.already_saved:
             telemetry.save_overhead.discard()
             return
@@ -292,26 +296,28 @@ class SaveManager:
         saved = outcome.name
         self._state.position.parent = saved
         telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
-        self._report(request, outcome, command)
+        self._report(record, outcome, command)
         found = outcome.exactness
         if found is not None and telemetry.note_exactness(found):
             telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
-        if request.trigger != AFTER_ERROR:
+        if record.trigger != AFTER_ERROR:
             # What led to the error may be wrong with this checkpoint too: keep those before it.
             self._pruner.after_save(saved)
 
-    def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:
-        saved = f"Saved {request.name} ({request.trigger})"
+    def _report(
+        self, record: CheckpointRecord, outcome: SaveOutcome, command: Command | None
+    ) -> None:
+        saved = f"Saved {record.name} ({record.trigger})"
         self._telemetry.note(
             JournalKind.SAVE,
             f"{saved}: {size(outcome.size)} in {outcome.seconds:.2f} s, "
             f"training stood still for {outcome.stall_seconds:.2f} s, {outcome.durability}",
             command,
-            step=request.step,
-            checkpoint=request.name,
+            step=record.step,
+            checkpoint=record.name,
         )
         self._telemetry.summaries.write_event(
-            request.step,
+            record.step,
             f"{saved}.",
             [
                 ("checkpoint/seconds", outcome.seconds),

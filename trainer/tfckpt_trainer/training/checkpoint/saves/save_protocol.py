@@ -1,20 +1,28 @@
-"""What the workers exchange during a save: the request, the votes and the outcome."""
+"""A save, from what is known at its step to the votes of the workers and the outcome."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.full_disk import FULL, is_full
 from tfckpt_trainer.rundir.paths import checkpoint_name
-from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    FileFacts,
+    SaveCost,
+    WorkerFacts,
+)
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.documents import Document
+from tfckpt_trainer.training.checkpoint.state import Position
 
 LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
 """Errors of reading or writing on one worker."""
@@ -23,25 +31,33 @@ AFTER_ERROR = "error"
 """The trigger of a save after an error of the script."""
 
 
-@dataclass(frozen=True)
-class SaveRequest:
-    """What to save; equal on all workers."""
+def begin_record(position: Position, trigger: str, **facts: Any) -> CheckpointRecord:
+    """Returns what is known of a checkpoint at its step; `Saver` adds the rest.
 
-    step: int
-    branch: int
-    parent: str | None
-    sequence: int
-    trigger: str
-    command: str | None
-    metrics: Mapping[str, float | None]
-    not_finite: Mapping[str, str]
-    best: Mapping[str, float]
-    state: Mapping[str, Any]
+    It is equal on all workers.
 
-    @property
-    def name(self) -> str:
-        """Name of the checkpoint."""
-        return checkpoint_name(self.step, self.branch)
+    Args:
+        position: Where training is.
+        trigger: Why it is saved.
+        facts: Further fields of the record.
+    """
+    return CheckpointRecord(
+        name=checkpoint_name(position.step, position.branch),
+        step=position.step,
+        branch=position.branch,
+        parent=position.parent,
+        sequence=position.sequence,
+        best=dict(position.best),
+        saved_at=time.time(),
+        trigger=trigger,
+        **facts,
+    )
+
+
+def on_branch(record: CheckpointRecord, branch: int) -> CheckpointRecord:
+    """Returns the record of the same step on another branch."""
+    name = checkpoint_name(record.step, branch)
+    return msgspec.structs.replace(record, name=name, branch=branch)
 
 
 @dataclass(frozen=True)

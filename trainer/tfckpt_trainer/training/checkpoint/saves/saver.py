@@ -33,7 +33,6 @@ from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     SaveOutcome,
-    SaveRequest,
     Vote,
     cost_of,
     outcome_without,
@@ -92,31 +91,31 @@ class Saver:
         disk = DiskSpace(run, self._state.shared, self._options, make_room=lambda _: 0)
         return Saver(run, self._group, self._state, self._options, disk, self._journal)
 
-    def save(self, request: SaveRequest, facts: WorkerFacts) -> SaveOutcome:
-        """Saves the state of `request.step` in the foreground.
+    def save(self, record: CheckpointRecord, facts: WorkerFacts) -> SaveOutcome:
+        """Saves the state of `record.step` in the foreground.
 
         Args:
-            request: What to save.
+            record: What is known of the checkpoint at its step.
             facts: What the record of the checkpoint says about this worker.
 
         Raises:
             tf.errors.OpError: Another worker is gone.
         """
         began = time.monotonic()
-        ended = self._begin(request)
+        ended = self._begin(record)
         if ended is not None:
             return ended
-        vote = self._part.copy(request).finish(facts)
+        vote = self._part.copy(record).finish(facts)
         if vote.facts is not None:
             vote = msgspec.structs.replace(vote, facts=_with_stall(facts, began))
         votes = self._group.all_gather(vote)
         decision = (
-            self._decide(request, votes, began, background=False) if self._group.is_chief else None
+            self._decide(record, votes, began, background=False) if self._group.is_chief else None
         )
         return self._outcome_of_chief(decision)
 
-    def start(self, request: SaveRequest, facts: WorkerFacts) -> BackgroundSave | SaveOutcome:
-        """Copies the values of `request.step`, and writes them while training goes on.
+    def start(self, record: CheckpointRecord, facts: WorkerFacts) -> BackgroundSave | SaveOutcome:
+        """Copies the values of `record.step`, and writes them while training goes on.
 
         Returns:
             The save in progress, or its outcome if it was refused.
@@ -125,16 +124,16 @@ class Saver:
             tf.errors.OpError: Another worker is gone.
         """
         began = time.monotonic()
-        ended = self._begin(request)
+        ended = self._begin(record)
         if ended is not None:
             return ended
-        copied = self._part.copy(request)
+        copied = self._part.copy(record)
         facts = _with_stall(facts, began)
 
         def decide(votes: list[Vote]) -> SaveOutcome:
-            return self._decide(request, votes, began, background=True)
+            return self._decide(record, votes, began, background=True)
 
-        save = BackgroundSave(self._run, self._group, request, lambda: copied.finish(facts), decide)
+        save = BackgroundSave(self._run, self._group, record, lambda: copied.finish(facts), decide)
         save.start()
         return save
 
@@ -154,19 +153,19 @@ class Saver:
                 JournalKind.SAVE, f"Completed the interrupted save of {name}.", checkpoint=name
             )
 
-    def _begin(self, request: SaveRequest) -> SaveOutcome | None:
+    def _begin(self, record: CheckpointRecord) -> SaveOutcome | None:
         """Begins a save on all workers, or returns why there is nothing to do."""
-        ended = self._begin_on_chief(request) if self._group.is_chief else None
+        ended = self._begin_on_chief(record) if self._group.is_chief else None
         return self._group.broadcast(ended, SaveOutcome)
 
-    def _begin_on_chief(self, request: SaveRequest) -> SaveOutcome | None:
+    def _begin_on_chief(self, record: CheckpointRecord) -> SaveOutcome | None:
         try:
             self._keep_directory()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
-            ended = self._check(request)
+            ended = self._check(record)
             if ended is None:
-                begin_save(self._run, request.name)
+                begin_save(self._run, record.name)
         except Exception as error:
             return outcome_without([Vote.against(0, error)])
         return ended
@@ -187,17 +186,17 @@ class Saver:
                 "anew: checkpoints saved before are not in it.",
             )
 
-    def _check(self, request: SaveRequest) -> SaveOutcome | None:
+    def _check(self, record: CheckpointRecord) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
-        run, name = self._run, request.name
+        run, name = self._run, record.name
         if index_path(run.root / name).exists() and run.record(name).exists():
             if verify(run.root / name).ok:
-                return SaveOutcome(name, request.step, request.branch, already_saved=True)
+                return SaveOutcome(name, record.step, record.branch, already_saved=True)
             return self._taken(f"{name} exists and is damaged")
         existing = sorted(path.name for path in run.root.glob(f"{name}.*"))
         if existing:
             return self._taken(f"{existing[0]} exists and is not of this run")
-        problem = self._disk.reserve(request)
+        problem = self._disk.reserve(record)
         return _refusal(problem, disk_full=True) if problem else None
 
     def _taken(self, problem: str) -> SaveOutcome:
@@ -212,42 +211,32 @@ class Saver:
         return outcome
 
     def _decide(
-        self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
+        self, record: CheckpointRecord, votes: list[Vote], began: float, *, background: bool
     ) -> SaveOutcome:
         """Commits the save if all workers succeeded, or removes it; on the chief only."""
         against = [vote for vote in votes if vote.problem]
         if not against:
             try:
-                return self._commit(request, votes, began, background=background)
+                return self._commit(record, votes, began, background=background)
             except Exception as error:
                 # Whatever it is: the other workers wait for the decision.
                 against = [Vote.against(0, error)]
         try:
-            discard_save(self._run, request.name)
+            discard_save(self._run, record.name)
         except OSError as error:
             against.append(Vote.against(0, error, "its files could not be removed"))
         return outcome_without(against)
 
     def _commit(
-        self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
+        self, record: CheckpointRecord, votes: list[Vote], began: float, *, background: bool
     ) -> SaveOutcome:
         files = [facts for vote in votes for facts in vote.files]
         if self._sharded is not None and self._sharded.shard_count > 1:
-            files = self._merge(self._sharded, request.name, files)
+            files = self._merge(self._sharded, record.name, files)
         cost = cost_of(votes, background=background)
-        record = CheckpointRecord(
-            name=request.name,
-            step=request.step,
-            branch=request.branch,
-            sequence=request.sequence,
+        record = msgspec.structs.replace(
+            record,
             saved_at=time.time(),
-            trigger=request.trigger,
-            parent=request.parent,
-            command=request.command,
-            metrics=dict(request.metrics),
-            not_finite=dict(request.not_finite),
-            best=dict(request.best),
-            state=dict(request.state),
             workers=[vote.facts for vote in votes if vote.facts is not None],
             duration_seconds=time.monotonic() - began,
             cost=cost,
@@ -260,10 +249,10 @@ class Saver:
         warning = commit_save(self._run, record)
         self._disk.worker_bytes = record.worker_bytes
         return SaveOutcome(
-            name=request.name,
+            name=record.name,
             warning=warning,
-            step=request.step,
-            branch=request.branch,
+            step=record.step,
+            branch=record.branch,
             size=record.size,
             seconds=record.duration_seconds or 0.0,
             stall_seconds=cost.stall_seconds,

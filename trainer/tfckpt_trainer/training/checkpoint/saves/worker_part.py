@@ -16,12 +16,11 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.verify import Verification, verify
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import FileFacts, WorkerFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     LOCAL_FAILURES,
-    SaveRequest,
     Vote,
 )
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
@@ -130,18 +129,18 @@ class WorkerPart:
         self._state = state
         self._sharded = sharded
 
-    def copy(self, request: SaveRequest) -> CopiedPart:
+    def copy(self, record: CheckpointRecord) -> CopiedPart:
         """Copies all values of this step. The result may be written at any time later.
 
         Without a sharded writer the values are written here, but not yet flushed.
         """
         timer = SaveTimer()
-        self._state.shared.set_step(request.step)
+        self._state.shared.set_step(record.step)
         # The collectives come first: a worker whose disk fails must not leave the others waiting.
         with timer.phase("write"):
             values = self._measure()
         try:
-            writes = self._copy(request, values, timer)
+            writes = self._copy(record, values, timer)
         except LOCAL_FAILURES as error:
             writes = [_failing(error)]
         exactness = self._state.exactness
@@ -162,10 +161,12 @@ class WorkerPart:
             contents=self._state.contents(found),
         )
 
-    def _copy(self, request: SaveRequest, values: MeasuredState, timer: SaveTimer) -> list[Write]:
+    def _copy(
+        self, record: CheckpointRecord, values: MeasuredState, timer: SaveTimer
+    ) -> list[Write]:
         shared = self._state.shared
-        directory = self._run.worker_state_directory(request.name)
-        prefix = self._run.saving_directory / request.name
+        directory = self._run.worker_state_directory(record.name)
+        prefix = self._run.saving_directory / record.name
         if self._sharded is None and shared.needs_all_workers and not self._group.is_chief:
             self._write_and_delete(prefix)
         writes: list[Write] = []
