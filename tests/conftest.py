@@ -162,6 +162,15 @@ def own_part_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_training", threading.Event())
 
 
+@pytest.fixture(autouse=True)
+def tensorflow_only_where_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test without the marker imports TensorFlow: 500 MB, and seconds, in its process."""
+    before = "tensorflow" in sys.modules
+    yield
+    if not (before or request.node.get_closest_marker("tensorflow")):
+        assert "tensorflow" not in sys.modules, "Mark this test with `tensorflow`."
+
+
 @pytest.fixture
 def become_nobody() -> Iterator[Callable[[], None]]:
     """Gives up root's permissions until the test ends, if the tests run as root."""
