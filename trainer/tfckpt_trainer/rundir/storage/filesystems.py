@@ -39,29 +39,25 @@ def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
         path: Path that may not exist.
         mounts: Mount points and types, in the order in which they were mounted.
     """
-    known = list(mounts)
+    kinds = {os.path.normpath(point): kind.lower() for point, kind in mounts}
     place, rest = "/", list(Path(os.path.abspath(path)).parts[1:])
+    kind = kinds.get(place, "")
     links = 0
-    while rest and not _is_network(_type_of(place, known)):
+    # On a network disk, even asking for a link may wait for ever.
+    while rest and not _is_network(kind):
         place = os.path.join(place, rest.pop(0))
-        # On a network disk, even this may wait for ever.
-        if _is_network(_type_of(place, known)) or links == _MOST_LINKS:
+        kind = kinds.get(place, kind)
+        if _is_network(kind) or links == _MOST_LINKS:
             break
         if os.path.islink(place):
             links += 1
             target = os.path.join(os.path.dirname(place), os.readlink(place))
             place, rest = "/", [*Path(os.path.normpath(target)).parts[1:], *rest]
-    return _type_of(os.path.join(place, *rest), known)
-
-
-def _type_of(place: str, mounts: Iterable[tuple[str, str]]) -> str:
-    found, kind = "", ""
-    for point, point_kind in mounts:
-        below = point.rstrip("/") + "/"
-        # A later mount hides an earlier one on the same mount point.
-        if f"{place.rstrip('/')}/".startswith(below) and len(below) >= len(found):
-            found, kind = below, point_kind
-    return kind.lower()
+            kind = kinds.get(place, "")
+    for part in rest:
+        place = os.path.join(place, part)
+        kind = kinds.get(place, kind)
+    return kind
 
 
 def _is_network(kind: str) -> bool:
