@@ -49,7 +49,7 @@ SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
 THEMES = ("tfckpt-dark", "tfckpt-contrast", "tfckpt-colour-blind", "tfckpt-light")
 ENDS = (THEMES[0], THEMES[-1])
-"""The themes that are taken in all sizes."""
+"""The themes in which a screen opens that keeps the one in which it opened."""
 
 FRESH: Any = SimpleNamespace(
     processes=(),
@@ -242,8 +242,7 @@ class Look:
 
     def __init__(self, pilot: Pilot[Any]) -> None:
         self._pilot = pilot
-        self._sizes = list(SIZES)
-        self._themes = list(THEMES)
+        self._looks = [*in_sizes(THEMES[0]), *((theme, SIZES[-1]) for theme in THEMES[1:])]
 
     @property
     def screen(self) -> Screen[Any]:
@@ -254,29 +253,21 @@ class Look:
         """Presses keys."""
         await self._pilot.press(*keys)
 
-    async def flaws(self) -> list[str]:
+    async def flaws(self, theme: str = "") -> list[str]:
         """Returns the flaws in all sizes and themes; each time, it goes the other way.
 
-        The themes at the ends are taken in all sizes, those between them in one.
-        """
-        found: list[str] = []
-        self._themes.reverse()
-        for theme in self._themes:
-            await self._take_theme(theme)
-            if theme in ENDS:
-                self._sizes.reverse()
-                found += await self.flaws_in_sizes(self._sizes)
-            else:
-                found += [f"{theme}: {p}" for p in await self.settled(colour_problems)]
-        return found
+        The first theme is taken in all sizes, the others in the largest, which shows most.
 
-    async def flaws_in_sizes(self, sizes: Sequence[tuple[int, int]]) -> list[str]:
-        """Returns the flaws in the present theme."""
+        Args:
+            theme: The only theme, in all sizes; empty for all themes.
+        """
+        self._looks.reverse()
         found = []
-        for width, height in sizes:
+        for name, (width, height) in in_sizes(theme) if theme else self._looks:
+            await self._take_theme(name)
             await self._take_size(width, height)
-            where = f"{self._pilot.app.theme}, {width}x{height}"
-            found += [f"{where}: {p}" for p in await self.settled(_layout_and_colour)]
+            problems = await self.settled(_layout_and_colour)
+            found += [f"{name}, {width}x{height}: {problem}" for problem in problems]
         return found
 
     async def settled(self, problems: Callable[[Screen[Any]], list[str]]) -> list[str]:
@@ -295,6 +286,11 @@ class Look:
         if self._pilot.app.theme != theme:
             self._pilot.app.theme = theme
             await self._pilot.pause()
+
+
+def in_sizes(theme: str) -> list[tuple[str, tuple[int, int]]]:
+    """All sizes, in one theme."""
+    return [(theme, size) for size in SIZES]
 
 
 def _layout_and_colour(screen: Screen[Any]) -> list[str]:
@@ -353,7 +349,7 @@ class Walk(Look):
 
     async def flaws_of(self, stop: Stop) -> list[str]:
         """Returns the flaws of a screen that is open."""
-        return await (self.flaws_in_sizes(SIZES) if stop.theme else self.flaws())
+        return await self.flaws(stop.theme)
 
 
 @asynccontextmanager
