@@ -199,6 +199,27 @@ def test_errors_name_keys_in_the_app_and_commands_on_the_command_line(ended: Run
             assert "`tfckpt-tui " in on_command_line
 
 
+def test_a_full_disk_under_an_export_names_no_option_in_the_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "export", fail)
+    error = refused(
+        lambda: export.export_checkpoint(
+            RunDirectory(tmp_path),
+            "ckpt-1",
+            export.ExportFormat.WEIGHTS,
+            target=tmp_path / "m.weights.h5",
+            command=("python", "train.py"),
+            through=FrontEnd.APP,
+        )
+    )
+    assert describe_error(error, key_of).endswith("Free disk space there, or choose another path.")
+    assert describe_error(error).endswith("or choose another path with --to.")
+
+
 CHIEF = {
     "activity": Activity.TRAINING,
     "host": "trainhost",
