@@ -133,4 +133,4 @@ class Handler(Generic[ArgumentsT]):
         raise NotImplementedError
 
     def put_back(self, command: Command) -> None:
-        """Forgets what `commit` has begun, after an error on any worker."""
+        """Forgets what `commit` has begun here, if it has, after an error on any worker."""
