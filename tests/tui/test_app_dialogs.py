@@ -19,9 +19,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.dialog import Dialog
-from tfckpt_tui.app.dialogs.prune import PlanDialog
+from tfckpt_tui.app.dialogs.prune import PlanDialog, PlanList
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
-from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 
 
 @pytest.mark.parametrize(

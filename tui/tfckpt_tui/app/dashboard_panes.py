@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import getters
 from textual.app import ComposeResult
 from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
+    SMALLEST,
     DashboardLayout,
     most_progress_lines,
 )
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.too_small import TooSmall
+from tfckpt_tui.app.widgets.base.styled_text import Line, line, shorten
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.events import Events
@@ -26,6 +30,25 @@ from tfckpt_tui.monitor.series import main_metric, metric_of
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
+
+
+class TooSmall(Pane):
+    """A centred message; keys still work."""
+
+    boxed = False
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """Returns the message, the most important line first."""
+        words = (
+            f"This terminal is {self.size.width}×{self.size.height}.",
+            f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}; 80×24 is better.",
+            f"Training continues. Press {key_of(self, 'detach')} to detach.",
+        )
+        shown = [
+            line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)
+        ]
+        centred = [line((" " * max(0, (width - one.width) // 2), ""), *one.spans) for one in shown]
+        return [Line()] * max(0, (height - len(words)) // 2) + centred
 
 
 class DashboardPanes(Widget):

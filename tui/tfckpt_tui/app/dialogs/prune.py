@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -20,17 +20,63 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.script_objects import name_of
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.protocols import key_of
+from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
-from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.formats.policy_input import parse_policy, policy_texts, rule_fields
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import DefaultPolicy
 
 _DEFAULT_POLICY = Policy(keep_last=5)
+
+
+_COLUMNS = (
+    Column("decision", "", 8, align="<"),
+    Column("name", "checkpoint", 14, align="<", stretch=1),
+    Column("step", "step", 9, rank=2),
+    Column("loss", "loss", 8, rank=3),
+    Column("size", "size", 8, rank=1),
+    Column("reason", "why", 31, align="<", stretch=2),
+)
+
+
+class PlanList(ListPane[Decision]):
+    """Shows the decisions, newest checkpoint first, with a glyph and a word each."""
+
+    has_cursor = False
+    title = "plan"
+    columns = _COLUMNS
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many are pruned and how many stay."""
+        deleted = sum(not decision.keep for decision in self.rows)
+        kept = self.row_count() - deleted
+        return (
+            (f"− {deleted:,} to the trash", "warn"),
+            (" · ", "faint"),
+            (f"{kept:,} stay", "label"),
+        )
+
+    def cells(self, row: Decision, layout: Layout) -> Mapping[str, Sequence[Span]]:
+        """Returns the row of one decision."""
+        del layout
+        checkpoint = row.checkpoint
+        value = "muted" if row.keep else "value"
+        has_loss = "loss" in checkpoint.metrics
+        loss_style = "bad" if "loss" in checkpoint.not_finite else value
+        return {
+            "decision": (("● stays", "muted"),) if row.keep else (("− goes", "warn"),),
+            "name": ((clean(checkpoint.name), value),),
+            "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
+            "loss": ((metric_text(checkpoint, "loss") if has_loss else "–", loss_style),),
+            "size": ((units.size(checkpoint.size), value),),
+            "reason": ((clean(row.reason), value),),
+        }
 
 
 class PlanDialog(Dialog[tuple[str, ...]]):
@@ -73,9 +119,9 @@ class PlanDialog(Dialog[tuple[str, ...]]):
 
     def fields(self) -> Iterable[Widget]:
         """Returns the plan."""
-        plan = PlanList(id="plan")
-        plan.show_rows(self.shown_decisions())
-        return (plan,)
+        plan_list = PlanList(id="plan")
+        plan_list.show_rows(self.shown_decisions())
+        return (plan_list,)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Makes a new plan if the checkpoints changed."""

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
-from tfckpt_tui.app.screens.chart_page import ChartPage, Measurement
+from tfckpt_tui.app.screens.charts import ChartPage, Measurement
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
