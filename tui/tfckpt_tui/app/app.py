@@ -197,8 +197,8 @@ class TfckptApp(BaseApp[int]):
 
         For an action without a key, it is that of the palette, which has all actions.
         """
-        found = next(one for one in self.actions if one.name == action)
-        return format_key(found.key_in(self.config) or self.COMMAND_PALETTE_BINDING)
+        key = next(entry.key_in(self.config) for entry in self.actions if entry.name == action)
+        return format_key(key or self.COMMAND_PALETTE_BINDING)
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
@@ -289,11 +289,11 @@ class TfckptApp(BaseApp[int]):
     def _verify_new(self, snapshot: RunSnapshot) -> None:
         """Verifies checkpoints that appeared since the app was opened, at low priority."""
         names = frozenset(c.name for c in snapshot.checkpoints if c.restorable)
-        known, self._restorable_before = self._restorable_before, names
-        if known is None:
+        before, self._restorable_before = self._restorable_before, names
+        if before is None:
             return
         for checkpoint in snapshot.checkpoints:
-            is_new = checkpoint.name in names and checkpoint.name not in known
+            is_new = checkpoint.name in names and checkpoint.name not in before
             if is_new and checkpoint.state is CheckpointState.COMPLETE:
                 self.verifier.add_when_idle(checkpoint.name)
 

@@ -127,8 +127,8 @@ class BaseApp(App[ResultT]):
 
         from tfckpt_tui.app.terminal_driver import TerminalDriver
 
-        found = super().get_driver_class()
-        return TerminalDriver if found is LinuxDriver else found
+        driver = super().get_driver_class()
+        return TerminalDriver if driver is LinuxDriver else driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Returns defaults of our colours, for themes that do not define them."""

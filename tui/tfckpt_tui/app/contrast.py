@@ -44,9 +44,9 @@ def parse_colour(text: str) -> Color:
     return colour.multiply_alpha(int(opacity[:-1]) / 100)
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(colour: Color, other: Color) -> float:
     """Returns the contrast ratio of two colours, from 1 to 21."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    darker, lighter = sorted((_luminance(colour), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -61,17 +61,17 @@ def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
 
     grounds = [seen(name) for name in _GROUNDS]
     branches = [name for name in variables if name.startswith("branch-")]
-    found = dict(variables)
+    readable = dict(variables)
     for name in (*_TEXTS, "faint", *branches):
         is_faint = name == "faint" or name.endswith("-past")
         least = FAINT_CONTRAST if is_faint else TEXT_CONTRAST
-        found[name] = _standing_out(seen(name), grounds, least).hex
-    if not _is_readable_on_buttons(found):
-        found["button"] = found["background"]
+        readable[name] = _standing_out(seen(name), grounds, least).hex
+    if not _is_readable_on_buttons(readable):
+        readable["button"] = readable["background"]
     # What is selected in a field looks like the row of the cursor.
-    found["input-selection-background"] = found["row-focus"]
-    found["input-selection-foreground"] = found["foreground"]
-    return found
+    readable["input-selection-background"] = readable["row-focus"]
+    readable["input-selection-foreground"] = readable["foreground"]
+    return readable
 
 
 def _is_readable_on_buttons(variables: Mapping[str, str]) -> bool:
@@ -85,12 +85,12 @@ def _is_readable_on_buttons(variables: Mapping[str, str]) -> bool:
 def _standing_out(colour: Color, grounds: Iterable[Color], least: float) -> Color:
     grounds = tuple(grounds)
 
-    def worst(one: Color) -> float:
-        return min(contrast(one, ground) for ground in grounds)
+    def worst(shade: Color) -> float:
+        return min(contrast(shade, ground) for ground in grounds)
 
     towards = max((BLACK, WHITE), key=worst)
     blends = (Color.parse(colour.blend(towards, step / _STEPS).hex) for step in range(_STEPS + 1))
-    return next((one for one in blends if worst(one) >= least), towards)
+    return next((shade for shade in blends if worst(shade) >= least), towards)
 
 
 @cache

@@ -190,7 +190,7 @@ class DashboardScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables keys that open an input line while one has the focus: it takes the character."""
         if isinstance(self.focused, Input) and any(
-            one.opens_input and parameters == (one.name,) for one in self.ACTIONS
+            entry.opens_input and parameters == (entry.name,) for entry in self.ACTIONS
         ):
             return False
         return super().check_action(action, parameters)
@@ -300,14 +300,19 @@ class DashboardScreen(Screen[None]):
 
     def copy_paths(self) -> None:
         """Copies the paths of the selected or marked checkpoints."""
-        paths = [checkpoint_path(self.run_directory.root, one) for one in self.selection.all]
+        paths = [
+            checkpoint_path(self.run_directory.root, checkpoint)
+            for checkpoint in self.selection.all
+        ]
         self.app.copy_to_clipboard("\n".join(paths))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         self.tell(f"Copied: {paths[0]}{more}")
 
     def copy_rows(self) -> None:
         """Copies the rows of the selected or marked checkpoints."""
-        rows = [copied_row(self.run_directory.root, one) for one in self.selection.all]
+        rows = [
+            copied_row(self.run_directory.root, checkpoint) for checkpoint in self.selection.all
+        ]
         self.app.copy_to_clipboard("\n".join(rows))
         self.tell(f"Copied {units.count(len(rows), 'row')}, separated by tabs.")
 

@@ -47,7 +47,7 @@ class TooSmall(Pane):
         shown = [
             line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)
         ]
-        centred = [line((" " * max(0, (width - one.width) // 2), ""), *one.spans) for one in shown]
+        centred = [line((" " * max(0, (width - row.width) // 2), ""), *row.spans) for row in shown]
         return [Line()] * max(0, (height - len(words)) // 2) + centred
 
 

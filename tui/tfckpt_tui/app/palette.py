@@ -66,8 +66,8 @@ class CheckpointsProvider(Provider):
             text = f"go to step {int(digits):,}"
             select = partial(screen.go_to, int(digits))
             yield Hit(1.0, text, select, help="The checkpoint nearest to this step.")
-        found = [c for c in screen.snapshot.checkpoints if wanted and wanted in c.name.casefold()]
-        for place, checkpoint in enumerate(found[:_MAX_CHECKPOINTS]):
+        matches = [c for c in screen.snapshot.checkpoints if wanted and wanted in c.name.casefold()]
+        for place, checkpoint in enumerate(matches[:_MAX_CHECKPOINTS]):
             # In the order of the list, after an action of the same name.
             score = 0.5 - place / 1000
             step = "" if checkpoint.step is None else f"step {checkpoint.step:,}, "

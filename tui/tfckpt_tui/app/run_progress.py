@@ -42,9 +42,9 @@ class RunProgress:
     def failed_commands(self) -> list[Command]:
         """Returns the commands that were not carried out, oldest first."""
         return [
-            one
-            for one in self._unread()
-            if one.state is not CommandState.DONE and not self._is_old_news(one)
+            command
+            for command in self._unread()
+            if command.state is not CommandState.DONE and not self._is_old_news(command)
         ]
 
     def _is_old_news(self, command: Command) -> bool:
@@ -56,7 +56,7 @@ class RunProgress:
 
     def verdicts(self) -> list[Command]:
         """Returns the commands whose result users have to read, oldest first."""
-        return [one for one in self._unread() if _is_verdict(one)]
+        return [command for command in self._unread() if _is_verdict(command)]
 
     def _unread(self) -> list[Command]:
         finished = self.snapshot.finished if self.snapshot is not None else ()

@@ -38,9 +38,9 @@ _ANSWER_TIMEOUT_SECONDS = 0.5
 class RunsRead(Message):
     """The state of all runs was read."""
 
-    def __init__(self, found: Sequence[RunAccount], at: float) -> None:
+    def __init__(self, runs: Sequence[RunAccount], at: float) -> None:
         super().__init__()
-        self.found = found
+        self.runs = runs
         self.at = at
 
 
@@ -104,7 +104,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Shows the runs."""
         # The list is gone while the app ends.
         for shown in self.query(RunList):
-            shown.show_runs(message.found, message.at)
+            shown.show_runs(message.runs, message.at)
 
     async def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Performs the action of a clicked key."""
@@ -147,7 +147,9 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Shows the keys of the list."""
         from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
 
-        bindings = [one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip]
+        bindings = [
+            binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.tooltip
+        ]
         keys = self.screen.active_bindings.keys()
         lines = help_of_keys("the list of runs", bindings, keys, self.size.width)
         self.push_screen(HelpScreen(lines))
@@ -174,8 +176,8 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         seconds, search = _ANSWER_TIMEOUT_SECONDS, self._search
         roots = search.find(seconds) if search is not None else remembered_runs()
         others = search is None
-        found = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
-        self.post_message(RunsRead(found, time.time()))
+        runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
+        self.post_message(RunsRead(runs, time.time()))
 
 
 _HINTS = (

@@ -189,12 +189,12 @@ def themes_with(config: Config) -> list[Theme]:
         UsageError: A theme of the user is invalid, or the chosen theme does not exist.
     """
     offered = {name: BUILTIN_THEMES[name] for name in BUILTIN_THEMES.keys() - ANSI_THEMES}
-    known = {**offered, **{theme.name: theme for theme in THEMES}}
+    themes = {**offered, **{theme.name: theme for theme in THEMES}}
     try:
-        own = [own_theme(name, section, known) for name, section in config.themes.items()]
+        own = [own_theme(name, section, themes) for name, section in config.themes.items()]
     except UsageError as error:
         raise UsageError(f"{config_path()}: {error}") from error
-    names = {*known, *config.themes}
+    names = {*themes, *config.themes}
     if config.app.theme not in names:
         raise UsageError(
             f"{config_path()}: theme {config.app.theme!r} does not exist. "
@@ -203,15 +203,15 @@ def themes_with(config: Config) -> list[Theme]:
     return [*THEMES, *own]
 
 
-def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> Theme:
+def own_theme(name: str, section: ThemeSection, themes: Mapping[str, Theme]) -> Theme:
     """Returns the theme that a section of the configuration defines.
 
     Raises:
         UsageError: Its base theme does not exist, or one of its colours is invalid.
     """
-    base = known.get(section.based_on)
+    base = themes.get(section.based_on)
     if base is None:
-        names = ", ".join(sorted(known))
+        names = ", ".join(sorted(themes))
         raise UsageError(
             f"theme {name!r} is based on {section.based_on!r}, which does not exist. "
             f"Choose one of {names}."

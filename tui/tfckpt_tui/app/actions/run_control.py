@@ -63,7 +63,7 @@ def _deletion_result(emptied: Emptied, key_of: KeyOf) -> _Result:
     if emptied.problems and not emptied.names:
         raise TfckptError(" ".join(emptied.problems))
     what = units.count(len(emptied.names), "checkpoint")
-    kept = (one.in_app(key_of) for one in emptied.kept)
+    kept = (advice.in_app(key_of) for advice in emptied.kept)
     warnings = (*emptied.problems, *kept, *emptied.warnings)
     return _Result(f"{what} deleted for good.", warnings)
 

@@ -60,7 +60,7 @@ class ForceStopDialog(Dialog[bool]):
     def _takes_commands(self) -> bool:
         """Whether the trainer answers, and has not just left a command to expire."""
         snapshot, chief = self.snapshot, self.snapshot.chief
-        expired = any(one.state is CommandState.EXPIRED for one in snapshot.finished[-1:])
+        expired = any(command.state is CommandState.EXPIRED for command in snapshot.finished[-1:])
         is_fresh = chief is not None and chief.age < _FRESH_SECONDS
         return snapshot.trainer_answers and is_fresh and not expired
 

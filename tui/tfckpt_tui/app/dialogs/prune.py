@@ -203,8 +203,10 @@ class PruneMarkedDialog(PlanDialog):
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""
-        one = len(self._marked) == 1
-        return "This checkpoint is protected." if one else "All marked checkpoints are protected."
+        is_one = len(self._marked) == 1
+        return (
+            "This checkpoint is protected." if is_one else "All marked checkpoints are protected."
+        )
 
 
 class PruneDialog(PlanDialog):
@@ -268,8 +270,8 @@ class PruneDialog(PlanDialog):
     @on(Input.Changed)
     def read_fields(self) -> None:
         """Makes the plan for the rules in the fields."""
-        found = {field.id: field.value for field in self.query(Input)}
-        texts = {rule.key: found[_field_id(rule)] for rule in rule_fields()}
+        texts_by_field = {field.id: field.value for field in self.query(Input)}
+        texts = {rule.key: texts_by_field[_field_id(rule)] for rule in rule_fields()}
         if texts != self._texts:
             self._texts = texts
             self.update_plan()
@@ -277,7 +279,7 @@ class PruneDialog(PlanDialog):
 
 def _in_use(snapshot: RunSnapshot) -> dict[str, str]:
     """Returns the checkpoint that a SavedModel needs, with the reason."""
-    is_saved_model = any(one.kind == "saved-model" for one in snapshot.diagnostics)
+    is_saved_model = any(diagnostic.kind == "saved-model" for diagnostic in snapshot.diagnostics)
     return {VARIABLES: NEEDED} if is_saved_model else {}
 
 

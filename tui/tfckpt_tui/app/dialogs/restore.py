@@ -97,14 +97,14 @@ class RestoreDialog(Dialog[Restore]):
         self._instead_of = selected if selected is not None and not selected.restorable else None
         """The checkpoint under the cursor, if another one is suggested because it is not sound."""
         if self._instead_of is not None:
-            sound = (one for one in snapshot.checkpoints if one.restorable)
+            sound = (checkpoint for checkpoint in snapshot.checkpoints if checkpoint.restorable)
             selected = next(sound, selected)
         self._suggested = self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
         self._check = check
         self._key_of = key_of
         self._checked: dict[str, Compatibility | str | None] = {}
-        self._known: tuple[RunSnapshot, str, _Preview] | None = None
+        self._preview_cache: tuple[RunSnapshot, str, _Preview] | None = None
 
     def fields(self) -> Iterable[Widget]:
         """Returns the field for a step, a name or a metric."""
@@ -193,8 +193,8 @@ class RestoreDialog(Dialog[Restore]):
         checkpoint = self._preview().checkpoint
         if not names:
             return
-        known = checkpoint is not None and checkpoint.name in names
-        row = names.index(checkpoint.name) + rows if known and checkpoint is not None else 0
+        is_listed = checkpoint is not None and checkpoint.name in names
+        row = names.index(checkpoint.name) + rows if is_listed and checkpoint is not None else 0
         self._typed = names[max(0, min(row, len(names) - 1))]
         self._shown = clean(self._typed)
         self.query_one("#target", Input).value = self._shown
@@ -202,14 +202,14 @@ class RestoreDialog(Dialog[Restore]):
         self.choose_acting()
 
     def _preview(self) -> _Preview:
-        known = self._known
-        if known is None or known[0] is not self.snapshot or known[1] != self._typed:
-            self._known = known = (
+        cache = self._preview_cache
+        if cache is None or cache[0] is not self.snapshot or cache[1] != self._typed:
+            self._preview_cache = cache = (
                 self.snapshot,
                 self._typed,
                 _preview_of(self.snapshot, self._typed, self._key_of, starts=self._starts),
             )
-        return known[2]
+        return cache[2]
 
     def _refresh(self) -> None:
         """Updates the text, and compares the checkpoint with the model, once for each."""
@@ -250,10 +250,10 @@ def _preview_of(snapshot: RunSnapshot, typed: str, key_of: KeyOf, *, starts: boo
 def _in_trash(snapshot: RunSnapshot, text: str, key_of: KeyOf) -> str:
     """Returns how to bring back what has this name or step; empty if it is not in the trash."""
     trashed = (checkpoint for manifest in snapshot.trash for checkpoint in manifest.checkpoints)
-    found = next((c.name for c in trashed if text in (c.name, str(c.step))), None)
-    if found is None:
+    name = next((c.name for c in trashed if text in (c.name, str(c.step))), None)
+    if name is None:
         return ""
-    return f"{found} is in the trash. To bring it back, cancel and press {key_of('trash')}."
+    return f"{name} is in the trash. To bring it back, cancel and press {key_of('trash')}."
 
 
 def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
@@ -312,13 +312,13 @@ def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple
 
 def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
     """Returns what of the training state this checkpoint does not bring back, if anything."""
-    found = checkpoint.record.exactness if checkpoint.record is not None else None
-    if found is None or not found.is_missing_state:
+    exactness = checkpoint.record.exactness if checkpoint.record is not None else None
+    if exactness is None or not exactness.is_missing_state:
         return []
     lines: list[tuple[Span, ...]] = [
-        (("! ", "warn"), (f"Exact resume is {clean(found.explained)}.", "warn"))
+        (("! ", "warn"), (f"Exact resume is {clean(exactness.explained)}.", "warn"))
     ]
-    inputs = [clean(one.restored) for one in found.inputs if one.reason]
+    inputs = [clean(pipeline.restored) for pipeline in exactness.inputs if pipeline.reason]
     return lines + [((f"  The input pipeline {words}.", "muted"),) for words in inputs]
 
 
@@ -333,13 +333,13 @@ def _compatibility_lines(
     reference = clean(checked.reference)
     if not checked.mismatches:
         return [(("✓ ", "good"), (f"Its variables match those of {reference}.", ""))]
-    shown = [(("  ", ""), (clean(one), "value")) for one in checked.listed]
+    shown = [(("  ", ""), (clean(difference), "value")) for difference in checked.listed]
     count = units.count(len(checked.mismatches), "variable")
     verb = "does" if len(checked.mismatches) == 1 else "do"
-    found: list[tuple[Span, ...]] = [
+    lines: list[tuple[Span, ...]] = [
         (("✗ ", "bad"), (f"{count} {verb} not match {reference}.", "bad")),
         *shown,
     ]
     if not starts:
-        found.append((("p", "key"), (" restores the variables that match, and no others.", "")))
-    return found
+        lines.append((("p", "key"), (" restores the variables that match, and no others.", "")))
+    return lines

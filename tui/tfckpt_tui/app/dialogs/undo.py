@@ -40,7 +40,7 @@ class UndoDialog(Dialog[str]):
         size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
         ago = units.ago(max(0.0, self.snapshot.at - manifest.at))
         yield (
-            (pruned_words([one.name for one in manifest.checkpoints]), "strong"),
+            (pruned_words([checkpoint.name for checkpoint in manifest.checkpoints]), "strong"),
             (
                 f" ({units.size(size)}) {units.noun(count, 'comes', 'come')} back from the trash.",
                 "",

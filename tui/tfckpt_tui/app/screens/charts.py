@@ -110,12 +110,15 @@ class ChartPage(Page):
     @property
     def shown(self) -> Measurement:
         """The measurement that is drawn."""
-        known = self.measurements()
-        return next((one for one in known if one.name == self._chosen), known[0])
+        measurements = self.measurements()
+        return next(
+            (measurement for measurement in measurements if measurement.name == self._chosen),
+            measurements[0],
+        )
 
     def action_turn(self, places: int) -> None:
         """Shows the next or the previous measurement."""
-        names = [one.name for one in self.measurements()]
+        names = [measurement.name for measurement in self.measurements()]
         place = names.index(self._chosen) if self._chosen in names else 0
         self._chosen = names[(place + places) % len(names)]
         self.update_chart()
@@ -172,9 +175,9 @@ class ChartPage(Page):
 
     def _statistics(self, shown: Measurement) -> Line:
         """Returns the visible range, and statistics of its values."""
-        known = [(point, shown.value_of(point)) for point in self._visible()]
-        points = [point for point, value in known if value is not None]
-        values = [value for _, value in known if value is not None and math.isfinite(value)]
+        values_at = [(point, shown.value_of(point)) for point in self._visible()]
+        points = [point for point, value in values_at if value is not None]
+        values = [value for _, value in values_at if value is not None and math.isfinite(value)]
         if not points or not values:
             return line(("no measurements in this range", "muted"))
         steps = f"{points[0].step:,} to {max(point.step for point in points):,}"

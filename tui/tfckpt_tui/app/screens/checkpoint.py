@@ -89,8 +89,8 @@ class CheckpointScreen(TensorPage):
         self._run = run
         self._checkpoint = checkpoint
         self._snapshot = snapshot
-        self._found: Inspection | None = None
-        self._known: VerificationRecord | None = None
+        self._inspection: Inspection | None = None
+        self._verification: VerificationRecord | None = None
         self._was_reading = False
 
     def on_mount(self) -> None:
@@ -118,7 +118,7 @@ class CheckpointScreen(TensorPage):
         """Shows the outcome of a verification."""
         if outcome.name == self._checkpoint.name:
             if outcome.found is not None:
-                self._known = outcome.found.record
+                self._verification = outcome.found.record
             else:
                 self._problem = clean(outcome.problem)
             self._update()
@@ -127,7 +127,7 @@ class CheckpointScreen(TensorPage):
 
     def shown_bindings(self) -> list[Binding]:
         """Returns the bindings that do something for this checkpoint now."""
-        return [one for one in super().shown_bindings() if self._is_available(one.id)]
+        return [binding for binding in super().shown_bindings() if self._is_available(binding.id)]
 
     def _is_available(self, name: str | None) -> bool:
         is_action = name in _ACTIONS_HERE
@@ -143,7 +143,7 @@ class CheckpointScreen(TensorPage):
 
         selected = self.variables.selected_variable
         variable = self._variable(selected) if selected is not None else None
-        if self._found is None:
+        if self._inspection is None:
             problem = "The checkpoint is still being read."
         elif variable is None:
             problem = "Select a variable first; groups have no values."
@@ -168,22 +168,26 @@ class CheckpointScreen(TensorPage):
 
     # -- results of jobs ---------------------------------------------------------------------
 
-    def _show_inspection(self, found: Inspection) -> None:
+    def _show_inspection(self, inspection: Inspection) -> None:
         if is_open(self):
-            self._found = found
-            self.variables.show_variables(tensors_of_checkpoint(found.variables), found.damage)
-            if found.index is None:
+            self._inspection = inspection
+            self.variables.show_variables(
+                tensors_of_checkpoint(inspection.variables), inspection.damage
+            )
+            if inspection.index is None:
                 self.variables.show_failure("the index")
             self._update()
 
     def _variable(self, tensor: Tensor) -> Variable | None:
-        found = self._found.variables if self._found is not None else ()
-        return next((one for one in found if one.entry.name == tensor.name), None)
+        variables = self._inspection.variables if self._inspection is not None else ()
+        return next(
+            (variable for variable in variables if variable.entry.name == tensor.name), None
+        )
 
     def _read_cached_verification(self) -> None:
-        def take(found: Verified | None) -> None:
-            if found is not None and is_open(self):
-                self._known = found.record
+        def take(result: Verified | None) -> None:
+            if result is not None and is_open(self):
+                self._verification = result.record
                 self._update()
 
         name = self._checkpoint.name
@@ -206,22 +210,22 @@ class CheckpointScreen(TensorPage):
 
     def fact_lines(self) -> list[Line]:
         """Returns the facts about the checkpoint, and its verification."""
-        facts = fact_lines(self._checkpoint, self._found, self._snapshot.at)
+        facts = fact_lines(self._checkpoint, self._inspection, self._snapshot.at)
         key = self.run_app.key_of("verify")
         return facts + check_lines(
-            self._checkpoint, self._known, self._reading, self._snapshot.at, key
+            self._checkpoint, self._verification, self._reading, self._snapshot.at, key
         )
 
     def statistics_of(self, tensor: Tensor) -> StatisticsWork | None:
         """Returns what reads a variable; None before the checkpoint is read."""
-        variable, found = self._variable(tensor), self._found
-        if variable is None or found is None:
+        variable, inspection = self._variable(tensor), self._inspection
+        if variable is None or inspection is None:
             return None
-        return partial(statistics_of, self._run, found, variable)
+        return partial(statistics_of, self._run, inspection, variable)
 
     def details(self) -> tuple[Span, list[Line]]:
         """Returns what a restore brings back, and what the record has besides."""
-        lines = resumed_lines(self._found.resumed) if self._found is not None else []
+        lines = resumed_lines(self._inspection.resumed) if self._inspection is not None else []
         record = self._checkpoint.record
         changes = change_lines(record) if record is not None else []
         if changes:

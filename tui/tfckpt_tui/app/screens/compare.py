@@ -55,7 +55,7 @@ class CompareScreen(Page):
         self._run = run
         self._before = before
         self._after = after
-        self._found: Comparison | None = None
+        self._comparison: Comparison | None = None
         self._problem = ""
         self._measured: list[Measured] = []
         self._measuring = False
@@ -89,24 +89,26 @@ class CompareScreen(Page):
 
     def action_measure(self) -> None:
         """Reads the changed tensors; the table fills while it reads."""
-        found = self._found
-        if found is None or self._measuring or self._measured:
+        comparison = self._comparison
+        if comparison is None or self._measuring or self._measured:
             return
         self._measuring = True
-        self.run_app.start_job("compare", partial(self._measure, found), self._end, self._fail)
+        self.run_app.start_job("compare", partial(self._measure, comparison), self._end, self._fail)
         self._update()
 
-    def _measure(self, found: Comparison) -> None:
-        for one in measure(self._run, found):
+    def _measure(self, comparison: Comparison) -> None:
+        for measurement in measure(self._run, comparison):
             if self._stopped.is_set():
                 return
             # Safe without a lock: this thread only appends, the other only reads.
-            self._measured.append(one)
+            self._measured.append(measurement)
 
-    def _show_comparison(self, found: Comparison) -> None:
+    def _show_comparison(self, comparison: Comparison) -> None:
         if is_open(self):
-            self._found = found
-            self.query_one(Differences).show_tensors(found.tensors, found.titles, found.damage)
+            self._comparison = comparison
+            self.query_one(Differences).show_tensors(
+                comparison.tensors, comparison.titles, comparison.damage
+            )
             self._update()
 
     def _end(self, nothing: None) -> None:
@@ -131,25 +133,28 @@ class CompareScreen(Page):
         if not is_open(self):
             return
         lines = [_title(self._before, self._after)]
-        if self._found is not None:
-            lines.append(_counts(self._found))
-            lines += [line(("✗ ", "bad"), (clean(one), "bad")) for one in self._found.problems]
+        if self._comparison is not None:
+            lines.append(_counts(self._comparison))
+            lines += [
+                line(("✗ ", "bad"), (clean(problem), "bad"))
+                for problem in self._comparison.problems
+            ]
         if self._problem:
             lines.append(line(("✗ ", "bad"), (self._problem, "bad")))
-        elif self._found is not None:
-            lines.append(self._measure_line(self._found))
+        elif self._comparison is not None:
+            lines.append(self._measure_line(self._comparison))
         head = self.query_one("#facts", TextPane)
         head.styles.height = len(lines)
         head.show_lines(lines)
 
-    def _measure_line(self, found: Comparison) -> Line:
-        changed = found.count(Difference.CHANGED)
+    def _measure_line(self, comparison: Comparison) -> Line:
+        changed = comparison.count(Difference.CHANGED)
         if self._measuring:
             done = f"{len(self._measured):,} of {changed:,} read"
             return line(("◌ ", "busy"), (done, "value"))
         if self._measured:
-            read = [one.change for one in self._measured if one.change is not None]
-            return line(_distance(found, read), *_unread(self._measured))
+            read = [tensor.change for tensor in self._measured if tensor.change is not None]
+            return line(_distance(comparison, read), *_unread(self._measured))
         if changed:
             return line(
                 ("n", "key"),
@@ -169,29 +174,33 @@ def _step(checkpoint: Checkpoint) -> Span:
     return (f" step {checkpoint.step:,}" if checkpoint.step is not None else "", "muted")
 
 
-def _counts(found: Comparison) -> Line:
+def _counts(comparison: Comparison) -> Line:
     spans: list[Span] = []
     for kind, style in _STYLES.items():
-        count = found.count(kind)
+        count = comparison.count(kind)
         if count:
             spans += [(f"{count:,} ", "value"), (_WORDS[kind], style), ("   ", "")]
     return Line(tuple(spans))
 
 
 def _unread(measured: Sequence[Measured]) -> list[Span]:
-    problems = [one.problem for one in measured if one.problem]
+    problems = [tensor.problem for tensor in measured if tensor.problem]
     if not problems:
         return []
     more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
     return [("   ✗ ", "bad"), (f"{clean(problems[0])}{more}", "bad")]
 
 
-def _distance(found: Comparison, measured: Sequence[TensorChange]) -> Span:
+def _distance(comparison: Comparison, measured: Sequence[TensorChange]) -> Span:
     """Returns the total distance; without counters such as the step, which would dominate."""
-    inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
-    measured = [one for one in measured if one.name in inexact]
-    apart = math.hypot(*(one.distance for one in measured if math.isfinite(one.distance)))
-    before = math.hypot(*(one.norm_before for one in measured if math.isfinite(one.norm_before)))
+    inexact = {
+        t.name for t in comparison.tensors if t.after is not None and is_inexact(t.after.dtype)
+    }
+    measured = [change for change in measured if change.name in inexact]
+    apart = math.hypot(*(change.distance for change in measured if math.isfinite(change.distance)))
+    before = math.hypot(
+        *(change.norm_before for change in measured if math.isfinite(change.norm_before))
+    )
     part = f"{100 * (apart / before):.3g} %" if before else "from zero"
     return (
         f"all tensors together changed by {part} of their norm {units.metric(before)}",

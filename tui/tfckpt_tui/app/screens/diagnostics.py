@@ -52,7 +52,12 @@ class DiagnosticsScreen(ModalScreen[str | None]):
     def on_key(self, event: events.Key) -> None:
         """Closes the page for an action whose key is named on it."""
         app = run_app_of(self)
-        advised = {name for one in self._shown() if one.advice for name in one.advice.app_actions}
+        advised = {
+            name
+            for problem in self._shown()
+            if problem.advice
+            for name in problem.advice.app_actions
+        }
         for action in app.actions:
             if action.name in advised and action.key_in(app.config) == event.key:
                 event.stop()

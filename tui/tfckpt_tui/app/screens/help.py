@@ -118,16 +118,16 @@ class HelpScreen(ModalScreen[None]):
 
 def matching_lines(lines: Sequence[tuple[Span, ...]], text: str) -> _Lines:
     """Returns the entries of a help that contain a text, with the titles above them."""
-    found: _Lines = []
+    matches: _Lines = []
     title: _Lines = []
     for entry in _entries(lines):
         words = " ".join(" ".join(part for part, _ in line) for line in entry)
         if entry[0][0][1] == "title":
-            title = [(), entry[0]] if found else [entry[0]]
+            title = [(), entry[0]] if matches else [entry[0]]
         elif text.lower() in " ".join(words.lower().split()):
-            found += [*title, *entry]
+            matches += [*title, *entry]
             title = []
-    return found or [((f"Nothing contains {text}.", "muted"),)]
+    return matches or [((f"Nothing contains {text}.", "muted"),)]
 
 
 def _entries(lines: Sequence[tuple[Span, ...]]) -> list[_Lines]:
@@ -153,7 +153,7 @@ def help_of_keys(
         width: Of the terminal in cells.
     """
     lines: _Lines = [((f"Keys of {caption}", "title"),)]
-    for binding in sorted(bindings, key=lambda one: one.action in LAST_KEYS):
+    for binding in sorted(bindings, key=lambda binding: binding.action in LAST_KEYS):
         lines += _explained(key_name(binding), binding.description, binding.tooltip, width)
     named = {key for binding in bindings for key in binding.key.split(",")}
     lines += [

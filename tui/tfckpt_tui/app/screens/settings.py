@@ -195,7 +195,7 @@ class SettingsScreen(Page):
         settings = all_settings(
             self.run_app.config, self.run_app.actions, self._themes, self.app.theme
         )
-        listed = [one for one in settings if self._section in {"", one.section}]
+        listed = [setting for setting in settings if self._section in {"", setting.section}]
         self.query_one(SettingList).show_rows(listed)
 
 

@@ -128,10 +128,10 @@ class TensorPage(Page):
             self._statistics = self._asked = None
             self._update()
 
-    def _show_statistics(self, tensor: Tensor, found: Statistics | None) -> None:
+    def _show_statistics(self, tensor: Tensor, statistics: Statistics | None) -> None:
         if is_open(self) and self._asked is tensor:
             self._asked = None
-            self._statistics = tensor, found
+            self._statistics = tensor, statistics
             self._update()
 
     def _fail(self, problem: str) -> None:
@@ -159,9 +159,9 @@ class TensorPage(Page):
         if self._asked is not None:
             return (clean(self._asked.path), "title"), [line(("reading…", "muted"))]
         if self._statistics is not None:
-            tensor, found = self._statistics
+            tensor, statistics = self._statistics
             width = self.query_one("#details", TextPane).inner_size[0]
-            return (clean(tensor.path), "title"), statistics_lines(tensor.dtype, found, width)
+            return (clean(tensor.path), "title"), statistics_lines(tensor.dtype, statistics, width)
         return self.details()
 
 
@@ -221,19 +221,25 @@ class FileScreen(TensorPage):
     def show(self, snapshot: RunSnapshot) -> None:
         """Reads the file again if it changed; shows that it no longer exists."""
         self._at = snapshot.at
-        found = next((one for one in snapshot.other_files if one.name == self._file.name), None)
-        was_gone, self._is_gone = self._is_gone, found is None
-        if found is None:
+        file = next(
+            (other for other in snapshot.other_files if other.name == self._file.name), None
+        )
+        was_gone, self._is_gone = self._is_gone, file is None
+        if file is None:
             self._problem = "This file no longer exists: it was pruned, or deleted by its program."
-        elif was_gone or found != self._file:
-            self._file, self._verdict, self._statistics = found, None, None
+        elif was_gone or file != self._file:
+            self._file, self._verdict, self._statistics = file, None, None
             self._read()
         self._update()
 
     def shown_bindings(self) -> list[Binding]:
         """Returns the bindings that do something here; an app that only reads prunes nothing."""
         is_read_only = self._prune is None
-        return [one for one in super().shown_bindings() if not (is_read_only and one.id == "prune")]
+        return [
+            binding
+            for binding in super().shown_bindings()
+            if not (is_read_only and binding.id == "prune")
+        ]
 
     def action_prune(self) -> None:
         """Asks whether to move the file to the trash."""
@@ -260,10 +266,10 @@ class FileScreen(TensorPage):
 
     # -- results of jobs; those about a file that has changed since are out of date -----------
 
-    def _show_tensors(self, file: OtherFile, found: Sequence[Tensor]) -> None:
+    def _show_tensors(self, file: OtherFile, tensors: Sequence[Tensor]) -> None:
         if is_open(self) and file is self._file:
-            self._problem, self._count = "", len(found)
-            self.variables.show_variables(found)
+            self._problem, self._count = "", len(tensors)
+            self.variables.show_variables(tensors)
             self._update()
 
     def _fail_to_read(self, file: OtherFile, problem: str) -> None:
@@ -273,10 +279,10 @@ class FileScreen(TensorPage):
             self.variables.show_failure("the file")
             self._fail(problem)
 
-    def _show_verdict(self, file: OtherFile, found: FileResult) -> None:
+    def _show_verdict(self, file: OtherFile, verdict: FileResult) -> None:
         self._verifies = False
         if file is self._file:
-            self._verdict, self._problem = found, clean(found.problem)
+            self._verdict, self._problem = verdict, clean(verdict.problem)
         self._update()
 
     def _fail_to_verify(self, file: OtherFile, problem: str) -> None:

@@ -106,7 +106,7 @@ class TrackScreen(ChartPage):
 
     def points(self) -> Sequence[SeriesPoint]:
         """Returns the values in the checkpoints whose step is known."""
-        return [_point(one, one.checkpoint.step) for one in self._read if _has_place(one)]
+        return [_point(point, point.checkpoint.step) for point in self._read if _has_place(point)]
 
     def measurements(self) -> Sequence[Measurement]:
         """Returns norm, update ratio, mean and deviation."""
@@ -127,9 +127,9 @@ class TrackScreen(ChartPage):
     # -- the job -----------------------------------------------------------------------------
 
     def _read_all(self) -> None:
-        for one in track(self._run, self._snapshot.checkpoints, self._source, self._variable):
+        for point in track(self._run, self._snapshot.checkpoints, self._source, self._variable):
             # Safe without a lock: this thread only appends, the other only reads.
-            self._read.append(one)
+            self._read.append(point)
             if self._stopped.is_set():
                 return
 
@@ -193,9 +193,9 @@ class TrackScreen(ChartPage):
         return line((shorten_middle(clean(self._variable.path), room), "title"), kind, *progress)
 
     def _problem_lines(self) -> list[Line]:
-        unread = [one for one in self._read if one.problem]
-        broken = sum(bool(one.not_finite) for one in self._read)
-        placeless = sum(not one.problem and not _has_place(one) for one in self._read)
+        unread = [point for point in self._read if point.problem]
+        broken = sum(bool(point.not_finite) for point in self._read)
+        placeless = sum(not point.problem and not _has_place(point) for point in self._read)
         problems = [self._problem] if self._problem else []
         problems += [f"{clean(o.checkpoint.name)}: {clean(o.problem)}" for o in unread[:1]]
         if len(unread) > 1:
@@ -204,7 +204,7 @@ class TrackScreen(ChartPage):
         if broken:
             count = units.count(broken, "checkpoint")
             problems.append(f"{count} with NaN or infinite values in this tensor")
-        lines = [found for problem in problems for found in self._wrapped(problem)]
+        lines = [text for problem in problems for text in self._wrapped(problem)]
         if placeless:
             count = units.count(placeless, "checkpoint")
             lines.append(line(("! ", "warn"), (f"{count} not in the chart: no known step", "warn")))
@@ -224,10 +224,10 @@ def _has_place(point: TrackedPoint) -> bool:
 
 def _point(point: TrackedPoint, step: int | None) -> SeriesPoint:
     """Returns the values of a tensor in a checkpoint; None stands for NaN."""
-    found, checkpoint = point.statistics, point.checkpoint
-    assert found is not None
+    statistics, checkpoint = point.statistics, point.checkpoint
+    assert statistics is not None
     assert step is not None
-    values = {_NORM: found.norm, _MEAN: found.mean, _DEVIATION: found.deviation}
+    values = {_NORM: statistics.norm, _MEAN: statistics.mean, _DEVIATION: statistics.deviation}
     if point.update_ratio is not None:
         values[_RATIO] = point.update_ratio
     if point.not_finite:

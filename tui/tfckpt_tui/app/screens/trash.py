@@ -124,7 +124,7 @@ class TrashScreen(Page):
         shown = super().shown_bindings()
         if self._snapshot.trash and not self._refusal:
             return shown
-        return [one for one in shown if one.action not in {"bring_back", "empty"}]
+        return [binding for binding in shown if binding.action not in {"bring_back", "empty"}]
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""

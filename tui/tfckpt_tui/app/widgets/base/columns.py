@@ -91,7 +91,7 @@ def choose(columns: Sequence[Column], width: int) -> Layout:
             break
         chosen.remove(worst)
     for column in sorted(columns, key=lambda column: column.rank):
-        more = [one for one in columns if one in chosen or one is column]
+        more = [other for other in columns if other in chosen or other is column]
         if column not in chosen and _needed(more) <= width:
             chosen = more
     spare = max(0, width - _needed(chosen))

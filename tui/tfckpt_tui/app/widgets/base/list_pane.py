@@ -262,6 +262,6 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
             self._top = self._cursor - rows + 1
 
 
-def match_note(found: int, total: int, needle: str) -> Sequence[Span]:
+def match_note(matches: int, total: int, needle: str) -> Sequence[Span]:
     """Returns how many rows of a list match a search."""
-    return ((f"{found:,} of {total:,} match ", "label"), (clean(needle), "accent"))
+    return ((f"{matches:,} of {total:,} match ", "label"), (clean(needle), "accent"))

@@ -42,7 +42,7 @@ def step_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
 def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
     """Returns labels at round times or days; `low` and `high` are seconds since the epoch."""
     rough = (high - low) / max(1, most)
-    apart = next((one for one in _TIMES if one >= rough), _TIMES[-1])
+    apart = next((seconds for seconds in _TIMES if seconds >= rough), _TIMES[-1])
     form = "%H:%M:%S" if apart < _MINUTE else "%H:%M" if apart < _DAY else "%m-%d"
     # Round in local time.
     shift = time.localtime(low).tm_gmtoff

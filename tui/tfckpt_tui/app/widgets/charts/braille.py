@@ -301,11 +301,11 @@ def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> 
             (left + scale.place(value, 2 * columns) // 2, label)
             for value, label in labels(scale.low, scale.high, most)
         ]
-        found = _laid_out(places, left, width)
-        if found is not None and len(places) > 1:
-            text = found
+        row = _laid_out(places, left, width)
+        if row is not None and len(places) > 1:
+            text = row
             break
-        text = text or found or ""
+        text = text or row or ""
     return Line(((padded(text, width), "muted"),))
 
 

@@ -99,8 +99,8 @@ class Chart(Pane):
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             return ()
-        known = (p for p in reversed(snapshot.points) if self._value_of(p) is not None)
-        newest = next(known, snapshot.points[-1])
+        points = (p for p in reversed(snapshot.points) if self._value_of(p) is not None)
+        newest = next(points, snapshot.points[-1])
         value: Span = (self._show(self._value_of(newest)), "strong")
         age = snapshot.at - newest.at
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
@@ -133,8 +133,8 @@ class Chart(Pane):
         kept = {**lineage.last_steps, snapshot.branch: math.inf}
         past: list[Curve] = []
         present: list[Curve] = []
-        known = [point for point in snapshot.points if self._value_of(point) is not None]
-        for segment in _segments(known):
+        series = [point for point in snapshot.points if self._value_of(point) is not None]
+        for segment in _segments(series):
             branch = segment[0].branch
             points = tuple((self._place(p), _finite(self._value_of(p))) for p in segment)
             last_kept = kept.get(branch, -math.inf)

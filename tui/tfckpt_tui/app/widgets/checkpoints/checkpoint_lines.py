@@ -28,7 +28,7 @@ _GAP: Span = ("  ", "")
 _DOT: Span = (" · ", "faint")
 
 
-def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> list[Line]:
+def fact_lines(checkpoint: Checkpoint, inspection: Inspection | None, at: float) -> list[Line]:
     """Returns name, state, age and size, then the totals, then metrics and trigger."""
     sign = CHECKPOINT[checkpoint.state]
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
@@ -45,15 +45,15 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
             *fact_spans("saved", f"{age} ago, {units.local_time(checkpoint.saved_at)}"),
         )
     ]
-    if found is not None and (found.index is not None or not checkpoint.problem):
-        lines.append(_total_line(found))
+    if inspection is not None and (inspection.index is not None or not checkpoint.problem):
+        lines.append(_total_line(inspection))
     lines.append(_record_line(checkpoint))
     return lines
 
 
 def check_lines(
     checkpoint: Checkpoint,
-    known: VerificationRecord | None,
+    result: VerificationRecord | None,
     reading: VerificationProgress | None,
     at: float,
     verify_key: str,
@@ -61,9 +61,9 @@ def check_lines(
     """Returns the progress of a verification, or the result of the last one."""
     if reading is not None:
         return [reading_line(reading, verify_key)]
-    if known is not None:
-        age = units.age(max(0.0, at - known.verified_at))
-        return [*_finding_lines(known), _read_line(known, age)]
+    if result is not None:
+        age = units.age(max(0.0, at - result.verified_at))
+        return [*_finding_lines(result), _read_line(result, age)]
     if checkpoint.problem:
         return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
     if checkpoint.record is not None:
@@ -78,12 +78,14 @@ def unverified_line(verify_key: str) -> Line:
     )
 
 
-def resumed_lines(found: Sequence[ResumedState]) -> list[Line]:
+def resumed_lines(states: Sequence[ResumedState]) -> list[Line]:
     """Returns each kind of state, and whether a restore brings it back."""
     signs = {True: ("✓ ", "good"), False: ("✗ ", "warn"), None: ("? ", "muted")}
     return [
-        line(signs[one.restored], (padded(one.name, 23), "value"), (clean(one.detail), "muted"))
-        for one in found
+        line(
+            signs[state.restored], (padded(state.name, 23), "value"), (clean(state.detail), "muted")
+        )
+        for state in states
     ]
 
 
@@ -144,28 +146,31 @@ def _state_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
     ]
 
 
-def statistics_lines(dtype: str, found: Statistics | None, width: int) -> list[Line]:
+def statistics_lines(dtype: str, statistics: Statistics | None, width: int) -> list[Line]:
     """Returns the statistics of a tensor and a small histogram."""
-    if found is None:
+    if statistics is None:
         return [line((f"{dtype}: not numeric", "muted"))]
-    strange = found.nan + found.infinite
+    strange = statistics.nan + statistics.infinite
     lines = [
         line(
-            *fact_spans("min", _number(found.minimum)),
-            *fact_spans("max", _number(found.maximum)),
-            *fact_spans("mean", _number(found.mean)),
-            *fact_spans("deviation", _number(found.deviation)),
-            *fact_spans("norm", _number(found.norm)),
+            *fact_spans("min", _number(statistics.minimum)),
+            *fact_spans("max", _number(statistics.maximum)),
+            *fact_spans("mean", _number(statistics.mean)),
+            *fact_spans("deviation", _number(statistics.deviation)),
+            *fact_spans("norm", _number(statistics.norm)),
         ),
         line(
-            *fact_spans("elements", f"{found.elements:,}"),
-            *fact_spans("zeros", f"{found.zeros:,}"),
+            *fact_spans("elements", f"{statistics.elements:,}"),
+            *fact_spans("zeros", f"{statistics.zeros:,}"),
             _GAP,
-            (f"NaN {found.nan:,}, infinite {found.infinite:,}", "bad" if strange else "muted"),
+            (
+                f"NaN {statistics.nan:,}, infinite {statistics.infinite:,}",
+                "bad" if strange else "muted",
+            ),
         ),
     ]
-    if found.histogram is not None:
-        lines += _histogram_lines(found.histogram, width)
+    if statistics.histogram is not None:
+        lines += _histogram_lines(statistics.histogram, width)
     return lines
 
 
@@ -178,17 +183,17 @@ def _number(value: float | None) -> str:
     return "–" if value is None else units.metric(value)
 
 
-def _total_line(found: Inspection) -> Line:
+def _total_line(inspection: Inspection) -> Line:
     spans: list[Span] = []
-    for total in found.totals:
+    for total in inspection.totals:
         spans += [_DOT] if spans else []
         spans += [(f"{total.group} ", "label"), (units.size(total.bytes), "value")]
         spans.append((f" in {units.count(total.tensors, 'tensor')}", "muted"))
-    if found.has_graph is False:
+    if inspection.has_graph is False:
         spans += [_DOT, ("name-based, as saved by TensorFlow 1", "warn")]
-    if found.problem:
+    if inspection.problem:
         spans += [_DOT] if spans else []
-        spans.append((clean(found.problem), "bad"))
+        spans.append((clean(inspection.problem), "bad"))
     return Line(tuple(spans))
 
 
@@ -223,13 +228,13 @@ def _world_value(name: str, value: Any) -> str:
     return strategy_words(text) if name == "strategy" else clean(text)
 
 
-def _finding_lines(known: VerificationRecord) -> list[Line]:
+def _finding_lines(result: VerificationRecord) -> list[Line]:
     return [
         line(
-            ("✗ " if found.severity == "error" else "! ", _tone(found.severity)),
-            (clean(found.message), _tone(found.severity)),
+            ("✗ " if finding.severity == "error" else "! ", _tone(finding.severity)),
+            (clean(finding.message), _tone(finding.severity)),
         )
-        for found in known.findings
+        for finding in result.findings
     ]
 
 
@@ -237,28 +242,28 @@ def _tone(severity: str) -> str:
     return "bad" if severity == "error" else "warn"
 
 
-def _read_line(known: VerificationRecord, age: str) -> Line:
-    fault = known.fault
-    words = f"{units.count(known.tensors, 'tensor')}, {units.size(known.bytes)}"
-    words += f" read {age} ago in {units.duration(known.seconds)}"
+def _read_line(result: VerificationRecord, age: str) -> Line:
+    fault = result.fault
+    words = f"{units.count(result.tensors, 'tensor')}, {units.size(result.bytes)}"
+    words += f" read {age} ago in {units.duration(result.seconds)}"
     sign = (
         ("✓ sound: ", "good") if fault is None else (f"✗ {state_for_fault(fault).value}: ", "bad")
     )
     return line(sign, (words, "muted"))
 
 
-def _histogram_lines(found: Histogram, width: int) -> list[Line]:
+def _histogram_lines(histogram: Histogram, width: int) -> list[Line]:
     """Returns bars two lines high, and the range below them."""
-    highest = max(found.counts)
-    cell = max(1, min(4, width // len(found.counts)))
+    highest = max(histogram.counts)
+    cell = max(1, min(4, width // len(histogram.counts)))
     upper, lower = [], []
-    for count in found.counts:
+    for count in histogram.counts:
         # A bin with few elements still gets the smallest bar.
         level = math.ceil(count / highest * 2 * (len(_BLOCKS) - 1)) if count else 0
         upper.append(_BLOCKS[max(0, level - 8)] * cell)
         lower.append(_BLOCKS[min(8, level)] * cell)
-    low, high = units.metric(found.low), units.metric(found.high)
-    room = cell * len(found.counts)
+    low, high = units.metric(histogram.low), units.metric(histogram.high)
+    room = cell * len(histogram.counts)
     ends = low + high.rjust(max(len(high) + 1, room - len(low)))
     return [
         line(_GAP, ("".join(upper), "bar")),

@@ -72,8 +72,8 @@ class Differences(ListPane[TensorComparison]):
 
     def show_measured(self, measured: Sequence[Measured]) -> None:
         """Shows how much tensors changed, as far as they were measured."""
-        changes = {one.name: one.change for one in measured if one.change is not None}
-        unread = {one.name: one.problem for one in measured if one.problem}
+        changes = {tensor.name: tensor.change for tensor in measured if tensor.change is not None}
+        unread = {tensor.name: tensor.problem for tensor in measured if tensor.problem}
         if len(changes) != len(self._changes) or not unread.keys() <= self._damage.keys():
             self._changes, self._damage = changes, {**self._damage, **unread}
             self._update_rows()
@@ -114,27 +114,27 @@ class Differences(ListPane[TensorComparison]):
 
     def _update_rows(self) -> None:
         shown = [
-            one
-            for one in self._tensors
+            tensor
+            for tensor in self._tensors
             if self._everything
-            or one.difference is not Difference.EQUAL
-            or one.name in self._damage
+            or tensor.difference is not Difference.EQUAL
+            or tensor.name in self._damage
         ]
         if self._changes or self._damage:
-            shown.sort(key=lambda one: worst_first(self._damage, self._changes, one))
+            shown.sort(key=lambda tensor: worst_first(self._damage, self._changes, tensor))
         self._longest = max((cell_len(self._path(tensor)) for tensor in shown), default=0)
         self.show_rows(shown)
 
 
 def _cells(
-    one: TensorComparison, name: str, change: TensorChange | None
+    tensor: TensorComparison, name: str, change: TensorChange | None
 ) -> dict[str, Sequence[Span]]:
-    sign, style, word = _SIGNS[one.difference]
+    sign, style, word = _SIGNS[tensor.difference]
     cells: dict[str, Sequence[Span]] = {
         "sign": ((sign, style),),
         "name": ((name, "value"),),
-        "difference": ((word + ("?" if one.unknown else ""), style),),
-        "what": ((_what(one.before, one.after), "muted"),),
+        "difference": ((word + ("?" if tensor.unknown else ""), style),),
+        "what": ((_what(tensor.before, tensor.after), "muted"),),
     }
     if change is not None:
         percent = f"{100 * change.relative:.3g} %" if math.isfinite(change.relative) else "from 0"

@@ -133,13 +133,13 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
 
     def go_to_step(self, step: int) -> None:
         """Moves the cursor to the newest checkpoint whose step is nearest to `step`."""
-        known = [
+        distances = [
             (abs(c.step - step), row)
             for row, c in enumerate(self._checkpoints)
             if c.step is not None
         ]
-        if known:
-            self.move_to(min(known)[1])
+        if distances:
+            self.move_to(min(distances)[1])
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot; rebuilds the tree only if the checkpoints changed."""
@@ -166,8 +166,8 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
         if self._order is not None:
             chosen = self._order.apply(chosen)
         self._checkpoints = tuple(chosen)
-        known = _unsupported_in(self.snapshot) if self.snapshot is not None else ()
-        self._unsupported = () if self._filter.tests else known
+        unsupported = _unsupported_in(self.snapshot) if self.snapshot is not None else ()
+        self._unsupported = () if self._filter.tests else unsupported
         self._places = {c.name: row for row, c in enumerate(self._checkpoints)}
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
@@ -235,7 +235,7 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
     def find_row(self, key: str) -> int | None:
         """Returns the row of a checkpoint, if it is visible."""
         first = len(self._checkpoints)
-        others = {_key_of(one): first + row for row, one in enumerate(self._unsupported)}
+        others = {_key_of(other): first + row for row, other in enumerate(self._unsupported)}
         return self._places.get(key, others.get(key))
 
     def head_lines(self, width: int) -> Sequence[Line]:
@@ -274,14 +274,14 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
         )
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
-    def _unsupported_line(self, one: VersionOne | OtherFile, width: int) -> Line:
+    def _unsupported_line(self, file: VersionOne | OtherFile, width: int) -> Line:
         names = max(cell_len(clean(other.name)) for other in self._unsupported)
         labels = max(cell_len(_label_of(other)) for other in self._unsupported)
         return line(
             (" " * (self._tree.width + 1), ""),
-            (padded(clean(one.name), min(names, width // 2)), "muted"),
-            (f"  {padded(_label_of(one), labels)}", "label"),
-            (f"  {_size_of(one, self._at)}", "muted"),
+            (padded(clean(file.name), min(names, width // 2)), "muted"),
+            (f"  {padded(_label_of(file), labels)}", "label"),
+            (f"  {_size_of(file, self._at)}", "muted"),
         )
 
     def column_layout(self, width: int) -> Layout:
@@ -355,16 +355,16 @@ def _key_of(unsupported: VersionOne | OtherFile) -> str:
     return f"\0{unsupported.name}"
 
 
-def _label_of(one: VersionOne | OtherFile) -> str:
-    if isinstance(one, VersionOne):
+def _label_of(file: VersionOne | OtherFile) -> str:
+    if isinstance(file, VersionOne):
         return "not supported: TensorFlow's V1 format"
-    return ", ".join(part for part in (one.format.name, one.position) if part)
+    return ", ".join(part for part in (file.format.name, file.position) if part)
 
 
-def _size_of(one: VersionOne | OtherFile, now: float) -> str:
-    if isinstance(one, VersionOne):
-        return f"{units.size(one.size)} in {units.count(len(one.files), 'file')}"
-    return f"{units.size(one.size):>7}, {units.ago(now - one.saved_at)}"
+def _size_of(file: VersionOne | OtherFile, now: float) -> str:
+    if isinstance(file, VersionOne):
+        return f"{units.size(file.size)} in {units.count(len(file.files), 'file')}"
+    return f"{units.size(file.size):>7}, {units.ago(now - file.saved_at)}"
 
 
 def _is_damaged(checkpoint: Checkpoint) -> bool:

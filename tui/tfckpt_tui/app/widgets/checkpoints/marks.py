@@ -46,8 +46,8 @@ class Marks:
         if self._among is not checkpoints:
             self._among, self._found = checkpoints, None
             if self._marked:
-                known = {c.name: c for c in checkpoints if c.name in self._marked}
-                self._marked = {name: known.get(name) for name in self._marked}
+                by_name = {c.name: c for c in checkpoints if c.name in self._marked}
+                self._marked = {name: by_name.get(name) for name in self._marked}
         if self._found is None:
             self._found = tuple(filter(None, self._marked.values()))
         return self._found

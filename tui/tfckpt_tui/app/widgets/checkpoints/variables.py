@@ -95,9 +95,9 @@ class Variables(ListPane[VariableRow]):
     def search(self, text: str) -> None:
         """Shows only variables with `text` in their path."""
         self._needle = text
-        found = [one for one in self._all if one.matches(text)]
-        self._shown = len(found)
-        self._tree = VariableTree(found)
+        matches = [variable for variable in self._all if variable.matches(text)]
+        self._shown = len(matches)
+        self._tree = VariableTree(matches)
         self._update_rows()
 
     def note(self) -> Sequence[Span]:

@@ -153,21 +153,21 @@ def _exactness(snapshot: RunSnapshot, width: int, room: int) -> list[list[Span]]
         width: Of the header.
         room: How wide the verdict of a check may be.
     """
-    found = snapshot.info.known_exactness if snapshot.info is not None else None
-    if found is None:
+    exactness = snapshot.info.known_exactness if snapshot.info is not None else None
+    if exactness is None:
         return []
-    level, is_checked = found.level.value, found.level is ExactnessLevel.CHECKED
-    if found.compared:
+    level, is_checked = exactness.level.value, exactness.level is ExactnessLevel.CHECKED
+    if exactness.compared:
         style = "good" if is_checked else "warn"
         label: Span = ("resume ", "label")
-        verdict = shorten(clean(found.compared), max(_LEAST_VERDICT, room - len(label[0])))
+        verdict = shorten(clean(exactness.compared), max(_LEAST_VERDICT, room - len(label[0])))
         return [[label, (verdict, style)]]
     if width < _WIDE:
-        return [[("resume not exact", "warn")]] if found.is_missing_state else []
-    if not found.reasons:
+        return [[("resume not exact", "warn")]] if exactness.is_missing_state else []
+    if not exactness.reasons:
         return [[("exact resume ", "label"), (level, "good" if is_checked else "muted")]]
-    why = (shorten(clean(found.causes), max(20, width // 3)), "muted")
-    return [[(f"exact resume {level}: ", "warn" if found.is_missing_state else "label"), why]]
+    why = (shorten(clean(exactness.causes), max(20, width // 3)), "muted")
+    return [[(f"exact resume {level}: ", "warn" if exactness.is_missing_state else "label"), why]]
 
 
 def _strategy(snapshot: RunSnapshot) -> str:

@@ -186,11 +186,11 @@ class LogView(ListPane[LogRow]):
             self._go_to_place(searches.beyond(*self._place(direction), direction))
         elif not self._go_to_held(direction, wraps=False):
             rows = self._book.rows_of(ALL)
-            found = searches.outside({row.log: row.place for row in reversed(rows)}, direction)
-            if found is None:
+            match = searches.outside({row.log: row.place for row in reversed(rows)}, direction)
+            if match is None:
                 self._go_to_held(direction)
             else:
-                self._go_to_place(found)
+                self._go_to_place(match)
 
     def _go_to_held(self, direction: int, *, from_end: bool = False, wraps: bool = True) -> bool:
         """Scrolls to the next match in the lines that are held; returns whether there is one."""
@@ -227,7 +227,10 @@ class LogView(ListPane[LogRow]):
         elif (
             self._log == ALL
             and not self._needle
-            and any(one and one[0].place > 0 for one in map(self._book.rows_of, self._book.logs))
+            and any(
+                log_rows and log_rows[0].place > 0
+                for log_rows in map(self._book.rows_of, self._book.logs)
+            )
         ):
             words.append("the ends of the logs; → shows one in full")
         if self._wraps:
@@ -316,9 +319,9 @@ class LogView(ListPane[LogRow]):
             return self._log, self._marked.place
         return self._log, -1 if direction > 0 else math.inf
 
-    def _go_to_place(self, found: tuple[str, int] | None) -> None:
-        if found is not None:
-            log, place = found
+    def _go_to_place(self, match: tuple[str, int] | None) -> None:
+        if match is not None:
+            log, place = match
             self.turn_to(log)
             self._ask(Wanted(log, place, self.visible_rows() // 2, is_match=True))
 
@@ -351,15 +354,15 @@ class LogView(ListPane[LogRow]):
         """Returns rows broken at the width of the view."""
         margin = sum(len(text) for text, _ in self._margin(_NO_ROW, self.inner_size[0]))
         width = max(10, self.inner_size[0] - margin)
-        known = self._broken
-        if known is None or known[0] is not rows or known[1:3] != (len(rows), width):
+        cache = self._broken
+        if cache is None or cache[0] is not rows or cache[1:3] != (len(rows), width):
             broken = [
                 row._replace(text=row.text[start : start + width])
                 for row in rows
                 for start in range(0, max(1, len(row.text)), width)
             ]
-            self._broken = known = rows, len(rows), width, broken
-        return known[3]
+            self._broken = cache = rows, len(rows), width, broken
+        return cache[3]
 
     def _margin(self, row: LogRow, width: int) -> list[Span]:
         """Returns the time and the process of a line, if there is room."""
@@ -380,10 +383,10 @@ class LogView(ListPane[LogRow]):
         folded, place = text.casefold(), 0
         if len(folded) != len(text):
             return [(text, "key" if self._needle in folded else style)]
-        while (found := folded.find(self._needle, place)) >= 0:
-            spans.append((text[place:found], style))
-            spans.append((text[found : found + len(self._needle)], "cursor"))
-            place = found + len(self._needle)
+        while (start := folded.find(self._needle, place)) >= 0:
+            spans.append((text[place:start], style))
+            spans.append((text[start : start + len(self._needle)], "cursor"))
+            place = start + len(self._needle)
         return [*spans, (text[place:], style)]
 
     def _matches(self) -> list[int]:

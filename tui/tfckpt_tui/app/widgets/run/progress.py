@@ -53,8 +53,8 @@ class Progress(Pane):
         return self._lines(width)
 
     def _lines(self, width: int) -> list[Line]:
-        found = run_app_of(self).progress
-        lines = self._unread_lines(found, width)
+        progress = run_app_of(self).progress
+        lines = self._unread_lines(progress, width)
         if lines and self.can_dismiss:
             hint = ("  esc", "key"), (" dismiss", "label")
             room = width - Line(hint).width
@@ -64,20 +64,20 @@ class Progress(Pane):
                 lines.append(Line(hint))
         if self._reading is not None:
             lines.append(reading_line(self._reading, key_of(self, "verify")))
-        if found.snapshot is not None:
-            at = found.snapshot.at
-            for command in found.shown_commands():
+        if progress.snapshot is not None:
+            at = progress.snapshot.at
+            for command in progress.shown_commands():
                 lines += _wrapped(self._command_spans(command, at), width)
         return lines[:_MAX_LINES]
 
-    def _unread_lines(self, found: RunProgress, width: int) -> list[Line]:
+    def _unread_lines(self, progress: RunProgress, width: int) -> list[Line]:
         lines: list[Line] = []
-        for what, message in found.failures:
+        for what, message in progress.failures:
             lines += _failure_of(what, message, width)
-        for command in found.failed_commands():
+        for command in progress.failed_commands():
             what = f"{_name_of(command)} {command.state.value}"
             lines += _failure_of(what, self._message(command), width)
-        for command in found.verdicts():
+        for command in progress.verdicts():
             if command.result.get("exact"):
                 lines += _wrapped(self._command_spans(command, command.requested_at), width)
             else:
@@ -142,7 +142,7 @@ class DialogProgress(ProgressBar):
 
     can_dismiss = False
 
-    def _unread_lines(self, found: RunProgress, width: int) -> list[Line]:
+    def _unread_lines(self, progress: RunProgress, width: int) -> list[Line]:
         return []
 
 
@@ -202,4 +202,4 @@ def _wrapped(spans: Sequence[Span], width: int) -> list[Line]:
                 used = 2
             lines[-1].append((word, style))
             used += cell_len(word)
-    return [Line(tuple(one)) for one in lines]
+    return [Line(tuple(spans)) for spans in lines]

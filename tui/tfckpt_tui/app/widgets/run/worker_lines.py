@@ -60,7 +60,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
         for name, value in status.metrics.items():
             spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
         lines.append(Line(tuple(spans)))
-    return [one for one in lines if one.spans]
+    return [row for row in lines if row.spans]
 
 
 def _process_line(view: WorkerView) -> Line:

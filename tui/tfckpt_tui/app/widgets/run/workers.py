@@ -122,7 +122,9 @@ class Workers(ListPane[WorkerView]):
             columns[-1] = _SENTENCE
         if not any(worker.status.is_starting for worker in workers):
             return columns
-        return [one for one in columns if one.key not in {*_MEASURED, "detail"}] + [_SENTENCE]
+        return [column for column in columns if column.key not in {*_MEASURED, "detail"}] + [
+            _SENTENCE
+        ]
 
 
 def _trouble(worker: WorkerView) -> int:
