@@ -1,21 +1,22 @@
-"""A class with many collaborators does too much: its constructor takes six at most.
+"""Parameters that several constructors take together are one idea, and belong in one record.
 
-A switch, which is a keyword with a truth value as its default, is no collaborator.
+A switch, which is a keyword with a truth value as its default, may travel along.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import tfckpt_trainer
 import tfckpt_tui
 
-MOST = 6
+TOGETHER = 5
+"""As many of the same name and type, in two constructors, are one record."""
 
-PUBLIC_OPTIONS = {"TrainingRun"}
-"""Its parameters are the options of a training run and not collaborators."""
+Parameters = frozenset[tuple[str, str]]
 
 
 def constructors() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -26,18 +27,48 @@ def constructors() -> Iterator[tuple[str, ast.FunctionDef]]:
                 if isinstance(node, ast.ClassDef):
                     for member in node.body:
                         if isinstance(member, ast.FunctionDef) and member.name == "__init__":
-                            yield node.name, member
+                            yield f"{path.stem}.{node.name}", member
 
 
-def count_of_parameters(constructor: ast.FunctionDef) -> int:
+def parameters(constructor: ast.FunctionDef) -> Parameters:
+    """Returns names and types of the parameters of a constructor that are no switches."""
     takes = constructor.args
-    variable = [one for one in (takes.vararg, takes.kwarg) if one is not None]
-    switches = [one for one in takes.kw_defaults if getattr(one, "value", None) in (True, False)]
-    named = len([*takes.posonlyargs, *takes.args, *takes.kwonlyargs, *variable]) - 1
-    return named - len(switches)
+    switches = {
+        keyword.arg
+        for keyword, default in zip(takes.kwonlyargs, takes.kw_defaults, strict=True)
+        if isinstance(default, ast.Constant) and isinstance(default.value, bool)
+    }
+    return frozenset(
+        (parameter.arg, ast.unparse(parameter.annotation))
+        for parameter in (*takes.posonlyargs, *takes.args, *takes.kwonlyargs)
+        if parameter.annotation is not None and parameter.arg not in switches
+    )
 
 
-def test_no_constructor_takes_more_than_six_collaborators():
-    counts = {name: count_of_parameters(constructor) for name, constructor in constructors()}
-    assert len(counts) > 100
-    assert {name for name, count in counts.items() if count > MOST} == PUBLIC_OPTIONS
+def taken_together(constructors: dict[str, Parameters]) -> dict[tuple[str, str], list[str]]:
+    """Returns, by two classes, the names of the parameters that are one record."""
+    return {
+        (one, other): sorted(name for name, _ in constructors[one] & constructors[other])
+        for one, other in combinations(sorted(constructors), 2)
+        if len(constructors[one] & constructors[other]) >= TOGETHER
+    }
+
+
+def test_no_two_constructors_take_the_parts_of_one_record() -> None:
+    found = {name: parameters(constructor) for name, constructor in constructors()}
+    assert len(found) > 100
+    assert taken_together(found) == {}, "Make them a frozen dataclass, and pass that."
+
+
+def test_parts_of_a_record_are_recognized() -> None:
+    source = """
+class Saver:
+    def __init__(self, run: Run, group: Group, state: State, names: Names, disk: Disk): ...
+class Restorer:
+    def __init__(self, disk: Disk, *, names: Names, state: State, group: Group, run: Run): ...
+class Pruner:
+    def __init__(self, run: Run, group: Group, state: State, names: Names, disk: float): ...
+"""
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    found = {node.name: parameters(node.body[0]) for node in classes}  # type: ignore[arg-type]
+    assert list(taken_together(found)) == [("Restorer", "Saver")]

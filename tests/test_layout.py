@@ -1,82 +1,60 @@
-"""The layout of the two packages: small folders, and one module per file name."""
+"""The layout of the two packages: rooms in layers, and modules that are found by their names."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [ROOT / "trainer" / "tfckpt_trainer", ROOT / "tui" / "tfckpt_tui"]
-LARGEST_FOLDER = 15
-
-SAME_VERB = "same verb, another layer"
-SAME_SUBJECT = "same subject, another layer"
-
-SHARED_NAMES = {
-    "tfckpt_trainer": {
-        "check.py": SAME_VERB,
-        "export.py": SAME_VERB,
-        "standby.py": SAME_SUBJECT,
-        "trash.py": SAME_SUBJECT,
-    },
-    "tfckpt_tui": {
-        "average.py": SAME_VERB,
-        "check.py": SAME_VERB,
-        "compare.py": SAME_VERB,
-        "config.py": SAME_SUBJECT,
-        "control.py": SAME_SUBJECT,
-        "copy.py": SAME_VERB,
-        "edit.py": SAME_VERB,
-        "export.py": SAME_VERB,
-        "extract.py": SAME_VERB,
-        "force_stop.py": SAME_VERB,
-        "inspect.py": SAME_VERB,
-        "launch.py": SAME_VERB,
-        "logs.py": SAME_SUBJECT,
-        "prune.py": SAME_VERB,
-        "restore.py": SAME_VERB,
-        "tensorboard.py": SAME_VERB,
-        "track.py": SAME_VERB,
-        "trash.py": SAME_SUBJECT,
-        "verify.py": SAME_VERB,
-    },
-}
-"""File names that occur in several folders of a package, with the reason."""
 
 
 def modules(package: Path) -> list[Path]:
     return [path for path in sorted(package.rglob("*.py")) if path.name != "__init__.py"]
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_no_folder_has_too_many_modules(package: Path) -> None:
-    counts = Counter(path.parent.relative_to(package) for path in modules(package))
-    large = {str(folder): n for folder, n in counts.items() if n > LARGEST_FOLDER}
-    assert large == {}, f"At most {LARGEST_FOLDER} modules: use an existing one, or a sub-folder."
+def folders(package: Path) -> set[Path]:
+    return {path.parent for path in package.rglob("__init__.py")}
+
+
+def exhaustive_layers() -> set[str]:
+    """Returns the packages of which an import rule has to name every module and folder."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {
+        container
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers" and contract.get("exhaustive")
+        for container in contract["containers"]
+    }
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_file_names_are_unique_except_for_verbs_with_one_home_per_layer(package: Path) -> None:
-    folders = defaultdict(list)
-    for path in modules(package):
-        folders[path.name].append(str(path.parent.relative_to(package)))
-    shared = {name: places for name, places in folders.items() if len(places) > 1}
-    allowed = SHARED_NAMES[package.name]
-    twice = {name: places for name, places in shared.items() if name not in allowed}
-    assert twice == {}, "Rename them, or add them to SHARED_NAMES with the reason."
-    assert sorted(allowed.keys() - shared.keys()) == [], (
-        "These names are unique: remove them from SHARED_NAMES."
+def test_import_rules_order_every_folder_that_has_folders(package: Path) -> None:
+    with_folders = {folder.parent for folder in folders(package) if folder != package}
+    names = {".".join(folder.relative_to(package.parent).parts) for folder in with_folders}
+    assert names - exhaustive_layers() == set(), (
+        "Add a contract to pyproject.toml: what may import what inside, with `exhaustive = true`."
     )
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_two_modules_of_one_layer_have_the_same_name(package: Path) -> None:
+    named = defaultdict(list)
+    for path in modules(package):
+        place = path.relative_to(package)
+        named[place.parts[0], path.name].append(str(place))
+    twice = {name: places for name, places in named.items() if len(places) > 1}
+    assert twice == {}, "Rename them: a name leads to one module of each layer."
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_every_folder_says_what_belongs_there_and_what_does_not(package: Path) -> None:
-    folders = {path.parent for path in modules(package)}
     incomplete = []
-    for folder in sorted(folders):
+    for folder in sorted(folders(package)):
         source = (folder / "__init__.py").read_text(encoding="utf-8")
         docstring = ast.get_docstring(ast.parse(source)) or ""
         if len(docstring.split("\n\n")) < 2:

@@ -35,7 +35,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
+from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.reports.new_files import ConvertReport, ExtractReport
 from waiting import wait_until
 

@@ -16,7 +16,7 @@ from tfckpt_trainer.exactness.step_differences import describe_difference
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CheckArguments, CommandState
-from tfckpt_tui.cli.checkpoints.trash import confirm
+from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import (
     CommandProgress,

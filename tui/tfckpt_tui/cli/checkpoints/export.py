@@ -11,9 +11,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import SaveArguments
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
-from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.reports.new_files import ExportReport
 from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, ask

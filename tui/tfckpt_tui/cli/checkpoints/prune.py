@@ -30,7 +30,6 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.checkpoints.prune_files import print_plan, prune_files, prune_report
 from tfckpt_tui.cli.checkpoints.trash import (
-    confirm,
     empty,
     print_emptied,
     report_problems,
@@ -38,6 +37,7 @@ from tfckpt_tui.cli.checkpoints.trash import (
     warnings_of,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
+from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,

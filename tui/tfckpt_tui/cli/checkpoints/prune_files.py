@@ -9,7 +9,8 @@ from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.protection import refuse_protected_files
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.checkpoints.trash import confirm, warnings_of
+from tfckpt_tui.cli.checkpoints.trash import warnings_of
+from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.output import (
     print_before_acting,
     print_json,

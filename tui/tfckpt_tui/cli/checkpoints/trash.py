@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 
@@ -15,13 +14,13 @@ from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.errors import (
     ExitCode,
     RefusedError,
-    TfckptError,
     UnknownCheckpointError,
     UsageError,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -176,27 +175,6 @@ def empty(run: RunDirectory, before: float | None, manifests: Sequence[TrashMani
         )
     finally:
         meter.close()
-
-
-def confirm(question: str) -> None:
-    """Asks for a yes.
-
-    Raises:
-        RefusedError: The answer is no, or there is no terminal.
-        TfckptError: It was interrupted.
-    """
-    if not sys.stdin.isatty():
-        raise RefusedError("Nothing was done: there is no terminal to ask on. Give --yes.")
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        # The cursor stands behind the question.
-        click.echo(err=True)
-        error = TfckptError("Interrupted; nothing was done.")
-        error.exit_code = ExitCode.INTERRUPTED
-        raise error from None
-    if not agreed:
-        raise RefusedError("Nothing was done.")
 
 
 def print_emptied(emptied: Emptied) -> None:

@@ -13,6 +13,7 @@ from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -21,7 +22,6 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
-from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import AverageReport, AverageSource, NamedTensor
 from tfckpt_tui.services.checkpoints.look_up import look_up_all

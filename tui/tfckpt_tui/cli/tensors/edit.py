@@ -9,9 +9,9 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_tui.cli.checkpoints.trash import confirm
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.tensor_names import CopiedTensor, TensorAndType, TensorName
+from tfckpt_tui.cli.confirmation import confirm, explain_interrupt
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -20,7 +20,6 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
-from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import EditReport
 from tfckpt_tui.services.checkpoints.look_up import look_up

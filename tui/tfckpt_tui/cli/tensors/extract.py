@@ -20,6 +20,7 @@ from tfckpt_tui.cli.completion.checkpoint_names import (
     complete_other_run,
 )
 from tfckpt_tui.cli.completion.tensor_names import TensorName
+from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.cli.main import DirectoryPath, NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -28,7 +29,6 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
-from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import ConvertReport, ExtractedTensor, ExtractReport
 from tfckpt_tui.services.checkpoints.inspect import inspect
