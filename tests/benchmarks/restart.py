@@ -23,7 +23,7 @@ from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.machine import on_quiet_machine
@@ -58,9 +58,9 @@ def restarted(directory: Path, *, standby: bool) -> dict[str, float]:
     finally:
         stop_supervisor(run, 20, by="benchmark")
     entries = [entry for entry in read_entries(run) if entry.at > killed]
-    lost = next(e.at for e in entries if e.kind is JournalKind.WORKER_LOST)
-    restart = next(e.at for e in entries if e.kind is JournalKind.RESTART)
-    restored = next(e for e in entries if e.kind is JournalKind.START)
+    lost = next(e.at for e in entries if e.kind is EventKind.WORKER_LOST)
+    restart = next(e.at for e in entries if e.kind is EventKind.RESTART)
+    restored = next(e for e in entries if e.kind is EventKind.START)
     cluster = restored.at - float(restored.details["seconds"])
     moments = [killed, lost, restart, cluster, restored.at, first_step]
     return {

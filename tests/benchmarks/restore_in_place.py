@@ -35,7 +35,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.machine import on_quiet_machine
@@ -104,7 +104,7 @@ class TimedRun:
         wish = time.time()
         command = self.ask(CommandKind.RESTORE, name=name)
         agreed = next(t.at for t in command.history if t.state is CommandState.AGREED)
-        entries = [e for e in read_entries(self.run) if e.kind is JournalKind.RESTORE]
+        entries = [e for e in read_entries(self.run) if e.kind is EventKind.RESTORE]
         return Restore(
             age=age,
             waited=agreed - wish,

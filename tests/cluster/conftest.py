@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
@@ -151,7 +151,7 @@ class LaunchedRun:
         assert job is not None
         return job
 
-    def messages(self, *kinds: JournalKind) -> list[str]:
+    def messages(self, *kinds: EventKind) -> list[str]:
         """The messages in the event log, of some kinds."""
         entries = read_entries(self.directory)
         return [entry.message for entry in entries if not kinds or entry.kind in kinds]
@@ -166,7 +166,7 @@ class LaunchedRun:
         """Waits until all workers train and have made a step."""
 
         def reached() -> bool:
-            assert not self.messages(JournalKind.FAILED), self.messages()
+            assert not self.messages(EventKind.FAILED), self.messages()
             workers = read_workers(self.directory)
             return bool(workers) and all(
                 one.activity is Activity.TRAINING and one.step >= step for one in workers

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending
 from waiting import wait_until
@@ -49,8 +49,8 @@ def test_workers_on_two_nodes_finish_and_the_job_ends(run):
     assert [worker.exit_code for worker in status.workers] == [0, 0]
     environment = (run.root / "environment-1").read_text()
     assert "'TFCKPT_WORKER_COUNT': '2'" in environment
-    assert run.messages(JournalKind.SUBMIT) == [f"Submitted as job {job} on 2 nodes."]
-    (checked,) = run.messages(JournalKind.NOTE)
+    assert run.messages(EventKind.SUBMIT) == [f"Submitted as job {job} on 2 nodes."]
+    (checked,) = run.messages(EventKind.NOTE)
     assert checked.startswith("Checked tc")
     assert run.job.requeues == 0
     assert len(run.job.nodes) == 2
@@ -62,7 +62,7 @@ def test_a_dead_worker_is_restarted_within_the_allocation(run):
     job = run.launch_worker(*actions, options=TWO_NODES)
     has_ended(run, job)
     assert read_supervisor(run.directory).attempt == 1
-    (lost,) = run.messages(JournalKind.WORKER_LOST)
+    (lost,) = run.messages(EventKind.WORKER_LOST)
     assert lost == "Worker 1 was killed by SIGKILL."
 
 
@@ -70,7 +70,7 @@ def test_a_script_that_fails_before_it_trains_is_not_started_again(run):
     job = run.launch_worker("exit=3", options=TWO_NODES)
     has_ended(run, job, "FAILED")
     assert read_supervisor(run.directory).state is SupervisorState.FAILED
-    assert not run.messages(JournalKind.REQUEUE)
+    assert not run.messages(EventKind.REQUEUE)
 
 
 def test_a_cancelled_job_saves_and_ends_for_good(run):
@@ -79,9 +79,9 @@ def test_a_cancelled_job_saves_and_ends_for_good(run):
     run.cluster.call("scancel", job)
     has_ended(run, job, "CANCELLED")
     run.wait_for_files("saved-0", "saved-1")
-    assert not run.messages(JournalKind.REQUEUE)
+    assert not run.messages(EventKind.REQUEUE)
     assert read_supervisor(run.directory).state is SupervisorState.STOPPED
-    assert run.messages(JournalKind.STOP)[-1] == f"Batch job {job} was cancelled."
+    assert run.messages(EventKind.STOP)[-1] == f"Batch job {job} was cancelled."
 
 
 def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run):
@@ -100,7 +100,7 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
     run.wait_for_files("ready-1")
     assert run.job.requeues == 1
     assert len(run.job.nodes) == 2
-    assert run.messages(JournalKind.REQUEUE) == [
+    assert run.messages(EventKind.REQUEUE) == [
         "The time limit of the job is near. "
         f"Job {job} waits in the queue again, for 2 minutes or more."
     ]
@@ -116,7 +116,7 @@ def test_a_job_goes_on_after_its_real_limit_whether_slurm_announces_it_or_not(ru
     run.cluster.release(job)
     run.wait_for_files("ready-0")
     assert run.job.requeues == 1
-    assert not run.messages(JournalKind.FAILED)
+    assert not run.messages(EventKind.FAILED)
 
 
 def test_a_start_without_a_step_delays_the_next_one(run):
@@ -124,7 +124,7 @@ def test_a_start_without_a_step_delays_the_next_one(run):
     run.wait_for_files("ready-0")
     run.cluster.call("scancel", "--batch", "--signal=USR1", job)
     run.cluster.wait_for_state(job, "PENDING")
-    (requeued,) = run.messages(JournalKind.REQUEUE)
+    (requeued,) = run.messages(EventKind.REQUEUE)
     assert requeued.endswith(f"Job {job} waits in the queue again, for 4 minutes or more.")
     shown = run.cluster.call("scontrol", "show", "job", job)
     start = time.strptime(re.search(r" StartTime=(\S+)", shown)[1], "%Y-%m-%dT%H:%M:%S")
@@ -181,7 +181,7 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
         run.wait_for_files("ready-0", "ready-1")
         assert run.job.requeues == 1
         assert node not in run.job.nodes
-        assert re.search(rf"\b{node} is ", run.messages(JournalKind.REQUEUE)[-1])
+        assert re.search(rf"\b{node} is ", run.messages(EventKind.REQUEUE)[-1])
     finally:
         run.cluster.control("boot", host)
 
@@ -226,7 +226,7 @@ def has_stopped_without_training(run, job, command, state="COMPLETED"):
     assert status.reason.startswith("The run was stopped by ")
     assert CommandQueue(run.directory).look_up(command).state is CommandState.DONE
     assert not (run.root / "ready-0").exists()
-    assert len(run.messages(JournalKind.START)) == 1
+    assert len(run.messages(EventKind.START)) == 1
 
 
 ACCEPTS = ("save-on-term", "beat", "step", "ready", "claim", "train=600")
@@ -263,7 +263,7 @@ def test_a_stop_that_was_accepted_outlives_a_requeue_by_slurm(run):
     run.cluster.call("scontrol", "requeue", job)
     has_stopped_without_training(run, job, command, "CANCELLED")
     assert "state     stopped: The run was stopped by " in run.cluster.app("status", run.root)
-    assert run.messages(JournalKind.STOP)[-1].endswith(
+    assert run.messages(EventKind.STOP)[-1].endswith(
         f"Slurm requeues job {job}, which is cancelled therefore."
     )
 
@@ -273,7 +273,7 @@ def test_a_job_whose_submission_was_unanswered_trains_and_is_not_submitted_twice
         said = run.try_to_launch(*TRAINS)
     assert said.returncode != 0
     assert "may have accepted the job" in said.stderr
-    assert not run.messages(JournalKind.FAILED)
+    assert not run.messages(EventKind.FAILED)
     # No launch has recorded it.
     run.wait_for_files("ready-0")
     assert "is already running" in run.try_to_launch(*TRAINS).stderr
@@ -312,7 +312,7 @@ def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended
         run.wait_for_files("saved-0", "ready-0")
         assert not process_lives(cut_off.pid, cut_off.process_started_at)
         assert node not in run.job.nodes
-        assert not run.messages(JournalKind.FAILED)
+        assert not run.messages(EventKind.FAILED)
     finally:
         run.cluster.control("heal", host)
         run.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
@@ -330,8 +330,8 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
     run.cluster.wait_for_state(urgent, "RUNNING", "COMPLETED")
     run.cluster.release(job)
     run.wait_for_files("ready-0")
-    assert run.messages(JournalKind.PREEMPT) == ["Slurm preempts the job."]
-    assert run.messages(JournalKind.REQUEUE) == [
+    assert run.messages(EventKind.PREEMPT) == ["Slurm preempts the job."]
+    assert run.messages(EventKind.REQUEUE) == [
         f"The job is preempted. Job {job} waits in the queue again, for 2 minutes or more."
     ]
     assert run.job.requeues == 1

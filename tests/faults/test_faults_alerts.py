@@ -10,7 +10,7 @@ from training_cluster import Cluster
 
 from command_running import run_binary
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -72,7 +72,7 @@ def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_i
         )
         command = f"tfckpt-tui restore {root} --name ckpt-10"
         assert f"Go back to it with `{command}`." in alert["advice"]
-        (event,) = [e for e in read_entries(run.run) if e.kind is JournalKind.NOT_FINITE]
+        (event,) = [e for e in read_entries(run.run) if e.kind is EventKind.NOT_FINITE]
         assert (event.step, event.message) == (12, f"{alert['message']} {alert['advice']}")
         assert event.details["finite_checkpoint"] == "ckpt-10"
         rows = run_binary("ls", root, "--json").json["checkpoints"]
@@ -89,7 +89,7 @@ def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_i
         wait_until(lambda: any("-b1-" in name for name in run.names()) or None, 60, "a checkpoint")
         newest = run_binary("ls", root, "--json").json["checkpoints"][0]
         assert (newest["branch"], newest["not_finite"]) == (1, {})
-    assert run.journal().count("not finite") == 1
+    assert run.event_log().count("not finite") == 1
 
 
 def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_to(tmp_path):
@@ -98,13 +98,13 @@ def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_
     with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         root = run.run.root
-        wait_until(lambda: "note" in run.journal() or None, 90, "what the values are")
+        wait_until(lambda: "note" in run.event_log() or None, 90, "what the values are")
         (alert,) = run_binary("status", root, "--json").json["alerts"]
         assert (
             "The newest checkpoint with no known NaN or infinite value is ckpt-11."
             in alert["message"]
         )
-    (note,) = [entry for entry in read_entries(run.run) if entry.kind is JournalKind.NOTE]
+    (note,) = [entry for entry in read_entries(run.run) if entry.kind is EventKind.NOTE]
     assert note.checkpoint == "ckpt-22"
     assert "ckpt-22 was saved with finite metrics, but 1 of its tensors has NaN" in note.message
     rows = {row["name"]: row for row in run_binary("ls", root, "--json").json["checkpoints"]}

@@ -9,7 +9,7 @@ from training_cluster import Cluster
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 
@@ -46,7 +46,7 @@ def test_heartbeats_go_on_where_another_file_cannot_be_written(run, file):
     path.rmdir()
     aside.rename(path)
     wait_until(lambda: run.workers()[0].detail == "", 20, "a heartbeat without trouble")
-    saves = [entry for entry in read_entries(run.run) if entry.kind is JournalKind.SAVE]
+    saves = [entry for entry in read_entries(run.run) if entry.kind is EventKind.SAVE]
     assert len(saves) == 1
 
 
@@ -80,7 +80,7 @@ def test_a_line_of_the_journal_that_cannot_be_flushed_is_written_once(tmp_path):
         run = SteeredRun(cluster)
         assert cluster.wait() == [0], cluster.output()
     kinds = [entry.kind for entry in read_entries(run.run)]
-    assert kinds == [JournalKind.START, JournalKind.SAVE, JournalKind.SAVE, JournalKind.FINISH]
+    assert kinds == [EventKind.START, EventKind.SAVE, EventKind.SAVE, EventKind.FINISH]
 
 
 def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path):
@@ -94,7 +94,7 @@ def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path
     assert sequences == sorted(set(sequences))
     assert [record.parent for record in records] == [None, "ckpt-10", "ckpt-20"]
     told = {entry.checkpoint: entry for entry in read_entries(run.run) if entry.checkpoint}
-    assert {entry.kind for entry in told.values()} == {JournalKind.SAVE}
+    assert {entry.kind for entry in told.values()} == {EventKind.SAVE}
     assert "It could not be flushed" in told["ckpt-20"].message
     assert "flushed to disk" not in told["ckpt-20"].message
     assert "verified and flushed to disk." in told["ckpt-30"].message

@@ -151,7 +151,7 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
     assert trainer_answers(run.run, time.time())
     # Until then, the last block of the event log has room, which refused saves fill.
     block = os.statvfs(run.run.root).f_bsize
-    wait_until(lambda: run.run.journal.stat().st_size % block == 0, 60, "a full event log")
+    wait_until(lambda: run.run.event_log.stat().st_size % block == 0, 60, "a full event log")
     forced = run_binary("stop", run.run.root, "--force", "--no-save", "--json")
     assert forced.code == 0, forced
     assert "Done, but: It is missing in the event log: " in forced.words

@@ -24,7 +24,7 @@ def test_a_second_trainer_is_refused_by_the_heartbeat_of_the_first(tmp_path):
             assert "writes heartbeats. Stop it with `tfckpt-tui stop" in second.output()
         # It tells of its own end nowhere: not as the other one's, and not in its journal.
         run.progress()
-        assert "failed" not in run.journal()
+        assert "failed" not in run.event_log()
         assert run.ask(CommandKind.SAVE).state is CommandState.DONE
         first.processes[0].send_signal(signal.SIGKILL)
         first.processes[0].wait()

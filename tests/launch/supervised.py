@@ -15,7 +15,7 @@ from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
 from waiting import LEAST_SECONDS, wait_until
@@ -83,7 +83,7 @@ class Run:
         for index in range(2):
             self.wait_for_file(f"ready-{index}")
 
-    def journal(self, *kinds: JournalKind) -> list[JournalEntry]:
+    def event_log(self, *kinds: EventKind) -> list[EventEntry]:
         return [e for e in read_entries(self.directory) if not kinds or e.kind in kinds]
 
     def clean_up(self) -> None:

@@ -16,7 +16,7 @@ from tfckpt_trainer.launch.slurm import earlier_start
 from tfckpt_trainer.launch.slurm.batch_watch import MOST_DEATHS
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 
 WATCH = """
@@ -94,7 +94,7 @@ def test_a_supervisor_that_ends_by_itself_is_not_started_again(
 def test_a_loop_of_deaths_ends(run: RunDirectory) -> None:
     assert watch(run, DIE, range(99)).wait(60) == 128 + signal.SIGKILL
     assert len(starts(run)) == MOST_DEATHS + 1
-    assert [one.kind for one in read_entries(run)][-1] is JournalKind.FAILED
+    assert [one.kind for one in read_entries(run)][-1] is EventKind.FAILED
 
 
 def test_deaths_hours_apart_are_no_loop(run: RunDirectory) -> None:

@@ -30,7 +30,7 @@ from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -227,8 +227,8 @@ def test_a_start_that_reported_its_end_is_not_reported_twice(run):
     assert describe_lost_start(run, job(started_at=None), JobStart("7", 0)) == ""
 
 
-def note(run: RunDirectory, kind: JournalKind, **fields: Any) -> None:
-    write_entry(run, JournalEntry(at=1.0, kind=kind, message="…", **fields))
+def note(run: RunDirectory, kind: EventKind, **fields: Any) -> None:
+    write_entry(run, EventEntry(at=1.0, kind=kind, message="…", **fields))
 
 
 def claim_a_stop(run: RunDirectory) -> None:
@@ -238,9 +238,9 @@ def claim_a_stop(run: RunDirectory) -> None:
 
 
 def carry_out_a_stop(run: RunDirectory) -> None:
-    note(run, JournalKind.START, by=BY)
-    note(run, JournalKind.STOP, by="ada@host, test")
-    note(run, JournalKind.REQUEUE, by=BY)
+    note(run, EventKind.START, by=BY)
+    note(run, EventKind.STOP, by="ada@host, test")
+    note(run, EventKind.REQUEUE, by=BY)
 
 
 @pytest.mark.parametrize("stop", [claim_a_stop, carry_out_a_stop])
@@ -271,14 +271,14 @@ def test_a_start_after_a_stop_was_accepted_ends_without_training(run, monkeypatc
 @pytest.mark.parametrize(
     "launch",
     [
-        {"kind": JournalKind.SUBMIT},
-        {"kind": JournalKind.START},
-        {"kind": JournalKind.RESTART},
-        {"kind": JournalKind.NOTE, "details": {"submit": UNANSWERED}},
+        {"kind": EventKind.SUBMIT},
+        {"kind": EventKind.START},
+        {"kind": EventKind.RESTART},
+        {"kind": EventKind.NOTE, "details": {"submit": UNANSWERED}},
     ],
 )
 def test_a_stop_before_the_last_launch_counts_no_more(run, launch):
     carry_out_a_stop(run)
     note(run, **launch)
-    note(run, JournalKind.STOP, by=BY)
+    note(run, EventKind.STOP, by=BY)
     assert accepted_stop(run) == ""

@@ -25,7 +25,7 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import LEAST_SECONDS, wait_until
@@ -201,7 +201,7 @@ def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run
     for pid in pids + children:
         wait_until(lambda pid=pid: not _lives(pid), 3, f"end of process {pid}")
     assert run.status().state is SupervisorState.STOPPED
-    assert run.journal(JournalKind.STOP)[-1].by == "me"
+    assert run.event_log(EventKind.STOP)[-1].by == "me"
     assert stop_supervisor(run.directory, 5) is False
 
 

@@ -14,7 +14,7 @@ from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, encode_placement
 from tfckpt_trainer.launch.slurm.task_process import describe_lost_supervisor
 from tfckpt_trainer.launch.supervision.starters import Placement
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
 from waiting import wait_until
@@ -78,7 +78,7 @@ def test_a_task_whose_connection_closes_says_so_once(run: Run, tmp_path: Path) -
     try:
         wait_until(run.directory.worker_log(0).exists, 60, "the worker")
         task.stdin.close()
-        (entry,) = wait_until(lambda: run.journal(JournalKind.NOTE), 60, "the event")
+        (entry,) = wait_until(lambda: run.event_log(EventKind.NOTE), 60, "the event")
         assert "lost its connection to the supervisor" in entry.message
     finally:
         task.wait(60)

@@ -14,7 +14,7 @@ from training_cluster import SCRIPTS
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 from weekly import weekly
 
@@ -44,7 +44,7 @@ def test_training_goes_on_from_the_newest_checkpoint(run: Run, killed: int) -> N
 
     wait_until(goes_on, 180, "training goes on")
     assert not place.check_directory.exists()
-    starts = run.journal(JournalKind.START)
+    starts = run.event_log(EventKind.START)
     assert starts[-1].checkpoint is not None
     assert {one.branch for one in read_workers(place)} == {0}
     lines = [json.loads(line) for line in place.series.read_text().splitlines()]

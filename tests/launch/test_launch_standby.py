@@ -20,7 +20,7 @@ from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
 
@@ -101,7 +101,7 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
         assert parents == {read_supervisor(run).pid}
     finally:
         stop_supervisor(run, 20, by="test")
-    restarts = [entry for entry in read_entries(run) if entry.kind is JournalKind.RESTART]
+    restarts = [entry for entry in read_entries(run) if entry.kind is EventKind.RESTART]
     assert len(restarts) == 2
     assert not [p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))]
 

@@ -14,7 +14,7 @@ from supervised import Run
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from waiting import wait_until
 
@@ -42,7 +42,7 @@ def is_stopped_for_good(run: Run, command: Command) -> None:
     outcome = outcome_of(run, command)
     assert outcome.state is CommandState.DONE
     assert outcome.message == f"The run has ended. {status.reason}"
-    (stop,) = run.journal(JournalKind.STOP)
+    (stop,) = run.event_log(EventKind.STOP)
     assert stop.message == status.reason
 
 
@@ -53,7 +53,7 @@ def test_a_worker_that_dies_after_a_stop_was_accepted_is_not_started_again(run: 
     run.wait_for_file("claimed-0")
     os.kill(run.status().workers[1].pid, signal.SIGKILL)
     is_stopped_for_good(run, command)
-    assert not run.journal(JournalKind.RESTART)
+    assert not run.event_log(EventKind.RESTART)
     assert "Worker 1 was killed by SIGKILL" in run.status().reason
 
 
@@ -95,7 +95,7 @@ def test_a_worker_stopped_by_a_signal_does_not_prevent_a_stop(run: Run, stopped:
     os.kill(pids[stopped], signal.SIGSTOP)
     command = ask_to_stop(run)
     is_stopped_for_good(run, command)
-    assert not run.journal(JournalKind.RESTART)
+    assert not run.event_log(EventKind.RESTART)
     assert run.status().reason == (
         f"The run was stopped by ada@host, test. Worker {stopped} did not react. "
         f"Worker {stopped} did not end in 1 s, and was killed. "
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_after_the_trainer_has_stopped_is_not_started_again(r
     status = run.wait_for(SupervisorState.STOPPED, SupervisorState.FAILED)
     assert status.state is SupervisorState.STOPPED, status.reason
     assert status.attempt == 0
-    assert not run.journal(JournalKind.RESTART)
+    assert not run.event_log(EventKind.RESTART)
 
 
 def test_a_stop_that_an_earlier_launch_left_does_not_end_the_next(run: Run) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from supervised import WORKER, Run
 
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from waiting import wait_until
 
@@ -32,14 +32,14 @@ def test_a_run_whose_workers_end_well_is_finished(run: Run) -> None:
 
     assert status.state is SupervisorState.FINISHED
     assert [worker.exit_code for worker in status.workers] == [0, 0]
-    assert [e.kind for e in run.journal()] == [JournalKind.START, JournalKind.FINISH]
+    assert [e.kind for e in run.event_log()] == [EventKind.START, EventKind.FINISH]
 
 
 def test_an_end_that_the_workers_told_is_not_told_twice(run: Run) -> None:
     status = run.to_the_end(run.options("step", "end=finished"))
 
     assert status.state is SupervisorState.FINISHED
-    assert run.journal(JournalKind.FINISH) == []
+    assert run.event_log(EventKind.FINISH) == []
 
 
 def test_a_run_that_was_stopped_from_within_is_stopped(run: Run) -> None:
@@ -70,7 +70,7 @@ def test_idle_gpus_are_in_the_event_log_and_the_status(run: Run) -> None:
     status = run.to_the_end(run.options(environment=given))
 
     assert status.gpus == "GPU 2 is idle: 2 workers use 1 GPU each."
-    (start,) = run.journal(JournalKind.START)
+    (start,) = run.event_log(EventKind.START)
     assert start.message == f"Started 2 workers: worker.py. {status.gpus}"
 
 
@@ -80,13 +80,13 @@ def test_all_are_restarted_when_one_is_killed(run: Run) -> None:
 
     assert status.state is SupervisorState.FINISHED
     assert (status.attempt, status.restarts) == (1, 1)
-    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert lost.details["worker"] == 1
     assert lost.details["exit_code"] == -9
     assert lost.details["signal"] == "SIGKILL"
     assert lost.details["log"] == ["words"]
     assert "Worker 1 was killed by SIGKILL" in lost.message
-    assert len(run.journal(JournalKind.RESTART)) == 1
+    assert len(run.event_log(EventKind.RESTART)) == 1
     log = run.directory.worker_log(0).read_text()
     assert log.count(" start 0: ") == log.count(" start 1: ") == 1
 
@@ -100,14 +100,14 @@ def test_a_worker_killed_from_outside_is_started_again_beside_its_peer(run: Run)
     status = run.wait_for(SupervisorState.FINISHED)
     assert {w.pid for w in status.workers}.isdisjoint(w.pid for w in first)
     assert not any(lives(worker.pid) for worker in first)
-    assert "Worker 0 was killed by SIGKILL" in run.journal(JournalKind.WORKER_LOST)[0].message
+    assert "Worker 0 was killed by SIGKILL" in run.event_log(EventKind.WORKER_LOST)[0].message
 
 
 def test_who_died_first_is_named_and_not_who_lost_it(run: Run) -> None:
     options = run.options("step", "w0a0:exit=75", "w1a0:sleep=0.4", "w1a0:exit=9")
     run.to_the_end(options)
 
-    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert lost.details["worker"] == 1
 
 
@@ -126,8 +126,8 @@ def test_restarts_end_after_the_last_and_pauses_grow(run: Run) -> None:
     assert status.restarts == 3
     assert "All 3 restarts are used" in status.reason
     assert "Worker 1 ended with status 3" in status.reason
-    deaths = [e.at for e in run.journal(JournalKind.WORKER_LOST)]
-    starts = [e.at for e in run.journal(JournalKind.RESTART)]
+    deaths = [e.at for e in run.event_log(EventKind.WORKER_LOST)]
+    starts = [e.at for e in run.event_log(EventKind.RESTART)]
     pauses = [start - death for death, start in zip(deaths, starts, strict=False)]
     assert len(deaths) == 4
     assert all(got >= due for got, due in zip(pauses, [0.0, 0.8, 1.6], strict=True)), pauses
@@ -140,8 +140,8 @@ def test_the_reason_begins_with_the_line_of_the_script_that_failed(run: Run) -> 
     assert status.state is SupervisorState.FAILED
     told = f"Worker 0 ended with status 1: {script}:3: KeyError: 'rate'"
     assert status.reason == f"{told}. It failed at once and is not restarted."
-    (lost,) = run.journal(JournalKind.WORKER_LOST)
-    (failed,) = run.journal(JournalKind.FAILED)
+    (lost,) = run.event_log(EventKind.WORKER_LOST)
+    (failed,) = run.event_log(EventKind.FAILED)
     assert lost.message == status.reason
     assert failed.message == "The run ended: worker 0 failed."
 
@@ -287,7 +287,7 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     stopped = int(run.wait_for_file("ready-1"))
     os.kill(stopped, signal.SIGSTOP)
     assert supervisor.wait(60) == 0
-    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert "No worker made a step in" in lost.message
     assert "worker 1 is stopped by a signal" in lost.message
     assert lost.details["worker"] == 1
@@ -299,6 +299,6 @@ def test_without_a_limit_a_hang_is_left_to_the_person(run: Run) -> None:
     stopped = int(run.wait_for_file("ready-1"))
     os.kill(stopped, signal.SIGSTOP)
     wait_until(lambda: run.status().workers[0].exit_code == 0, 20, "the end of worker 0")
-    assert not run.journal(JournalKind.RESTART)
+    assert not run.event_log(EventKind.RESTART)
     os.kill(stopped, signal.SIGCONT)
     assert supervisor.wait(60) == 0

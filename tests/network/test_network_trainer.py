@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -91,7 +91,7 @@ def test_training_goes_on_while_the_disk_hangs(trained):
     here.clear()
     run.progress()
     # What could not be written then is written now.
-    noted = {entry.step for entry in read_entries(run.run) if entry.kind is JournalKind.NOTE}
+    noted = {entry.step for entry in read_entries(run.run) if entry.kind is EventKind.NOTE}
     newest = max(noted)
     assert noted >= set(range(newest - 50, newest, 5)), sorted(noted)
 

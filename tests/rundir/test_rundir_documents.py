@@ -17,7 +17,7 @@ from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.event_log import Tail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage import documents
 from tfckpt_trainer.rundir.storage.documents import (
@@ -41,7 +41,7 @@ def a_head(**changes):
 
 
 def an_entry(message):
-    return JournalEntry(at=1.0, kind=JournalKind.SAVE, message=message)
+    return EventEntry(at=1.0, kind=EventKind.SAVE, message=message)
 
 
 def test_a_document_comes_back_as_it_was_stored(tmp_path):
@@ -95,7 +95,7 @@ def kinds(*, with_tensorflow):
 )
 def test_each_kind_of_document_of_a_newer_release_names_that_release(tmp_path, with_tensorflow):
     found = kinds(with_tensorflow=with_tensorflow)
-    assert {CheckpointRecord, Head, JournalEntry} < set(found)
+    assert {CheckpointRecord, Head, EventEntry} < set(found)
     for kind in found:
         sealed = {"crc32": "00000000"} if issubclass(kind, SealedDocument) else {}
         newer = {"schema": kind.version + 1, "written_by": "9.8.7", **sealed}
@@ -200,20 +200,20 @@ def test_no_bytes_crash_a_reader(data):
 def test_a_torn_last_line_hides_only_itself(message, cut):
     whole = encode(an_entry(message)) + b"\n"
     torn = whole + whole[:-cut]
-    entries, used = parse_lines(torn, JournalEntry, "journal")
+    entries, used = parse_lines(torn, EventEntry, "journal")
     assert [entry.message for entry in entries] == [message]
     assert used == len(whole)
 
 
 def test_a_damaged_line_in_the_middle_is_passed_over():
     good = encode(an_entry("good")) + b"\n"
-    entries, _ = parse_lines(good + b'{"torn\n' + good, JournalEntry, "journal")
+    entries, _ = parse_lines(good + b'{"torn\n' + good, EventEntry, "journal")
     assert len(entries) == 2
 
 
 def test_a_tail_returns_each_entry_once(tmp_path):
     path = tmp_path / "journal.jsonl"
-    tail = Tail(path, JournalEntry)
+    tail = Tail(path, EventEntry)
     assert tail.read_new() == []
     append(path, an_entry("one"))
     assert [entry.message for entry in tail.read_new()] == ["one"]
@@ -226,7 +226,7 @@ def test_a_tail_returns_each_entry_once(tmp_path):
 def test_a_tail_reads_a_replaced_file_anew(tmp_path):
     path = tmp_path / "journal.jsonl"
     append(path, an_entry("a long message of the old file"))
-    tail = Tail(path, JournalEntry)
+    tail = Tail(path, EventEntry)
     tail.read_new()
     path.unlink()
     append(path, an_entry("new"))
@@ -238,7 +238,7 @@ def test_a_line_cut_off_by_a_full_disk_does_not_swallow_the_next(tmp_path):
     append(path, an_entry("one"))
     path.write_bytes(path.read_bytes() + b'{"schema":1,"at":2.0,"ki')
     append(path, an_entry("three"))
-    entries, _ = parse_lines(path.read_bytes(), JournalEntry, "journal")
+    entries, _ = parse_lines(path.read_bytes(), EventEntry, "journal")
     assert [entry.message for entry in entries] == ["one", "three"]
 
 
@@ -249,6 +249,6 @@ def test_a_line_that_cannot_be_flushed_is_there_once(tmp_path, monkeypatch):
     run = RunDirectory(tmp_path)
     run.create()
     monkeypatch.setattr(os, "fsync", refuse)
-    told = note_event(run, JournalKind.NOTE, "one")
+    told = note_event(run, EventKind.NOTE, "one")
     assert "may not survive a power loss" in told
-    assert [entry.message for entry in Tail(run.journal, JournalEntry).read_new()] == ["one"]
+    assert [entry.message for entry in Tail(run.event_log, EventEntry).read_new()] == ["one"]

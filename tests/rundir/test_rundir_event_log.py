@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir import event_log as journal
+from tfckpt_trainer.rundir import event_log as event_log
 from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.storage.documents import encode
 
 
 def with_entries(root: Path, count: int) -> RunDirectory:
     run = RunDirectory(root)
     run.control.mkdir(parents=True)
-    entry = JournalEntry(at=1.7e9, kind=JournalKind.SAVE, message="Saved.", step=-1)
+    entry = EventEntry(at=1.7e9, kind=EventKind.SAVE, message="Saved.", step=-1)
     line = encode(entry).rstrip(b"\n")
     lines = [line.replace(b'"step":-1', b'"step":%d' % step) for step in range(count)]
-    run.journal.write_bytes(b"\n".join(lines) + b"\n")
+    run.event_log.write_bytes(b"\n".join(lines) + b"\n")
     return run
 
 
 def test_more_entries_than_are_read_at_first(tmp_path):
     count = 90_000
     run = with_entries(tmp_path, count)
-    assert run.journal.stat().st_size > TAIL_BYTES
+    assert run.event_log.stat().st_size > TAIL_BYTES
     assert len(read_entries(run)) < count
     for newest in (count, count + 1, count - 1):
         found = [entry.step for entry in read_entries(run, newest)]
@@ -35,7 +35,7 @@ def test_more_entries_than_are_read_at_first(tmp_path):
 
 @pytest.mark.parametrize("block", [1, 64, 1000])
 def test_every_number_of_entries_from_blocks_of_any_size(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(journal, "_BLOCK", block)
+    monkeypatch.setattr(event_log, "_BLOCK", block)
     run = with_entries(tmp_path, 12)
     for newest in range(1, 14):
         found = [entry.step for entry in read_entries(run, newest)]

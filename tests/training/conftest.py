@@ -17,8 +17,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 def no_false_alarm(tmp_path):
     """No run of these tests is told that it forgot to pass something."""
     yield
-    for journal in tmp_path.rglob("journal.jsonl"):
-        messages = [entry.message for entry in read_entries(RunDirectory(journal.parents[1]))]
+    for event_log in tmp_path.rglob("journal.jsonl"):
+        messages = [entry.message for entry in read_entries(RunDirectory(event_log.parents[1]))]
         assert [message for message in messages if message.startswith("Not saved:")] == []
 
 

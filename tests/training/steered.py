@@ -63,6 +63,6 @@ class SteeredRun:
         """Returns the names of all committed checkpoints."""
         return {path.stem for path in self.run.root.glob("*.index")}
 
-    def journal(self) -> list[str]:
+    def event_log(self) -> list[str]:
         """Returns the kinds of all journal entries, oldest first."""
         return [entry.kind.value for entry in read_entries(self.run)]

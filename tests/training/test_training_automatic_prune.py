@@ -83,11 +83,11 @@ def trained(tmp_path) -> Trained:
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
     from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
-    from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+    from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 
-    journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=True)
+    event_log = EventLogWriter(trained.run, CommandQueue(trained.run), is_chief=True)
     yield lambda *args, **more: AutomaticPruner(
-        trained.run, RetentionSettings(*args, **more), journal
+        trained.run, RetentionSettings(*args, **more), event_log
     )
     wait_for_deleting()
 
@@ -103,10 +103,10 @@ LAST = Policy(keep_last=1)
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
     from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
-    from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+    from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 
-    journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=False)
-    AutomaticPruner(trained.run, RetentionSettings(LAST, 1.0), journal).after_save("ckpt-3")
+    event_log = EventLogWriter(trained.run, CommandQueue(trained.run), is_chief=False)
+    AutomaticPruner(trained.run, RetentionSettings(LAST, 1.0), event_log).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
 
 

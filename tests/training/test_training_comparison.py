@@ -8,7 +8,7 @@ import pytest
 
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 pytestmark = pytest.mark.tensorflow
 
@@ -171,7 +171,7 @@ def test_an_optimizer_that_takes_over_the_state_of_another_says_so(make_run):
     list(make_run(**built(lambda of: of.Adam()), total_steps=1))
     run = make_run(**built(lambda of: of.AdamW()), total_steps=2)
     list(run)
-    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is JournalKind.START]
+    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is EventKind.START]
     assert started[-1].message.endswith(
         " The optimizer was Adam and is AdamW, and takes over its state."
     )
@@ -184,7 +184,7 @@ def test_a_table_that_is_restored_without_a_proof_is_named_in_the_event_log(make
         table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
         run = make_run(**built(lambda of: of.Adam()), extra={"table": table}, total_steps=1)
         list(run)
-    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is JournalKind.START]
+    started = [e for e in read_entries(RunDirectory(run.directory)) if e.kind is EventKind.START]
     note = (
         "table (MutableHashTable) keeps its value outside variables; it was restored and not "
         "compared."

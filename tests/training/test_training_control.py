@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
@@ -355,12 +355,12 @@ def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
     with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         wait_until(
-            lambda: sum(e.kind is JournalKind.START for e in read_entries(run.run)) == 2,
+            lambda: sum(e.kind is EventKind.START for e in read_entries(run.run)) == 2,
             60,
             "the second start",
         )
         entries = list(read_entries(run.run))
-        start = next(e for e in reversed(entries) if e.kind is JournalKind.START)
+        start = next(e for e in reversed(entries) if e.kind is EventKind.START)
         assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
         [said] = [e.message for e in entries if note.name in e.message]
         follows = f"continues from {old}, the latest" if damaged == "head" else "start over"
@@ -384,7 +384,7 @@ def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tm
     assert run.names() == {"ckpt-10", "ckpt-20", "ckpt-30", "ckpt-40", "ckpt-b1-40"}
     assert damaged.read_bytes() == content
     assert load(run.run.record("ckpt-b1-40"), CheckpointRecord).parent == "ckpt-30"
-    assert run.journal().count("refused") == 1
+    assert run.event_log().count("refused") == 1
     assert state_of(run, "ckpt-40") is state
 
 
@@ -423,7 +423,7 @@ def test_commands_of_a_dead_trainer_are_answered_by_the_next(tmp_path):
         assert not run.names()
         assert not (run.run.active / "taken.json").exists()
         wait_until(lambda: not (run.run.inbox / "asked.json").exists(), 40, "it is cleared")
-        wait_until(lambda: run.journal().count("note") >= 2, 10, "both are in the journal")
+        wait_until(lambda: run.event_log().count("note") >= 2, 10, "both are in the journal")
 
 
 def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):

@@ -11,7 +11,7 @@ from training_cluster import SCRIPTS, Cluster
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
 
 pytestmark = pytest.mark.tensorflow
@@ -61,4 +61,4 @@ def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
             assert chief.ending is Ending.PEER_LOST
             assert chief.detail == f"Worker 1 failed: {other.detail}"
             lost = read_entries(RunDirectory(tmp_path / how))[-1]
-            assert (lost.kind, lost.message) == (JournalKind.WORKER_LOST, chief.detail)
+            assert (lost.kind, lost.message) == (EventKind.WORKER_LOST, chief.detail)

@@ -9,7 +9,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
 from waiting import wait_until
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.tensorflow
 
 def last_message(directory):
     entries = read_entries(RunDirectory(directory))
-    return next(entry.message for entry in reversed(entries) if entry.kind is JournalKind.FINISH)
+    return next(entry.message for entry in reversed(entries) if entry.kind is EventKind.FINISH)
 
 
 def a_model():

@@ -189,7 +189,7 @@ def test_the_fit_of_keras_is_steered_by_a_callback(tmp_path, strategy):
         stopped = run.ask(CommandKind.STOP)
         assert stopped.state is CommandState.DONE
         assert cluster.wait() == [0], cluster.output()
-    assert "note" in run.journal()
+    assert "note" in run.event_log()
 
 
 def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path):

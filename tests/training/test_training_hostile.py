@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 from weekly import weekly
 
@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused_and_training_goes_on(steered):
     assert forged.state is CommandState.DONE
     assert forged.seen_by == list(range(len(steered.workers())))
     steered.progress()
-    refused = [e for e in read_entries(steered.run) if e.kind is JournalKind.REFUSED]
+    refused = [e for e in read_entries(steered.run) if e.kind is EventKind.REFUSED]
     assert len([e for e in refused if "are invalid" in e.message]) == len(WRONG)
 
 

@@ -13,7 +13,7 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
 
@@ -70,8 +70,8 @@ def indexes(batches):
     return [batch[0] if isinstance(batch, list) else batch for batch in batches]
 
 
-def messages(result, kind, journal="journal"):
-    found = [message for entry, message, _ in result[journal] if entry == kind]
+def messages(result, kind, event_log="journal"):
+    found = [message for entry, message, _ in result[event_log] if entry == kind]
     # The pipelines of these scripts have Keras layers that no run is given.
     return [message for message in found if not message.startswith("Not saved")]
 
@@ -251,4 +251,4 @@ def test_a_random_map_is_saved_restored_and_stopped_on_all_replicas(tmp_path, st
         replicas = 2 // workers
         assert kept.elements_read == {"dataset": record.step * replicas}
     assert load(run.run_file, RunInfo).exactness == record.exactness
-    assert not [entry for entry in read_entries(run) if entry.kind is JournalKind.FAILED]
+    assert not [entry for entry in read_entries(run) if entry.kind is EventKind.FAILED]

@@ -13,7 +13,7 @@ from training_cluster import SCRIPTS, Cluster
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
 from weekly import weekly
 
@@ -62,7 +62,7 @@ def test_ctrl_c_saves_and_ends_as_ctrl_c_does(tmp_path, words):
     (chief,) = read_workers(run)
     assert saved(run) == [f"ckpt-{chief.step}"]
     stop = read_entries(run)[-1]
-    assert stop.kind is JournalKind.STOP
+    assert stop.kind is EventKind.STOP
     assert stop.message == f"Stopped after step {chief.step:,} (interrupted with ctrl+c)."
 
 

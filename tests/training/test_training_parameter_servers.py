@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load
@@ -125,7 +125,7 @@ def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
         for process in cluster.processes:
             os.kill(process.pid, signal.SIGTERM)
         assert cluster.wait(60) == [143, 0, 0, 0, 0], cluster.output()
-    saves = [entry for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
+    saves = [entry for entry in read_entries(run) if entry.kind is EventKind.SAVE]
     step = int(steps_last(tmp_path / "log"))
     assert saves[-1].step in {step, step + 1}
     assert [status.ending.value for status in read_workers(run)] == ["preempted"] * 5
@@ -204,7 +204,7 @@ def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undist
     finally:
         stop_supervisor(run, 0)
     assert read_supervisor(run).state is SupervisorState.FINISHED
-    lost = [entry for entry in read_entries(run) if entry.kind is JournalKind.WORKER_LOST]
+    lost = [entry for entry in read_entries(run) if entry.kind is EventKind.WORKER_LOST]
     found = [entry.details["worker"] for entry in lost if entry.by == "supervisor"]
     assert found == [worker, server]
     assert steps_of(log, 0, first_only=False) == undisturbed

@@ -14,7 +14,7 @@ from training_cluster import SCRIPTS, Cluster
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
@@ -69,6 +69,6 @@ def test_a_short_cut_costs_no_restart_and_a_long_one_names_the_pair(tmp_path):
             pair = rf"Worker {worker.index} on host-{worker.index} lost "
             pair += rf"worker {1 - worker.index} on host-{1 - worker.index} for \d+ s\. "
             assert re.match(pair, worker.detail), worker.detail
-        (entry,) = [e for e in read_entries(run.run) if e.kind is JournalKind.WORKER_LOST]
+        (entry,) = [e for e in read_entries(run.run) if e.kind is EventKind.WORKER_LOST]
         assert entry.message == workers[0].detail
         assert "check the network between the two" in entry.message

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
@@ -49,7 +49,7 @@ def test_a_run_that_trains_is_checked_on_all_workers_and_goes_on(tmp_path, strat
     assert found.words == f"exact over 3 steps, restored in place on {of}"
     # The steps were trained twice, and are recorded once.
     kinds = [e.kind for e in read_entries(steered.run)]
-    assert JournalKind.RESTORE not in kinds
+    assert EventKind.RESTORE not in kinds
     steps = [json.loads(line)["step"] for line in steered.run.series.read_text().splitlines()]
     assert steps == sorted(set(steps))
     # The same steps without a check have the same checksums, that of the number of saves included.
@@ -143,7 +143,7 @@ def test_a_check_repeats_what_the_data_has_left_and_the_run_ends_there(make_run)
     run, outcome = checked_run(make_run, plain_step, numbers(6), None)
     assert (outcome.result["exact"], outcome.result["steps"]) == (True, 2)
     assert not leftover.exists()
-    saved = [entry.step for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
+    saved = [entry.step for entry in read_entries(run) if entry.kind is EventKind.SAVE]
     assert saved == [6]
 
 
@@ -201,7 +201,7 @@ def test_a_pause_during_the_check_waits_and_the_check_goes_on(make_run):
     resumers[0].join(60)
     assert outcome.result["exact"] is True, outcome.message
     kinds = [entry.kind for entry in read_entries(run)]
-    assert JournalKind.PAUSE in kinds and JournalKind.RESUME in kinds
+    assert EventKind.PAUSE in kinds and EventKind.RESUME in kinds
     assert recorded_steps(run) == list(range(1, 13))
 
 
@@ -232,7 +232,7 @@ def test_steps_count_if_the_restore_of_the_check_is_refused(make_run):
     assert "The restore in place was refused" in outcome.message
     assert recorded_steps(run) == list(range(1, 13))
     # The save after step 5 was due in the first pass.
-    saved = [entry.step for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
+    saved = [entry.step for entry in read_entries(run) if entry.kind is EventKind.SAVE]
     assert saved == [7, 10, 12]
 
 

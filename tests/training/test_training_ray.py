@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
@@ -81,7 +81,7 @@ class RayRun:
 
     def restored(self) -> list[str]:
         """The checkpoints that were restored, at a start too, oldest first."""
-        kinds = {JournalKind.START, JournalKind.RESTORE}
+        kinds = {EventKind.START, EventKind.RESTORE}
         entries = [entry for entry in read_entries(self.run) if entry.kind in kinds]
         return [entry.checkpoint for entry in entries if entry.checkpoint is not None]
 
@@ -119,7 +119,7 @@ def test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_chec
     second = ray_run.wait_for_training()
     name = ray_run.restored()[-1]
     assert load(ray_run.run.record(name), CheckpointRecord).trigger == "preemption"
-    (stopped,) = [e.message for e in read_entries(ray_run.run) if e.kind is JournalKind.STOP]
+    (stopped,) = [e.message for e in read_entries(ray_run.run) if e.kind is EventKind.STOP]
     assert stopped.endswith("(preempted: SIGTERM reached /job:worker/task:1).")
 
     saved = ray_run.ask(CommandKind.SAVE).result["name"]

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
@@ -54,7 +54,7 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
             wait_until(lambda: is_saved(run, "ckpt-1"), 10, "the first save")
             interrupt_commit(run, "ckpt-1")
     assert {path.stem for path in run.root.glob("*.index")} == {"ckpt-1", "ckpt-2"}
-    saves = [e for e in read_entries(run) if e.kind is JournalKind.SAVE and e.checkpoint]
+    saves = [e for e in read_entries(run) if e.kind is EventKind.SAVE and e.checkpoint]
     listed = {one.name: one.size for one in Catalog(run).scan(time.time())}
     assert f": {size(listed[saves[-1].checkpoint])} in" in saves[-1].message
     completed = [e for e in saves if "Completed" in e.message]
@@ -78,7 +78,7 @@ def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, smal
         if training.step == 2:
             filler.unlink()
     assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
-    (refused,) = [e for e in read_entries(run) if e.kind is JournalKind.REFUSED]
+    (refused,) = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
     assert "ckpt-2 needs about 9.4" in refused.message
     assert " MB, and 16.8 MB have to stay free; " in refused.message
 

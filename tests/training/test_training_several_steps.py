@@ -13,7 +13,7 @@ from training_cluster import Cluster
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load
 
@@ -106,7 +106,7 @@ def test_a_metric_that_is_not_finite_in_the_middle_of_a_call_has_the_step_of_it(
     [entry] = [
         entry
         for entry in read_entries(RunDirectory(run.directory))
-        if entry.kind is JournalKind.NOT_FINITE
+        if entry.kind is EventKind.NOT_FINITE
     ]
     assert entry.step == 4
 

@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import append, store
@@ -143,12 +143,12 @@ class RunFactory:
             )
         return name
 
-    def journal(
-        self, kind: JournalKind, message: str, seconds_ago: float = 0.0, **more: Any
+    def event_log(
+        self, kind: EventKind, message: str, seconds_ago: float = 0.0, **more: Any
     ) -> None:
         """Appends to the journal."""
         write_entry(
-            self.run, JournalEntry(at=self.now - seconds_ago, kind=kind, message=message, **more)
+            self.run, EventEntry(at=self.now - seconds_ago, kind=kind, message=message, **more)
         )
 
     def series(
@@ -178,11 +178,11 @@ def two_branches(root: Path, now: float | None = None, *, live: bool = False) ->
     parent: str | None = None
     for step in range(100, 501, 100):
         parent = made.checkpoint(step, 0, parent, seconds_ago=2000 - 2 * step)
-        made.journal(
-            JournalKind.SAVE, f"Saved {parent}.", 2000 - 2 * step, step=step, checkpoint=parent
+        made.event_log(
+            EventKind.SAVE, f"Saved {parent}.", 2000 - 2 * step, step=step, checkpoint=parent
         )
-    made.journal(
-        JournalKind.RESTORE, "Back to ckpt-300; branch 1 begins.", 900, step=300, by="ada@trainhost"
+    made.event_log(
+        EventKind.RESTORE, "Back to ckpt-300; branch 1 begins.", 900, step=300, by="ada@trainhost"
     )
     made.checkpoint(400, 1, "ckpt-300", seconds_ago=300, trigger="command")
     made.series(0, 500, 0)

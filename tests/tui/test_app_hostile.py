@@ -13,7 +13,7 @@ from textual.color import Color
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import LONGEST_NAME, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import store
@@ -62,7 +62,7 @@ def poison(text: str, made: RunFactory) -> None:
     )
     made.live_worker(0)
     made.worker(1, host=sendable, activity=Activity.EXITED, ending=Ending.FAILED, detail=sendable)
-    made.journal(JournalKind.SAVE, sendable, step=450, by=sendable)
+    made.event_log(EventKind.SAVE, sendable, step=450, by=sendable)
     manifest = TrashManifest(
         id="20260101T000000-abcdef",
         at=made.now - 60,

@@ -19,7 +19,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import ACTIONS
@@ -490,7 +490,7 @@ async def test_every_size_shows_what_matters(live: RunFactory, size: tuple[int, 
 
 
 CONDITIONS: list[Callable[[RunFactory], None]] = [
-    lambda made: made.run.journal.write_bytes(b"\x00\xff{not json}\n" * 50),
+    lambda made: made.run.event_log.write_bytes(b"\x00\xff{not json}\n" * 50),
     lambda made: made.run.series.write_bytes(b'{"schema":1,"at":"x"}\n'),
     lambda made: made.run.head_file.write_bytes(b"[]"),
     lambda made: made.run.state_file.write_bytes(b"model_checkpoint_path: 12\xff"),
@@ -538,8 +538,8 @@ async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(
 
 
 async def test_events_are_filtered_and_shown_in_full(ended: RunFactory) -> None:
-    ended.journal(
-        JournalKind.WORKER_LOST, "Worker 1 was killed by SIGKILL.", by="supervisor",
+    ended.event_log(
+        EventKind.WORKER_LOST, "Worker 1 was killed by SIGKILL.", by="supervisor",
         details={"worker": 1, "log": ["step 41", "step 42"]},
     )  # fmt: skip
     async with opened(ended.run) as pilot:

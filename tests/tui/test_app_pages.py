@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
@@ -164,7 +164,7 @@ async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None
         with log.open("a") as file:
             file.writelines(f"{text} {n}\n" for n in range(200))
         clock.record([log])
-    live.journal(JournalKind.WORKER_LOST, "Worker 1 was killed.", 501, details={"worker": 1})
+    live.event_log(EventKind.WORKER_LOST, "Worker 1 was killed.", 501, details={"worker": 1})
     async with opened(live.run) as pilot:
         await pilot.press("J", "slash", *"killed", "enter")
         await until_shown(pilot, "1 of")
@@ -195,13 +195,13 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
         await pilot.press("down", "right", "down", "right")
         await until(
             pilot,
-            lambda: JournalKind.START in read_config(DEFAULT_KEYS).app.bell,
+            lambda: EventKind.START in read_config(DEFAULT_KEYS).app.bell,
             "the bell is kept",
         )
     config = read_config(DEFAULT_KEYS)
     assert config.app.theme == pilot.app.theme
     assert config.app.poll == 0.5
-    assert config.app.bell == [JournalKind.START, JournalKind.WORKER_LOST]
+    assert config.app.bell == [EventKind.START, EventKind.WORKER_LOST]
     assert path.read_text().startswith("# mine\n[retention]  # rules\nkeep_last = 7\n")
 
 

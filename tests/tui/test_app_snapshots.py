@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -109,8 +109,8 @@ def made(tmp_path: Path) -> RunFactory:
     made = two_branches(tmp_path / "run", now=NOW)
     (made.run.root / "ckpt-200.data-00000-of-00001").unlink()
     made.run.pin("ckpt-100").touch()
-    made.journal(JournalKind.WORKER_LOST, "Worker 1 was killed by signal 9.", 100, step=420)
-    made.journal(JournalKind.RESTART, "All workers start again.", 90, step=400)
+    made.event_log(EventKind.WORKER_LOST, "Worker 1 was killed by signal 9.", 100, step=420)
+    made.event_log(EventKind.RESTART, "All workers start again.", 90, step=400)
     return made
 
 

@@ -18,7 +18,7 @@ from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import RunState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
@@ -486,20 +486,20 @@ async def test_the_end_of_a_job_stands_beside_the_state(
 @pytest.mark.parametrize(
     ("kinds", "words"),
     [
-        ([JournalKind.PREEMPT, JournalKind.REQUEUE], "◷ queued   job 1234: preempted"),
-        ([JournalKind.REQUEUE], "◷ queued   job 1234: requeued"),
-        ([JournalKind.REQUEUE, JournalKind.START], "■ stopped"),
+        ([EventKind.PREEMPT, EventKind.REQUEUE], "◷ queued   job 1234: preempted"),
+        ([EventKind.REQUEUE], "◷ queued   job 1234: requeued"),
+        ([EventKind.REQUEUE, EventKind.START], "■ stopped"),
         ([], "■ stopped"),
     ],
 )
 async def test_a_job_whose_processes_leave_waits_if_it_is_requeued(
-    tmp_path: Path, kinds: list[JournalKind], words: str, state: str
+    tmp_path: Path, kinds: list[EventKind], words: str, state: str
 ) -> None:
     made = two_branches(tmp_path / "language-model", now=time.time() - 600)
     with_job(made, started_at=made.now - 60)
     stopped_supervisor(made, SupervisorState.STOPPED, made.now)
     for kind in kinds:
-        made.journal(kind, "It happened.")
+        made.event_log(kind, "It happened.")
     line = await header_with(made, ended(state), (80, 24), later=600)
     assert line.startswith(words)
 
@@ -507,7 +507,7 @@ async def test_a_job_whose_processes_leave_waits_if_it_is_requeued(
 async def test_the_app_follows_the_job_from_the_queue_to_its_nodes(tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "language-model"))
     with_job(made)
-    made.journal(JournalKind.SUBMIT, "Submitted job 1234.")
+    made.event_log(EventKind.SUBMIT, "Submitted job 1234.")
     slurm, clock = waits(), Clock()
     monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm, clock))
     app = TfckptApp(made.run, monitor=monitor)

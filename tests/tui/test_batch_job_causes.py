@@ -19,7 +19,7 @@ from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import store
@@ -175,7 +175,7 @@ def test_a_job_that_slurm_has_forgotten_leaves_no_riddle(
     with_job(made)
     line = state_line(tool, made, RecordedSlurm(), monkeypatch)
     assert line.startswith("failed: Batch job 1234 ended before training started; ")
-    made.journal(JournalKind.STOP, "Cancelled batch job 1234, which waited in the queue.")
+    made.event_log(EventKind.STOP, "Cancelled batch job 1234, which waited in the queue.")
     line = state_line(tool, made, RecordedSlurm(), monkeypatch)
     assert line.startswith("unattended: Batch job 1234 ended before training started; ")
 

@@ -25,7 +25,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_r
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -152,7 +152,7 @@ def test_a_waiting_job_is_cancelled_and_the_event_log_says_so(queued: RunFactory
     assert message == "Cancelled batch job 1234, which waited in the queue."
     assert ("scancel", "--state=PENDING", "1234") in slurm.commands
     entry = read_entries(queued.run)[-1]
-    assert (entry.kind, entry.message) == (JournalKind.STOP, message)
+    assert (entry.kind, entry.message) == (EventKind.STOP, message)
     assert entry.by.endswith("terminal app")
 
 
@@ -192,7 +192,7 @@ def test_the_kept_script_is_submitted_again(queued: RunFactory) -> None:
     assert job == load(queued.run.job_file, BatchJob)
     assert (job.id, job.cluster, job.requeues, job.max_requeues) == ("1235", "tn", 0, 5)
     assert (job.nodes, job.started_at, job.user) == ([], None, "ada")
-    assert read_entries(queued.run)[-1].kind is JournalKind.SUBMIT
+    assert read_entries(queued.run)[-1].kind is EventKind.SUBMIT
 
 
 def test_a_job_that_started_at_once_keeps_its_own_record(queued: RunFactory) -> None:
@@ -220,7 +220,7 @@ def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> N
     with pytest.raises(LaunchError, match="invalid partition: gpu"):
         submit(queued.run, runner=refusing_sbatch)
     entry = read_entries(queued.run)[-1]
-    assert entry.kind is JournalKind.FAILED
+    assert entry.kind is EventKind.FAILED
     assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
     odd = Queue()
     odd.submitted = "hello"
@@ -253,7 +253,7 @@ def test_an_unanswered_submission_is_not_told_as_failed_and_adopted_by_the_next_
     with pytest.raises(UnansweredError, match=r"did not answer .* may have accepted the job"):
         submit(queued.run, runner=slurm)
     entry = read_entries(queued.run)[-1]
-    assert (entry.kind, entry.details) == (JournalKind.NOTE, {"submit": "unanswered"})
+    assert (entry.kind, entry.details) == (EventKind.NOTE, {"submit": "unanswered"})
     # A job that starts now must not find an earlier one in its place.
     require_job_of_run(queued.run, JobStart("1235", 0), limit_seconds=0.0)
 
@@ -261,7 +261,7 @@ def test_an_unanswered_submission_is_not_told_as_failed_and_adopted_by_the_next_
     job, message = submit(queued.run, runner=slurm)
     assert message == "Slurm had accepted job 1235 already. No other was submitted."
     assert (job, slurm.asked("sbatch")) == (load(queued.run.job_file, BatchJob), 1)
-    assert read_entries(queued.run)[-1].kind is JournalKind.SUBMIT
+    assert read_entries(queued.run)[-1].kind is EventKind.SUBMIT
     with pytest.raises(RefusedError, match="Job 1235 of this run is queued"):
         submit(queued.run, runner=slurm)
 
@@ -356,7 +356,7 @@ def test_no_job_is_submitted_beside_one_that_slurm_cannot_be_asked_about(
     with pytest.raises(LaunchError, match="has no `sbatch`"):
         submit(queued.run, runner=without_slurm())
     # The supervisor has left, but Slurm starts the job again.
-    queued.journal(JournalKind.REQUEUE, "The time limit of the job is near.")
+    queued.event_log(EventKind.REQUEUE, "The time limit of the job is near.")
     with pytest.raises(RefusedError, match="may wait in the queue or run"):
         submit(queued.run, runner=without_slurm())
 
@@ -428,7 +428,7 @@ def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
     assert said.data.startswith("Cancelled batch job 1234.")
     assert slurm.commands[-1] == ("scancel", "1234")
     entry = read_entries(queued.run)[-1]
-    assert (entry.kind, entry.message) == (JournalKind.STOP, said.data.strip())
+    assert (entry.kind, entry.message) == (EventKind.STOP, said.data.strip())
 
 
 # -- the app -----------------------------------------------------------------------------------

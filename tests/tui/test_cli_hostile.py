@@ -12,7 +12,7 @@ from rundir_factory import RunFactory, two_branches
 from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 NO_UTF_8 = os.fsdecode(b"bad-\xff-5")
 
@@ -90,7 +90,7 @@ def test_a_name_with_escapes_is_told_without_them(
 def test_what_others_wrote_reaches_no_terminal_raw(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.worker(1, host=ESCAPE, detail=ESCAPE)
-    made.journal(JournalKind.FAILED, ESCAPE, by=ESCAPE)
+    made.event_log(EventKind.FAILED, ESCAPE, by=ESCAPE)
     made.checkpoint(600, 1, "ckpt-b1-400", trigger=ESCAPE, metrics={ESCAPE: 1.0})
     made.run.worker_log(0).write_text(f"{ESCAPE}\rdone\n")
     for command in ("status", "journal", "ls", "logs"):
@@ -102,7 +102,7 @@ def test_what_others_wrote_reaches_no_terminal_raw(tool: Tool, tmp_path: Path) -
 @pytest.mark.parametrize("at", [1e300, -1e300, 1e18])
 def test_an_entry_beyond_all_calendars_is_listed(tool: Tool, tmp_path: Path, at: float) -> None:
     made = two_branches(tmp_path)
-    made.journal(JournalKind.SAVE, "A clock went wrong.", made.now - at)
+    made.event_log(EventKind.SAVE, "A clock went wrong.", made.now - at)
     last = tool("journal", tmp_path).data.splitlines()[-1]
     assert last.startswith("unknown")
     assert last.endswith("A clock went wrong.")

@@ -21,7 +21,7 @@ from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.cli.checkpoints.trash import parse_age
@@ -408,8 +408,8 @@ def test_what_is_not_pinned_is_not_unpinned(tool: Tool, ended: RunFactory) -> No
     assert tool("pin", root, "ckpt-100").data == "ckpt-100 is already pinned.\n"
     assert tool("unpin", root, "ckpt-100").data == "Unpinned ckpt-100.\n"
     kinds = [entry.kind for entry in read_entries(ended.run)]
-    assert kinds[-2:] == [JournalKind.PIN, JournalKind.UNPIN]
-    assert kinds.count(JournalKind.UNPIN) == 1
+    assert kinds[-2:] == [EventKind.PIN, EventKind.UNPIN]
+    assert kinds.count(EventKind.UNPIN) == 1
 
 
 def test_numbers_agree(tool: Tool, ended: RunFactory) -> None:

@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import decode
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
@@ -332,7 +332,7 @@ async def test_keys_themes_and_the_bell_are_as_configured(
         await pilot.press("question_mark")
         await until_shown(pilot, "f4         Pin or unpin")
         assert not rung
-        made.journal(JournalKind.WORKER_LOST, "Worker 1 is gone.", -5)
+        made.event_log(EventKind.WORKER_LOST, "Worker 1 is gone.", -5)
         await until_shown(pilot, "Worker 1 is gone.")
         assert rung == [1]
 
@@ -348,15 +348,15 @@ async def test_a_lost_worker_rings_unless_the_bell_is_switched_off(
     app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=0.1)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until_shown(pilot, "no worker has written a heartbeat")
-        made.journal(JournalKind.WORKER_LOST, "Worker 1 is gone.", -5)
+        made.event_log(EventKind.WORKER_LOST, "Worker 1 is gone.", -5)
         await until_shown(pilot, "Worker 1 is gone.")
         assert rung == ([] if text else [1])
 
 
 def test_the_settings_say_whether_the_bell_is_as_usual() -> None:
-    for bell, differs in (([JournalKind.WORKER_LOST], False), ([], True)):
+    for bell, differs in (([EventKind.WORKER_LOST], False), ([], True)):
         found = all_settings(Config(app=AppSection(bell=bell)), (), (), "tfckpt-dark")
-        (setting,) = (one for one in found if one.name == JournalKind.WORKER_LOST.value)
+        (setting,) = (one for one in found if one.name == EventKind.WORKER_LOST.value)
         assert setting.is_own is differs
 
 

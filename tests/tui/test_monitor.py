@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.series import Series
@@ -67,7 +67,7 @@ def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     assert names == ["ckpt-b1-400", "ckpt-500", "ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
     assert snapshot.head is not None
     assert snapshot.head.name == "ckpt-b1-400"
-    assert [entry.kind for entry in snapshot.journal][-1] is JournalKind.RESTORE
+    assert [entry.kind for entry in snapshot.event_log][-1] is EventKind.RESTORE
     assert {point.branch for point in snapshot.points} == {0, 1}
     assert snapshot.disk_used == sum(c.size for c in snapshot.checkpoints) > 0
     assert snapshot.disk_total is not None

@@ -28,7 +28,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import (
     RunInfo,
     SupervisorState,
@@ -190,14 +190,14 @@ def killed(made: RunFactory) -> None:
 
 def refused(made: RunFactory) -> None:
     stopped(made)
-    made.journal(JournalKind.START, "Started 2 workers.", 100)
-    made.journal(JournalKind.FAILED, REFUSAL, details={"submit": "refused"})
+    made.event_log(EventKind.START, "Started 2 workers.", 100)
+    made.event_log(EventKind.FAILED, REFUSAL, details={"submit": "refused"})
 
 
 def unanswered(made: RunFactory) -> None:
     stopped(made)
-    made.journal(JournalKind.START, "Started 2 workers.", 100)
-    made.journal(JournalKind.NOTE, "Slurm did not answer.", details={"submit": "unanswered"})
+    made.event_log(EventKind.START, "Started 2 workers.", 100)
+    made.event_log(EventKind.NOTE, "Slurm did not answer.", details={"submit": "unanswered"})
 
 
 @pytest.mark.parametrize(

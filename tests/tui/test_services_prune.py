@@ -21,7 +21,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -59,7 +59,7 @@ def test_undo_brings_back_every_byte(ended: RunFactory) -> None:
     before.pop("checkpoint")
     assert after == before
     kinds = [entry.kind for entry in read_entries(ended.run)]
-    assert kinds[-2:] == [JournalKind.PRUNE, JournalKind.UNDO]
+    assert kinds[-2:] == [EventKind.PRUNE, EventKind.UNDO]
 
 
 def test_tensorflows_list_follows_in_a_run_of_ours(ended: RunFactory) -> None:

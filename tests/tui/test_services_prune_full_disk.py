@@ -150,8 +150,8 @@ def test_in_a_foreign_directory_without_any_room(disk: Path, tool: Tool) -> None
 def test_a_journal_that_is_full_is_a_warning(ended: RunFactory, tool: Tool) -> None:
     """What is done is done: the status is 0, and the words say what is missing."""
     run = ended.run
-    os.rename(run.journal, run.control / "journal.before")
-    run.journal.mkdir()
+    os.rename(run.event_log, run.control / "journal.before")
+    run.event_log.mkdir()
     said = tool("prune", run.root, "ckpt-100", "--yes", "--json")
     assert said.code == 0
     (warning,) = said.json["warnings"]

@@ -18,7 +18,7 @@ for part in ("", "tui"):
 from rundir_factory import RunFactory, loss_at
 
 from tfckpt_trainer.rundir.event_log import write_entry
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import append, store
 
@@ -65,9 +65,7 @@ def main() -> None:
         if step % int(save_every) == 0:
             made.now = now
             parent = made.checkpoint(step, 0, parent)
-            entry = JournalEntry(
-                at=now, kind=JournalKind.SAVE, message=f"Saved {parent}.", step=step
-            )
+            entry = EventEntry(at=now, kind=EventKind.SAVE, message=f"Saved {parent}.", step=step)
             write_entry(made.run, entry)
         time.sleep(max(0.0, now + float(pause) - time.time()))
 

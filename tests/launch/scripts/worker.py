@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
 
@@ -89,9 +89,7 @@ def serve_a_stop(value: str) -> None:
     # A step, or a validation after it, may take long.
     train(value or "0")
     words = "Stopped after step 1."
-    entry = JournalEntry(
-        at=time.time(), kind=JournalKind.STOP, message=words, by=command.requested_by
-    )
+    entry = EventEntry(at=time.time(), kind=EventKind.STOP, message=words, by=command.requested_by)
     write_entry(RUN, entry)
     box.finish(advance(command, CommandState.DONE, words))
     beat(Activity.EXITED, ending=Ending.STOPPED)

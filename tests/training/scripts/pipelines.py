@@ -196,7 +196,7 @@ def train(directory, dataset, steps, **saving):
     return batches
 
 
-def journal(run):
+def event_log(run):
     return [(entry.kind.value, entry.message, entry.details) for entry in read_entries(run)]
 
 
@@ -214,12 +214,12 @@ def attempt(name, make):
         "saved": [record.name for record in records],
         "exactness": msgspec.to_builtins(records[0].exactness),
         "contents": records[0].contents,
-        "journal": journal(run),
+        "journal": event_log(run),
     }
     if name in SKIPPING:
         place = options.directory / f"{name}-skipping"
         found["skipped"] = first + train(place, make(), 5, skip_input=True)
-        found["skipped_journal"] = journal(RunDirectory(place))
+        found["skipped_journal"] = event_log(RunDirectory(place))
     return found
 
 

@@ -26,7 +26,7 @@ from tfckpt_trainer.launch.slurm.submission import submit
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
@@ -180,7 +180,7 @@ def _ended(run: RunDirectory, status: SupervisorStatus) -> SupervisorStatus:
         (
             entry.details.get("worker")
             for entry in reversed(read_entries(run))
-            if entry.kind is JournalKind.WORKER_LOST and entry.message == status.reason
+            if entry.kind is EventKind.WORKER_LOST and entry.message == status.reason
         ),
         None,
     )

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Generic
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.storage.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
 
@@ -19,30 +19,30 @@ TAIL_BYTES = 8 << 20
 _BLOCK = 1 << 20
 
 
-def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
+def write_entry(run: RunDirectory, entry: EventEntry) -> None:
     """Appends `entry` to the event log and flushes it.
 
     Raises:
         NotFlushedError: The entry was written but not flushed to disk.
         OSError: The entry was not written.
     """
-    append(run.journal, entry)
+    append(run.event_log, entry)
 
 
-def note_event(run: RunDirectory, kind: JournalKind, message: str, **fields: Any) -> str:
+def note_event(run: RunDirectory, kind: EventKind, message: str, **fields: Any) -> str:
     """Appends an entry about a completed action, without raising errors.
 
     Args:
         run: The run directory.
         kind: The kind of event.
         message: What was done, as a sentence.
-        **fields: Other fields of `JournalEntry`.
+        **fields: Other fields of `EventEntry`.
 
     Returns:
         A sentence about what went wrong, to be shown with the outcome; empty if nothing did.
     """
     try:
-        write_entry(run, JournalEntry(at=time.time(), kind=kind, message=message, **fields))
+        write_entry(run, EventEntry(at=time.time(), kind=kind, message=message, **fields))
     except NotFlushedError as error:
         return f"Its event log entry may not survive a power loss: {describe_error(error)}."
     except OSError as error:
@@ -52,7 +52,7 @@ def note_event(run: RunDirectory, kind: JournalKind, message: str, **fields: Any
     return ""
 
 
-def read_entries(run: RunDirectory, newest: int | None = None) -> list[JournalEntry]:
+def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntry]:
     """Returns entries of the event log, oldest first.
 
     Args:
@@ -60,14 +60,14 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[JournalEn
         newest: How many; by default, those in the last `TAIL_BYTES`.
     """
     if newest is None:
-        return Tail(run.journal, JournalEntry).read_new()
+        return Tail(run.event_log, EventEntry).read_new()
     try:
-        opened = open_plain(run.journal)
+        opened = open_plain(run.event_log)
     except (OSError, DamagedFileError):
         return []
     with opened as file:
         file.seek(_start_of_lines(file, newest))
-        entries, _ = parse_lines(file.read(), JournalEntry, run.journal.name)
+        entries, _ = parse_lines(file.read(), EventEntry, run.event_log.name)
     return entries[-newest:]
 
 

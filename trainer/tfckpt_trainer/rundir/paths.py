@@ -209,7 +209,7 @@ class RunDirectory:
         return self.control / "control" / "done"
 
     @property
-    def journal(self) -> Path:
+    def event_log(self) -> Path:
         """The event log, append-only: every save, restore, prune, restart and failure."""
         return self.control / "journal.jsonl"
 

@@ -277,10 +277,10 @@ class TfckptApp(BaseApp[int]):
 
     def _ring_bell(self, snapshot: RunSnapshot) -> None:
         """Rings the bell for new events of the configured kinds."""
-        newest = max((entry.at for entry in snapshot.journal), default=0.0)
+        newest = max((entry.at for entry in snapshot.event_log), default=0.0)
         before, self._newest_event_at = self._newest_event_at, newest
         if before is not None and any(
-            entry.at > before and entry.kind in self.config.app.bell for entry in snapshot.journal
+            entry.at > before and entry.kind in self.config.app.bell for entry in snapshot.event_log
         ):
             self.bell()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.monitor.snapshot import Forecast
 from tfckpt_tui.services.runs.account import WorkerView
@@ -24,7 +24,7 @@ def forecast(
     info: RunInfo | None,
     checkpoints: Sequence[Checkpoint],
     disk_free: int | None,
-    journal: Sequence[JournalEntry],
+    event_log: Sequence[EventEntry],
     now: float,
 ) -> Forecast:
     """Returns the forecast; parts without enough data are None.
@@ -34,7 +34,7 @@ def forecast(
         info: The record of the run.
         checkpoints: All checkpoints, newest first.
         disk_free: Free bytes.
-        journal: Entries, oldest first.
+        event_log: Entries, oldest first.
         now: Seconds since the epoch.
     """
     chief = next((view for view in workers if view.status.index == 0), None)
@@ -52,7 +52,7 @@ def forecast(
         disk_full_seconds=_until_full(checkpoints, interval, disk_free),
         save_share=None if interval is None or cost is None else min(1.0, cost / interval),
         save_interval=interval,
-        best_interval=_best_interval(cost, journal, now),
+        best_interval=_best_interval(cost, event_log, now),
     )
 
 
@@ -74,16 +74,16 @@ def _until_full(
     return free / size * interval
 
 
-def _best_interval(cost: float | None, journal: Sequence[JournalEntry], now: float) -> float | None:
+def _best_interval(cost: float | None, event_log: Sequence[EventEntry], now: float) -> float | None:
     """Returns the save interval that loses the least time, to saves and to failures.
 
     It is √(2 · cost of a save · time between failures): J. W. Young, "A first order approximation
     to the optimum checkpoint interval", CACM 17 (1974). None before the first failure.
     """
-    failures = sum(entry.kind is JournalKind.WORKER_LOST for entry in journal)
+    failures = sum(entry.kind is EventKind.WORKER_LOST for entry in event_log)
     if not cost or not failures:
         return None
-    apart = (now - journal[0].at) / failures
+    apart = (now - event_log[0].at) / failures
     return math.sqrt(2 * cost * apart) if apart > 0 else None
 
 

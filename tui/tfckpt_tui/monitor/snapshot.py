@@ -11,7 +11,7 @@ from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.services.runs.account import RunAccount
 
@@ -51,7 +51,7 @@ class RunSnapshot(RunAccount):
         pending: Commands that no trainer has received, oldest first.
         working: Commands in progress, oldest first.
         finished: Commands that ended since the app was opened, oldest first.
-        journal: The newest entries, oldest first.
+        event_log: The newest entries, oldest first.
         points: The downsampled series for the charts, oldest first.
         trash: Contents of the trash, newest first.
         disk_total: Bytes of the file system; None if unknown.
@@ -69,7 +69,7 @@ class RunSnapshot(RunAccount):
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()
     finished: tuple[Command, ...] = ()
-    journal: tuple[JournalEntry, ...] = ()
+    event_log: tuple[EventEntry, ...] = ()
     points: tuple[SeriesPoint, ...] = ()
     trash: tuple[TrashManifest, ...] = ()
     disk_total: int | None = None

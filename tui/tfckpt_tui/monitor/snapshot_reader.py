@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
@@ -35,7 +35,7 @@ from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.reading import (
-    JOURNAL_KEPT,
+    EVENTS_KEPT,
     as_problem,
     find_unreadable_outcomes,
     read_processes,
@@ -112,10 +112,10 @@ class SnapshotReader:
     def _read_present(self, now: float) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._try(partial(load_if_exists, run.run_file, RunInfo)))
-        self._journal.extend(self._journal_tail.read_new())
+        self._event_log.extend(self._event_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        reading = read_processes(run, info, now, journal=self._journal, lives=self._lives)
-        told_at = last_told(reading.journal)
+        reading = read_processes(run, info, now, event_log=self._event_log, lives=self._lives)
+        told_at = last_told(reading.event_log)
         job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         tips = self._newest_branch_tips(trash)
@@ -137,7 +137,7 @@ class SnapshotReader:
             pending=reading.pending,
             working=tuple(one for one in reading.working if not one.state.is_final),
             finished=finished,
-            journal=reading.journal,
+            event_log=reading.event_log,
             points=self._series.points,
             trash=trash,
             disk_total=total,
@@ -145,7 +145,7 @@ class SnapshotReader:
             disk_used=sum(c.size for c in checkpoints)
             + sum(one.size for one in unsupported)
             - self._catalog.shared_bytes,
-            forecast=forecast(account.workers, info, checkpoints, free, self._journal, now),
+            forecast=forecast(account.workers, info, checkpoints, free, self._event_log, now),
         )
 
     def _forget(self) -> None:
@@ -159,8 +159,8 @@ class SnapshotReader:
         self._diagnosed_at = 0.0
         self._known_signature: tuple[tuple[int, int], ...] | None = None
         self._known_at = 0.0
-        self._journal: deque[JournalEntry] = deque(maxlen=JOURNAL_KEPT)
-        self._journal_tail = Tail(run.journal, JournalEntry)
+        self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
+        self._event_tail = Tail(run.event_log, EventEntry)
         self._series = Series()
         self._series_tail = Tail(run.series, SeriesPoint)
         self._done_before: set[str] | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.formats.checkpoint_columns import json_record
 from tfckpt_tui.reports.base import Report
 
@@ -112,7 +112,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: float
-    kind: JournalKind
+    kind: EventKind
     message: str
     step: int | None
     branch: int | None

@@ -13,7 +13,7 @@ import msgspec
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.user_directories import NO_HOME, config_directory
@@ -29,14 +29,14 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         theme: A theme of this app or of Textual.
         poll: Seconds between scans; None to wait for file events.
-        bell: Kinds of journal entries for which the terminal's bell rings.
+        bell: Kinds of events for which the terminal's bell rings.
         columns: Columns of the history that are always shown, or never; the others are shown
             where they fit, those that differ between checkpoints first.
     """
 
     theme: str = "tfckpt-dark"
     poll: float | None = None
-    bell: list[JournalKind] = msgspec.field(default_factory=lambda: [JournalKind.WORKER_LOST])
+    bell: list[EventKind] = msgspec.field(default_factory=lambda: [EventKind.WORKER_LOST])
     columns: dict[str, bool] = {}
 
 

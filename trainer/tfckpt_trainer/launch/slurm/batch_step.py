@@ -56,7 +56,7 @@ from tfckpt_trainer.launch.supervision.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
@@ -131,21 +131,21 @@ class BatchStep:
     def _follow(self, decision: RequeueDecision, ending: JobEnding) -> SupervisorState:
         report = self._supervisor.report
         if ending.facts.preempted:
-            report.note(JournalKind.PREEMPT, "Slurm preempts the job.")
+            report.note(EventKind.PREEMPT, "Slurm preempts the job.")
         if decision.requeue is Requeue.NO:
             if decision.reason:
-                report.note(JournalKind.STOP, decision.reason)
+                report.note(EventKind.STOP, decision.reason)
                 report.enter(ending.state, decision.reason)
             return ending.state
         if decision.requeue is Requeue.REFUSED:
             return self._fail(decision.reason)
         if decision.requeue is Requeue.CANCEL:
-            report.note(JournalKind.STOP, decision.reason)
+            report.note(EventKind.STOP, decision.reason)
             report.enter(ending.state, decision.reason)
             try:
                 cancel_job(self._job)
             except LaunchError as error:
-                report.note(JournalKind.NOTE, f"The job starts again, and does not train. {error}")
+                report.note(EventKind.NOTE, f"The job starts again, and does not train. {error}")
             return ending.state
         words = decision.reason
         if decision.requeue is Requeue.REQUEUE:
@@ -153,7 +153,7 @@ class BatchStep:
             words += (
                 f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
             )
-        report.note(JournalKind.REQUEUE, words, {"job": self._job})
+        report.note(EventKind.REQUEUE, words, {"job": self._job})
         report.enter(SupervisorState.STOPPED, words)
         store(
             self._run.job_file,
@@ -168,7 +168,7 @@ class BatchStep:
             try:
                 delay_job(self._job, decision.pause_seconds)
             except LaunchError as error:
-                report.note(JournalKind.NOTE, f"The job starts again without a pause. {error}")
+                report.note(EventKind.NOTE, f"The job starts again without a pause. {error}")
         self._await_end()
         return ending.state
 
@@ -191,7 +191,7 @@ class BatchStep:
     def _leave_it_to_slurm(self, why: str, ending: JobEnding) -> SupervisorState:
         """Stays until Slurm ends the job: a job that has ended by itself is not requeued."""
         self._supervisor.report.note(
-            JournalKind.NOTE, f"The job could not be requeued from here. {why}"
+            EventKind.NOTE, f"The job could not be requeued from here. {why}"
         )
         if self._replaced or (ending.facts.preempted and self._await_end()):
             return ending.state
@@ -201,7 +201,7 @@ class BatchStep:
 
     def _fail(self, reason: str) -> SupervisorState:
         report = self._supervisor.report
-        report.note(JournalKind.FAILED, reason)
+        report.note(EventKind.FAILED, reason)
         report.enter(SupervisorState.FAILED, reason)
         return SupervisorState.FAILED
 
@@ -250,7 +250,7 @@ class BatchStep:
             )
         lost = describe_lost_start(self._run, known, self._own)
         if lost:
-            note_event(self._run, JournalKind.REQUEUE, lost, by=BY)
+            note_event(self._run, EventKind.REQUEUE, lost, by=BY)
         record = msgspec.structs.replace(
             known,
             cluster=environment.get("SLURM_CLUSTER_NAME", known.cluster),
@@ -318,7 +318,7 @@ def _end_stopped_run(run: RunDirectory, options: LaunchOptions) -> SupervisorSta
         f"The run was stopped by {stopped_by} before this start of the job, which does not train."
     )
     report = Reporter(run, options.max_restarts)
-    report.note(JournalKind.STOP, reason, by=stopped_by)
+    report.note(EventKind.STOP, reason, by=stopped_by)
     report.enter(SupervisorState.STOPPED, reason)
     StopCommands(run).finish(f"The run has ended. {reason}")
     return report.state
@@ -331,7 +331,7 @@ def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int
     """
     own = start_of_job(os.environ)
 
-    def tell(words: str, kind: JournalKind = JournalKind.NOTE) -> None:
+    def tell(words: str, kind: EventKind = EventKind.NOTE) -> None:
         sys.stderr.write(f"{words}\n")
         note_event(run, kind, words, by=BY)
 
@@ -341,7 +341,7 @@ def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int
             end_left_steps(own.job, options.grace_seconds + STEP_SECONDS, tell)
         lock = await_earlier_start(run, own, tell)
     except LaunchError as error:
-        tell(f"{error} End that process, and launch again.", JournalKind.FAILED)
+        tell(f"{error} End that process, and launch again.", EventKind.FAILED)
         sys.stderr.write(f"{launch_in_app(run)}\n")
         raise
     # A launch that submits a job holds the lock until it has recorded the job.
@@ -360,7 +360,7 @@ def _require_job(run: RunDirectory, options: LaunchOptions, own: JobStart, limit
         require_job_of_run(run, own, limit)
     except LaunchError as error:
         # The app shows the event log, and launches the run with a key.
-        note_event(run, JournalKind.NOTE, error.found, by=BY)
+        note_event(run, EventKind.NOTE, error.found, by=BY)
         raise
 
 

@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.launch.supervision.restart_policy import signal_name
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 AGAIN = "--again"
 """Tells a supervisor that an earlier one of the same start of the job was killed."""
@@ -74,7 +74,7 @@ class BatchWatch:
                 return 128 - status
             note_event(
                 self._run,
-                JournalKind.NOTE,
+                EventKind.NOTE,
                 f"The supervisor was killed by {signal_name(-status)}. It starts again in the same "
                 "job, when the workers have saved and ended.",
                 by=BY,
@@ -99,7 +99,7 @@ class BatchWatch:
             f"The supervisor was killed by {signal_name(number)}: the {deaths}th time in a row. "
             "The job ends."
         )
-        note_event(self._run, JournalKind.FAILED, words, by=BY)
+        note_event(self._run, EventKind.FAILED, words, by=BY)
         sys.stderr.write(f"{words} {launch_in_app(self._run)}\n")
 
 

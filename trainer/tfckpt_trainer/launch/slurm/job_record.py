@@ -9,7 +9,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import OnError, ignore, load_if_exists, try_read
@@ -90,6 +90,6 @@ def _is_end_recorded(run: RunDirectory, job: BatchJob) -> bool:
         return False
     # One that failed or finished is not requeued.
     return last.state is not SupervisorState.STOPPED or not any(
-        entry.kind is JournalKind.REQUEUE and entry.at >= job.started_at
+        entry.kind is EventKind.REQUEUE and entry.at >= job.started_at
         for entry in read_entries(run)
     )

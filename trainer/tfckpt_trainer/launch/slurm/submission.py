@@ -31,7 +31,7 @@ from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 
@@ -69,9 +69,9 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
     words = f"Submitted as job {job.id} on {nodes} {'node' if nodes == '1' else 'nodes'}."
     write_entry(
         run,
-        JournalEntry(
+        EventEntry(
             at=job.submitted_at,
-            kind=JournalKind.SUBMIT,
+            kind=EventKind.SUBMIT,
             message=words,
             by=by,
             details={"job": job.id},
@@ -141,14 +141,14 @@ def look_again(run: RunDirectory) -> Advice:
     )
 
 
-def find_unsuccessful_submission(journal: Sequence[JournalEntry]) -> JournalEntry | None:
+def find_unsuccessful_submission(event_log: Sequence[EventEntry]) -> EventEntry | None:
     """Returns the event of a submission without a job, if no later launch of the run succeeded.
 
     Args:
-        journal: The newest entries of the event log, oldest first.
+        event_log: The newest entries of the event log, oldest first.
     """
-    for entry in reversed(journal):
-        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+    for entry in reversed(event_log):
+        if entry.kind in {EventKind.SUBMIT, EventKind.START, EventKind.RESTART}:
             return None
         if entry.details.get("submit") in (REFUSED, UNANSWERED):
             return entry
@@ -189,8 +189,8 @@ def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> 
     )
     store(run.job_file, job)
     words = f"Slurm has accepted job {job.id}, whose submission it did not answer."
-    entry = JournalEntry(
-        at=time.time(), kind=JournalKind.SUBMIT, message=words, by=by, details={"job": job.id}
+    entry = EventEntry(
+        at=time.time(), kind=EventKind.SUBMIT, message=words, by=by, details={"job": job.id}
     )
     write_entry(run, entry)
     return job
@@ -229,7 +229,7 @@ def _is_script_of(run: RunDirectory, script: str) -> bool:
 
 
 def _note_outcome(run: RunDirectory, outcome: str, words: str, by: str) -> None:
-    kind = JournalKind.FAILED if outcome == REFUSED else JournalKind.NOTE
+    kind = EventKind.FAILED if outcome == REFUSED else EventKind.NOTE
     details = {"submit": outcome}
     note_event(run, kind, words, by=by, details=details)
 

@@ -17,13 +17,13 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 
 HEARTBEAT_SECONDS = 1.0
 
 BY = "supervisor"
-"""The author of a supervisor's journal entries."""
+"""The author of a supervisor's events."""
 
 
 class Reporter:
@@ -81,15 +81,13 @@ class Reporter:
 
     def note(
         self,
-        kind: JournalKind,
+        kind: EventKind,
         message: str,
         details: dict[str, Any] | None = None,
         by: str = BY,
     ) -> None:
         """Writes one entry of the event log."""
-        entry = JournalEntry(
-            at=time.time(), kind=kind, message=message, by=by, details=details or {}
-        )
+        entry = EventEntry(at=time.time(), kind=kind, message=message, by=by, details=details or {})
         self._try(lambda: write_entry(self._run, entry), "the event log")
 
     def beat_if_due(self) -> None:

@@ -32,14 +32,14 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.heartbeats.status_files import store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the command queue."""
 
-_STARTS = {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}
+_STARTS = {EventKind.SUBMIT, EventKind.START, EventKind.RESTART}
 
 UNANSWERED_SECONDS = 5.0
 """How long the trainer may have a command to stop while a worker does not react."""
@@ -198,7 +198,7 @@ def _tell(
     message = "Stopped from outside"
     if workers:
         message += f", without their supervisor: {', '.join(map(str, workers))}"
-    if warning := note_event(run, JournalKind.STOP, f"{message}.", by=by):
+    if warning := note_event(run, EventKind.STOP, f"{message}.", by=by):
         on_warning(warning)
     status = read_supervisor(run)
     if status is not None:
@@ -228,7 +228,7 @@ def _stop_in_event_log(run: RunDirectory) -> str:
         # A submission that Slurm did not answer is noted in `details` alone.
         if entry.kind in _STARTS or "submit" in entry.details:
             break
-        if entry.kind is JournalKind.STOP and entry.by not in {"", BY}:
+        if entry.kind is EventKind.STOP and entry.by not in {"", BY}:
             return entry.by
     return ""
 
@@ -307,7 +307,7 @@ class StopCommands:
             working = _stops(self._queue)
             if working and not _stop_in_event_log(self._run):
                 words = "The run was stopped."
-                note_event(self._run, JournalKind.STOP, words, by=self._requester)
+                note_event(self._run, EventKind.STOP, words, by=self._requester)
             for command in working:
                 self._queue.finish(advance(command, CommandState.DONE, message))
 

@@ -32,7 +32,7 @@ from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
     load_if_exists,
@@ -55,9 +55,9 @@ _STATES = {
 }
 
 _KINDS = {
-    Next.FINISH: JournalKind.FINISH,
-    Next.STOP: JournalKind.STOP,
-    Next.FAIL: JournalKind.FAILED,
+    Next.FINISH: EventKind.FINISH,
+    Next.STOP: EventKind.STOP,
+    Next.FAIL: EventKind.FAILED,
 }
 
 
@@ -85,7 +85,7 @@ class Supervisor:
 
     @property
     def report(self) -> Reporter:
-        """Its heartbeat, journal entries and log."""
+        """Its heartbeat, events and log."""
         return self._report
 
     @property
@@ -294,18 +294,18 @@ class Supervisor:
         count = processes_in_words(placement.tasks)
         if report.attempt == 0:
             words = f"Started {count}: {program_name(options.command)}. {report.gpus}".rstrip()
-            report.note(JournalKind.START, words)
+            report.note(EventKind.START, words)
         else:
             used = f"restart {report.restarts} of {options.max_restarts}"
             words = f"Started {count} again ({used if report.restarts else 'other ports'})."
-            report.note(JournalKind.RESTART, words, {"attempt": report.attempt})
+            report.note(EventKind.RESTART, words, {"attempt": report.attempt})
 
     def _note_lost(self, decision: Decision) -> None:
         index = decision.lost
         assert index is not None
         code = decision.culprit.code if decision.culprit else None
         self._report.note(
-            JournalKind.WORKER_LOST,
+            EventKind.WORKER_LOST,
             decision.reason,
             {
                 "worker": index,

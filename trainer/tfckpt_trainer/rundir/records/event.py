@@ -8,7 +8,7 @@ from typing import Any
 from tfckpt_trainer.rundir.storage.documents import Document
 
 
-class JournalKind(StrEnum):
+class EventKind(StrEnum):
     """Kinds of events in the event log."""
 
     START = "start"
@@ -36,11 +36,11 @@ class JournalKind(StrEnum):
     NOTE = "note"
 
 
-class JournalEntry(Document, frozen=True, kw_only=True):
+class EventEntry(Document, frozen=True, kw_only=True):
     """One event, a line of `journal.jsonl`."""
 
     at: float
-    kind: JournalKind
+    kind: EventKind
     message: str
     step: int | None = None
     branch: int | None = None

@@ -34,9 +34,9 @@ class SavesAndRestores:
         options: SaveOptions,
         retention: RetentionSettings,
     ) -> None:
-        pruner = AutomaticPruner(run, retention, telemetry.journal)
+        pruner = AutomaticPruner(run, retention, telemetry.event_log)
         disk = DiskSpace(run, state.shared, options, pruner.make_room)
-        self.saver = Saver(run, group, state, options, disk, telemetry.journal)
+        self.saver = Saver(run, group, state, options, disk, telemetry.event_log)
         self.saves = SaveManager(run, self.saver, state, telemetry, pruner, options)
         restorer = Restorer(run, group, state)
         self.restores = RestoreManager(run, group, state, telemetry, restorer, self.saves)

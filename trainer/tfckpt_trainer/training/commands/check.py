@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from tfckpt_trainer.rundir.records.command import CheckArguments, Command, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.check.quick_check import CheckOutcome
 from tfckpt_trainer.training.commands.handler import (
     AGREED,
@@ -34,11 +34,11 @@ class CheckHandler(Handler[CheckArguments]):
     def commit(self, command: Command, arguments: CheckArguments) -> Vote | None:
         """Asks for the check, which begins as soon as enough steps of an epoch are left."""
         self.trainer.saves.finish_all()
-        journal = self.trainer.telemetry.journal
+        event_log = self.trainer.telemetry.event_log
         refusal = self.trainer.quick_check.request(
             arguments.steps,
             partial(self._ended, command),
-            partial(journal.advance_command, command, CommandState.WORKING),
+            partial(event_log.advance_command, command, CommandState.WORKING),
         )
         if refusal:
             return Vote(refusal)
@@ -57,10 +57,10 @@ class CheckHandler(Handler[CheckArguments]):
         summary, cause = outcome.summary, outcome.cause
         # The step that has just ended is not counted in the metrics yet.
         step = self.trainer.position.step
-        journal = self.trainer.telemetry.journal
+        event_log = self.trainer.telemetry.event_log
         if summary is None:
             message = f"Nothing was compared. {outcome.problem}"
-            self.trainer.telemetry.note(JournalKind.FAILED, f"check: {message}", command, step=step)
+            self.trainer.telemetry.note(EventKind.FAILED, f"check: {message}", command, step=step)
             self.trainer.answer(command, Answer(CommandState.FAILED, message))
             return
         covered = f"Not covered: {', '.join(summary.not_covered)}."
@@ -71,6 +71,6 @@ class CheckHandler(Handler[CheckArguments]):
             **msgspec.to_builtins(summary),
             "cause": asdict(cause) if cause is not None else None,
         }
-        self.trainer.telemetry.note(JournalKind.NOTE, message, command, details=result, step=step)
-        journal.later(lambda: update_run_info(self.trainer.run, check=summary))
+        self.trainer.telemetry.note(EventKind.NOTE, message, command, details=result, step=step)
+        event_log.later(lambda: update_run_info(self.trainer.run, check=summary))
         self.trainer.answer(command, Answer(CommandState.DONE, message, result))

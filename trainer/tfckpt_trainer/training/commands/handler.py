@@ -95,7 +95,7 @@ class Trainer:
 
     def answer(self, command: Command, answer: Answer) -> None:
         """Answers a command."""
-        self.telemetry.journal.advance_command(
+        self.telemetry.event_log.advance_command(
             command, answer.state, answer.message, result=answer.result, advice=answer.advice
         )
 

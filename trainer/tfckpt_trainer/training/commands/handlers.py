@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.command import (
     CommandState,
     parse_arguments,
 )
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.training.commands.check import CheckHandler
 from tfckpt_trainer.training.commands.handler import (
@@ -62,9 +62,9 @@ class CommandHandlers:
 
     def carry_out(self, command: Command) -> None:
         """Carries out `command` and answers it, now or when what it began is done."""
-        journal, step = self._trainer.telemetry.journal, self._trainer.position.step
+        event_log, step = self._trainer.telemetry.event_log, self._trainer.position.step
         workers = list(range(self._trainer.group.size))
-        agreed = journal.advance_command(
+        agreed = event_log.advance_command(
             command,
             CommandState.AGREED,
             f"{all_of(len(workers), 'worker')} {noun(len(workers), 'acts', 'act')} "
@@ -73,7 +73,7 @@ class CommandHandlers:
             worker_count=len(workers),
             step=step,
         )
-        working = journal.advance_command(
+        working = event_log.advance_command(
             agreed, CommandState.WORKING, f"{command.kind.value} in progress."
         )
         handler = self._handlers[command.kind]
@@ -143,7 +143,7 @@ class CommandHandlers:
     def _answer(self, command: Command, answer: Answer | Vote | None) -> None:
         if isinstance(answer, Vote):
             refused = f"{command.kind.value}: {answer.refusal}"
-            self._trainer.telemetry.note(JournalKind.REFUSED, refused, command)
+            self._trainer.telemetry.note(EventKind.REFUSED, refused, command)
             answer = Answer(CommandState.REFUSED, answer.refusal, advice=answer.advice)
         if answer is not None:
             self._trainer.answer(command, answer)
@@ -157,5 +157,5 @@ class CommandHandlers:
             f"An error in tfckpt_trainer, not in the script: {of_workers}. Training goes on. The "
             "log of the worker has the stack for a bug report."
         )
-        self._trainer.telemetry.note(JournalKind.FAILED, f"{command.kind}: {message}", command)
+        self._trainer.telemetry.note(EventKind.FAILED, f"{command.kind}: {message}", command)
         self._trainer.answer(command, Answer(CommandState.FAILED, message))

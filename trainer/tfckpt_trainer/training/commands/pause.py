@@ -10,7 +10,7 @@ from tfckpt_trainer.rundir.records.command import (
     ResumeArguments,
     StopArguments,
 )
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
@@ -35,7 +35,7 @@ class PauseHandler(Handler[PauseArguments]):
         else:
             self.trainer.loop.paused = True
             message = f"Paused after step {step:,}."
-            self.trainer.telemetry.note(JournalKind.PAUSE, message, command)
+            self.trainer.telemetry.note(EventKind.PAUSE, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
 
@@ -54,7 +54,7 @@ class ResumeHandler(Handler[ResumeArguments]):
             why = "Training was resumed before there was room."
             _answer_waiting_stop(self.trainer, CommandState.REFUSED, why)
             message = f"Resumed after step {step:,}."
-            self.trainer.telemetry.note(JournalKind.RESUME, message, command)
+            self.trainer.telemetry.note(EventKind.RESUME, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
 
@@ -77,7 +77,7 @@ class StopHandler(Handler[StopArguments]):
         done = f"{message}{without}."
         _answer_waiting_stop(self.trainer, CommandState.DONE, done)
         self.trainer.loop.ending = Ending.STOPPED
-        self.trainer.telemetry.note(JournalKind.STOP, f"{message}.", command)
+        self.trainer.telemetry.note(EventKind.STOP, f"{message}.", command)
         return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
 
     def _wait(self, command: Command, outcome: SaveOutcome) -> Answer | Vote | None:
@@ -86,7 +86,7 @@ class StopHandler(Handler[StopArguments]):
             return self._not_stopped(outcome)
         if self.trainer.loop.waiting_stop is not None:
             return Vote(f"A stop waits for room already. {outcome.problem}", self._advice_to_end())
-        self.trainer.loop.waiting_stop = self.trainer.telemetry.journal.advance_command(
+        self.trainer.loop.waiting_stop = self.trainer.telemetry.event_log.advance_command(
             command, command.state, outcome.problem, advice=self._advice_to_end()
         )
         return None

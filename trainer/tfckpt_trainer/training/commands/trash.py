@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.records.command import (
     PruneArguments,
     UndoArguments,
 )
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.training.commands.handler import Answer, ArgumentsT, Handler, Vote
 
@@ -24,7 +24,7 @@ class _TrashHandler(Handler[ArgumentsT]):
     def _change(
         self,
         command: Command,
-        kind: JournalKind,
+        kind: EventKind,
         what: str,
         change: Callable[[OnWarning], TrashManifest],
     ) -> Answer | Vote:
@@ -65,7 +65,7 @@ class PruneHandler(_TrashHandler[PruneArguments]):
                 on_warning=on_warning,
             )
 
-        return self._change(command, JournalKind.PRUNE, "Moved to the trash", move)
+        return self._change(command, EventKind.PRUNE, "Moved to the trash", move)
 
 
 class UndoHandler(_TrashHandler[UndoArguments]):
@@ -81,4 +81,4 @@ class UndoHandler(_TrashHandler[UndoArguments]):
                 self.trainer.run, arguments.trash, update_state_file=True, on_warning=on_warning
             )
 
-        return self._change(command, JournalKind.UNDO, "Brought back", bring_back)
+        return self._change(command, EventKind.UNDO, "Brought back", bring_back)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.check.session import CheckSession
@@ -113,7 +113,7 @@ class BetweenCalls:
         """Writes a line to the event log; any worker may call it, and the chief writes."""
         # Within a step, the metrics may be one step behind.
         position = self._position
-        self._telemetry.note(JournalKind.NOTE, message, step=position.step, branch=position.branch)
+        self._telemetry.note(EventKind.NOTE, message, step=position.step, branch=position.branch)
 
     def next_input(self) -> tuple[list[Any], float] | None:
         """Returns the inputs of the next call and the seconds they took; None after the last."""

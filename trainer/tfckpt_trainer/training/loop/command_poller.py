@@ -9,7 +9,7 @@ from collections import deque
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.directory_changes import DirectoryChanges, watch_directory
 from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -62,7 +62,7 @@ class CommandPoller:
             if command.kind is CommandKind.STOP and was_launched():
                 continue
             message = f"The trainer ended before it ran the command.{saved}"
-            self._telemetry.journal.advance_command(command, CommandState.FAILED, message)
+            self._telemetry.event_log.advance_command(command, CommandState.FAILED, message)
 
     def take(self) -> list[Command]:
         """Returns the claimed commands, oldest first, and forgets them."""
@@ -99,11 +99,11 @@ class CommandPoller:
             if command.state.is_final:
                 message = f"{command.kind}: {command.message}"
                 by = command.requested_by
-                self._telemetry.journal.note(JournalKind.REFUSED, message, by=by)
+                self._telemetry.event_log.note(EventKind.REFUSED, message, by=by)
                 continue
             self._claimed.append(command)
             self.has_commands = True
 
     def _clear_damaged(self) -> None:
         for removed in self._queue.clear_damaged(time.monotonic()):
-            self._telemetry.journal.note(JournalKind.NOTE, removed)
+            self._telemetry.event_log.note(EventKind.NOTE, removed)

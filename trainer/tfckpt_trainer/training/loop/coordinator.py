@@ -12,7 +12,7 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
@@ -260,7 +260,7 @@ class Coordinator:
     def _pause_for_disk_space(self) -> None:
         self._waits_for_disk_space = self._loop.paused = True
         self._telemetry.metrics.saves.waits_for_room = True
-        self._telemetry.note(JournalKind.PAUSE, "Paused: the disk has no room for a checkpoint.")
+        self._telemetry.note(EventKind.PAUSE, "Paused: the disk has no room for a checkpoint.")
 
     def _wait_for_resume(self) -> None:
         metrics, heartbeat = self._telemetry.metrics, self._telemetry.heartbeat
@@ -293,7 +293,7 @@ class Coordinator:
         if requests[0].has_disk_space and self._waits_for_disk_space:
             self._waits_for_disk_space = self._loop.paused = False
             self._telemetry.metrics.saves.waits_for_room = False
-            self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
+            self._telemetry.note(EventKind.RESUME, "Resumed: the disk has room again.")
             self._save_after_wait()
         for request in requests:
             if request.stop is not None and self.ending is None:
@@ -324,9 +324,9 @@ class Coordinator:
         if time.time() <= command.expires_at:
             return False
         message = "It expired before the workers reached the end of a step; nothing was done."
-        self._telemetry.journal.advance_command(command, CommandState.EXPIRED, message)
-        self._telemetry.journal.note(
-            JournalKind.EXPIRED, f"{command.kind.value}: {message}", by=command.requested_by
+        self._telemetry.event_log.advance_command(command, CommandState.EXPIRED, message)
+        self._telemetry.event_log.note(
+            EventKind.EXPIRED, f"{command.kind.value}: {message}", by=command.requested_by
         )
         return True
 
@@ -337,7 +337,7 @@ class Coordinator:
             if self._loop.waiting_stop is not None and not self._waits_for_disk_space:
                 self._pause_for_disk_space()
         else:
-            self._telemetry.journal.advance_command(
+            self._telemetry.event_log.advance_command(
                 command, CommandState.REFUSED, "The run was stopped just before."
             )
 
@@ -377,7 +377,7 @@ class Coordinator:
             # Whoever sent the signal knows the cause; a supervisor adds it.
             why = "told to save and exit"
         self._telemetry.note(
-            JournalKind.STOP,
+            EventKind.STOP,
             f"Stopped after step {self._telemetry.metrics.step:,} ({why}){unsaved}.",
         )
         self.ending = ending

@@ -12,7 +12,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
 from tfckpt_trainer.errors import UsageError, describe_error
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
@@ -185,7 +185,7 @@ class ErrorSave:
         if problem:
             told = f"Not saved after the error: {problem}"
         sys.stderr.write(f"{told}\n")
-        self._telemetry.note(JournalKind.NOTE, told)
+        self._telemetry.note(EventKind.NOTE, told)
 
     def _save_owned(self) -> str:
         """Saves with the lock of the run directory; returns why it did not, or nothing."""

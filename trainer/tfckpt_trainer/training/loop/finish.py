@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import Finish
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -56,12 +56,12 @@ class FinishedRun:
             )
         if step and not has_trained:
             message = f"Nothing to train: {self._why(reason, total_steps)}"
-            if self._telemetry.journal.is_chief:
+            if self._telemetry.event_log.is_chief:
                 sys.stderr.write(f"{message}\n")
-            self._telemetry.note(JournalKind.FINISH, message, step=step)
+            self._telemetry.note(EventKind.FINISH, message, step=step)
             return message
         said = f": {reason}" if reason and reason != DATASET_ENDED else ""
-        self._telemetry.note(JournalKind.FINISH, f"Finished after step {step:,}{said}.", step=step)
+        self._telemetry.note(EventKind.FINISH, f"Finished after step {step:,}{said}.", step=step)
         return ""
 
     def _why(self, reason: str, total_steps: int | None) -> str:

@@ -79,7 +79,7 @@ class RunExactness:
         return merge_exactness(self._group.all_gather(self._state.exactness))
 
     def _record(self, exactness: Exactness) -> None:
-        self._telemetry.journal.later(lambda: update_run_info(self._run, exactness=exactness))
+        self._telemetry.event_log.later(lambda: update_run_info(self._run, exactness=exactness))
 
     def _refuse_missing(self, exactness: Exactness) -> None:
         if self._is_required and exactness.is_missing_state:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import remove, store
@@ -33,7 +33,7 @@ class RunOwnership:
     def __init__(self, run: RunDirectory, telemetry: Telemetry) -> None:
         self._run = run
         self._queue = telemetry.queue
-        self._journal = telemetry.journal
+        self._event_log = telemetry.event_log
         telemetry.heartbeat.file.on_other_trainer = self._leave_to_other
         self._lock = FileLock(run.trainer_lock)
 
@@ -49,13 +49,13 @@ class RunOwnership:
         """
         self._acquire_lock()
         for command in self._queue.abandon_active("The trainer ended before it was finished."):
-            self._journal.note(
-                JournalKind.FAILED,
+            self._event_log.note(
+                EventKind.FAILED,
                 f"{command.kind.value}: the trainer ended before it was finished.",
                 by=command.requested_by,
             )
         for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
-            self._journal.note(JournalKind.NOTE, removed)
+            self._event_log.note(EventKind.NOTE, removed)
         update_run_info(self._run, **info)
         _store_command(self._run)
         keep_reserve(self._run)
@@ -83,7 +83,7 @@ class RunOwnership:
             f"{other.host} (process {other.pid}) started first. The file system does not share "
             "locks. This trainer ends without a save. Train in another directory."
         )
-        self._journal.note(JournalKind.FAILED, message)
+        self._event_log.note(EventKind.FAILED, message)
         sys.stderr.write(f"{message}\n")
         leave(ExitCode.REFUSED)
 

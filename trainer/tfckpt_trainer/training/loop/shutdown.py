@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.heartbeats.lost_workers import (
     explain_lost_worker,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.process.signals_and_exit import (
@@ -107,21 +107,21 @@ class Shutdown:
         metrics.ending = ending
         metrics.detail = detail
         self._poller.stop()
-        self._telemetry.journal.close(LAST_WRITES_SECONDS)
+        self._telemetry.event_log.close(LAST_WRITES_SECONDS)
         if not beside_another:
             self._telemetry.heartbeat.stop()
         self._resources.close()
 
     def _failed(self, error: BaseException, why: str) -> None:
-        self._end_early(JournalKind.FAILED, Ending.FAILED, why, error)
+        self._end_early(EventKind.FAILED, Ending.FAILED, why, error)
 
     def _interrupted(self) -> None:
         if not self._is_done:
             why = "Interrupted at once. The last steps were not saved."
-            self._end_early(JournalKind.STOP, Ending.STOPPED, why)
+            self._end_early(EventKind.STOP, Ending.STOPPED, why)
 
     def _end_early(
-        self, kind: JournalKind, ending: Ending, why: str, error: BaseException | None = None
+        self, kind: EventKind, ending: Ending, why: str, error: BaseException | None = None
     ) -> None:
         beside_another = self._is_beside_another()
         if not beside_another:
@@ -131,7 +131,7 @@ class Shutdown:
         self.release(ending, why, beside_another=beside_another)
 
     def _lost_peer(self, why: str) -> None:
-        self._telemetry.note(JournalKind.WORKER_LOST, why)
+        self._telemetry.note(EventKind.WORKER_LOST, why)
         self.release(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
 
     def _explain_loss(self, message: str) -> str:

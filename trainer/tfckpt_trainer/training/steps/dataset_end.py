@@ -8,7 +8,7 @@ import msgspec
 
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.steps.inputs import Inputs
 from tfckpt_trainer.training.steps.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -181,7 +181,7 @@ class DatasetEnd:
             "The run ends." if is_over else "The run continues with the workers that have more."
         )
         self._telemetry.note(
-            JournalKind.NOTE,
+            EventKind.NOTE,
             f"{describe_unequal(workers)} {consequence}",
             details={"dataset_steps": [msgspec.to_builtins(worker) for worker in workers]},
         )

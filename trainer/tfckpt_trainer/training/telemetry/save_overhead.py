@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
 from tfckpt_trainer.rundir.storage.documents import append
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.step_metrics import Call, StepMetrics, median
 
 STEPS_AFTER_SAVE = 10
@@ -34,9 +34,9 @@ class _Measurement:
 class SaveOverheadMeter:
     """Compares the steps during and after a save with those before it; each worker by itself."""
 
-    def __init__(self, run: RunDirectory, journal: JournalWriter, metrics: StepMetrics) -> None:
+    def __init__(self, run: RunDirectory, event_log: EventLogWriter, metrics: StepMetrics) -> None:
         self._run = run
-        self._journal = journal
+        self._event_log = event_log
         self._metrics = metrics
         self._current: _Measurement | None = None
 
@@ -78,4 +78,4 @@ class SaveOverheadMeter:
                 slowing_steps=measured.steps,
             )
             # Not flushed: a power loss may lose a measurement, and nothing else.
-            self._journal.later(lambda: append(self._run.overheads, overhead, durable=False))
+            self._event_log.later(lambda: append(self._run.overheads, overhead, durable=False))

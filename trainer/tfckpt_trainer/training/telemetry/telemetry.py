@@ -18,11 +18,11 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.finite_watch import check_values
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
@@ -35,7 +35,7 @@ class Telemetry:
     Attributes:
         metrics: What the training loop measures.
         queue: Commands of front ends, and their answers.
-        journal: Writes the event log and the answers to commands.
+        event_log: Writes the event log and the answers to commands.
         summaries: Writes TensorBoard's event files and the charts of the terminal app.
         heartbeat: Writes the status file.
         save_overhead: Measures the cost of saves.
@@ -61,7 +61,7 @@ class Telemetry:
         self._run = run
         self.metrics = StepMetrics()
         self.queue = CommandQueue(run)
-        self.journal = JournalWriter(run, self.queue, is_chief=group.is_chief)
+        self.event_log = EventLogWriter(run, self.queue, is_chief=group.is_chief)
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.heartbeat = Heartbeat(
             run,
@@ -71,12 +71,12 @@ class Telemetry:
             every_beat=self._write_pending,
             job=group.job,
         )
-        self.save_overhead = SaveOverheadMeter(run, self.journal, self.metrics)
+        self.save_overhead = SaveOverheadMeter(run, self.event_log, self.metrics)
         self.command_trouble = ""
         self._exactness: Exactness | None = None
 
     def note(
-        self, kind: JournalKind, message: str, command: Command | None = None, **fields: Any
+        self, kind: EventKind, message: str, command: Command | None = None, **fields: Any
     ) -> None:
         """Appends to the event log at the present step and branch, on the chief only.
 
@@ -84,11 +84,11 @@ class Telemetry:
             kind: What happened.
             message: What happened, as a sentence.
             command: The command that asked for it, if one did.
-            **fields: Further fields of `JournalEntry`.
+            **fields: Further fields of `EventEntry`.
         """
         position = {"step": self.metrics.step, "branch": self.metrics.branch}
         by = command.requested_by if command else ""
-        self.journal.note(kind, message, **{**position, "by": by, **fields})
+        self.event_log.note(kind, message, **{**position, "by": by, **fields})
 
     def note_exactness(self, found: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.
@@ -104,7 +104,7 @@ class Telemetry:
             restored = "; ".join(one.restored for one in found.inputs if one.reason)
             after = f"After a restore, {restored}." if restored else ""
             self.note(
-                JournalKind.NOTE,
+                EventKind.NOTE,
                 f"Exact resume is {found.explained}. {after}".rstrip(),
                 details={"exactness": msgspec.to_builtins(found)},
             )
@@ -113,12 +113,12 @@ class Telemetry:
     def _note_not_finite(self) -> None:
         """Notes metrics that became NaN or infinite since the last heartbeat."""
         begun = self.metrics.not_finite.take_begun()
-        if not begun or not self.journal.is_chief:
+        if not begun or not self.event_log.is_chief:
             return
         checkpoints = self._checkpoints()
         finite = newest_finite(checkpoints)
         self.note(
-            JournalKind.NOT_FINITE,
+            EventKind.NOT_FINITE,
             not_finite_alert(self._run.root, begun, checkpoints).text,
             step=begun[0].step,
             details={
@@ -136,7 +136,7 @@ class Telemetry:
     def _note_values(self, name: str, tensors: int) -> None:
         what = f"{tensors:,} of its tensors {noun(tensors, 'has', 'have')}"
         self.note(
-            JournalKind.NOTE,
+            EventKind.NOTE,
             f"{name} was saved with finite metrics, but {what} NaN or infinite values: do not go "
             "back to it.",
             checkpoint=name,
@@ -156,7 +156,7 @@ class Telemetry:
         self.summaries.write_new_steps()
         self.summaries.flush()
         try:
-            self.journal.retry()
+            self.event_log.retry()
         except OSError as error:
             return f"the event log cannot be written: {describe_error(error)}"
-        return self.summaries.trouble or self.command_trouble or self.journal.trouble
+        return self.summaries.trouble or self.command_trouble or self.event_log.trouble

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Reason, press, require
@@ -76,7 +76,7 @@ def _is_job_unknown(run: RunSnapshot) -> bool:
     job = run.job
     if job is None or not job.silence or run.trainer_answers:
         return False
-    goes_on = job.record.started_at is None or JournalKind.REQUEUE in job.told
+    goes_on = job.record.started_at is None or EventKind.REQUEUE in job.told
     return goes_on or run.state not in {RunState.STOPPED, RunState.FINISHED}
 
 

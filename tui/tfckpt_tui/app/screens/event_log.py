@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -95,7 +95,7 @@ class EventLogScreen(Page):
         facts.show_lines(_lines(selected, width), ((selected.kind.value, "title"),))
 
 
-def _lines(entry: JournalEntry, width: int) -> list[Line]:
+def _lines(entry: EventEntry, width: int) -> list[Line]:
     """Returns all facts, the message and the details of an event."""
     facts: list[Span] = [(units.local_time(entry.at), "value")]
     for name, value in (

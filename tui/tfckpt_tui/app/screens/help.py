@@ -17,7 +17,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.app.protocols import ActionInfo
-from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
+from tfckpt_tui.app.widgets.base.icons import (
+    CHECKPOINT,
+    COMMAND,
+    EVENT_ICONS,
+    PIN,
+    RUN,
+    WORKER,
+    Icon,
+)
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, key_name
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
@@ -185,7 +193,7 @@ def help_of_actions(config: Config, actions: Sequence[ActionInfo]) -> _Lines:
         "States of a checkpoint; only complete and verified can be restored", CHECKPOINT
     )
     lines += _states("States of a command", COMMAND)
-    lines += _states("Events", JOURNAL)
+    lines += _states("Events", EVENT_ICONS)
     return lines
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.protocols import ActionInfo
 from tfckpt_tui.app.screens.page import Page
@@ -161,8 +161,8 @@ class SettingsScreen(Page):
             return
         name, value = setting.name, setting.turned(places)
         if setting.section == "app.bell":
-            rung = set(self.run_app.config.app.bell) ^ {JournalKind(name)}
-            name, value = "bell", [kind.value for kind in JournalKind if kind in rung]
+            rung = set(self.run_app.config.app.bell) ^ {EventKind(name)}
+            name, value = "bell", [kind.value for kind in EventKind if kind in rung]
         if setting.section == "app.columns":
             chosen = dict(self.run_app.config.app.columns)
             chosen.pop(name, None)
@@ -224,7 +224,7 @@ def all_settings(
                 kind in app.bell,
                 (kind in app.bell) != (kind in usual.bell),
             )
-            for kind in JournalKind
+            for kind in EventKind
         ),
         *(
             Setting(

@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.app.screens.charts import ChartPage, Measurement
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
@@ -162,10 +162,10 @@ class TrackScreen(ChartPage):
         points = tuple(self.points())
         # Checkpoints are marked on the axis, as saves are in the charts of the run.
         saves = tuple(
-            JournalEntry(at=point.at, kind=JournalKind.SAVE, message="", step=point.step)
+            EventEntry(at=point.at, kind=EventKind.SAVE, message="", step=point.step)
             for point in points
         )
-        self.query_one(Chart).show(replace(self._snapshot, points=points, journal=saves))
+        self.query_one(Chart).show(replace(self._snapshot, points=points, event_log=saves))
         self.update_chart()
 
     def update_chart(self) -> None:

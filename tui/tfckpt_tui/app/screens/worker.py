@@ -77,7 +77,7 @@ class WorkerScreen(Page):
         facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
         points = self.run_app.worker_history.points(self._index)
         for chart in self.query(Chart):
-            chart.show(replace(snapshot, points=points, checkpoints=(), journal=()))
+            chart.show(replace(snapshot, points=points, checkpoints=(), event_log=()))
 
     def action_turn(self, places: int) -> None:
         """Shows another worker."""

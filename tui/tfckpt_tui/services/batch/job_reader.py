@@ -11,7 +11,7 @@ from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.batch.shared_answer import (
@@ -47,14 +47,12 @@ Otherwise all readers would ask at the moment at which their common answer is to
 SLURM = "slurm"
 """The scheduler that can be asked."""
 
-_ABOUT_JOB = frozenset(
-    {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
-)
+_ABOUT_JOB = frozenset({EventKind.SUBMIT, EventKind.STOP, EventKind.REQUEUE, EventKind.PREEMPT})
 
 
-def last_told(journal: Iterable[JournalEntry]) -> float:
+def last_told(event_log: Iterable[EventEntry]) -> float:
     """Returns the time of the newest event that may have changed the batch job; 0 without one."""
-    return max((entry.at for entry in journal if entry.kind in _ABOUT_JOB), default=0.0)
+    return max((entry.at for entry in event_log if entry.kind in _ABOUT_JOB), default=0.0)
 
 
 class JobReader:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -79,7 +79,7 @@ class JobView:
     report: JobReport | None = None
     problem: str = ""
     is_forgotten: bool = False
-    told: frozenset[JournalKind] = frozenset()
+    told: frozenset[EventKind] = frozenset()
 
     @classmethod
     def of(cls, record: BatchJob, answer: JobAnswer | None) -> JobView:
@@ -106,7 +106,7 @@ class JobView:
         state = self.report.state
         waits_again = state is JobState.QUEUED and self.record.started_at is not None
         # The processes of the last start leave first.
-        will_wait = state in _LEAVING and JournalKind.REQUEUE in self.told
+        will_wait = state in _LEAVING and EventKind.REQUEUE in self.told
         return JobState.REQUEUED if waits_again or will_wait else state
 
     @property
@@ -131,7 +131,7 @@ class JobView:
     def ended_unseen(self) -> bool:
         """Whether the job ended without a start, as far as is known, and nobody cancelled it."""
         is_first = self.record.started_at is None
-        return self.is_forgotten and is_first and JournalKind.STOP not in self.told
+        return self.is_forgotten and is_first and EventKind.STOP not in self.told
 
     @property
     def is_active_on_nodes(self) -> bool:
@@ -141,7 +141,7 @@ class JobView:
     @property
     def was_preempted(self) -> bool:
         """Whether Slurm preempted the last start of the job."""
-        return self.state is JobState.PREEMPTED or JournalKind.PREEMPT in self.told
+        return self.state is JobState.PREEMPTED or EventKind.PREEMPT in self.told
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ def _about(seconds: float) -> str:
     return units.duration(round(seconds / 60) * 60 if seconds > _EXACT_BELOW else seconds)
 
 
-def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView | None:
+def with_events(job: JobView | None, entries: Iterable[EventEntry]) -> JobView | None:
     """Adds what the event log says about a job since its last start.
 
     Args:
@@ -272,10 +272,10 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
         return None
     told = set()
     for entry in entries:
-        if entry.kind is JournalKind.START or entry.at <= (job.record.started_at or 0.0):
+        if entry.kind is EventKind.START or entry.at <= (job.record.started_at or 0.0):
             break
-        is_cancel = entry.kind is JournalKind.STOP and entry.at >= job.record.submitted_at
-        if is_cancel or entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
+        is_cancel = entry.kind is EventKind.STOP and entry.at >= job.record.submitted_at
+        if is_cancel or entry.kind in {EventKind.PREEMPT, EventKind.REQUEUE}:
             told.add(entry.kind)
     return replace(job, told=frozenset(told))
 

@@ -8,7 +8,7 @@ from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.control.request import (
@@ -71,5 +71,5 @@ def force_stop(
     job_id = plan.job.record.id
     cancel_job(job_id, runner=runner)
     message = f"Cancelled batch job {job_id}. Slurm ends its processes; they may save first."
-    warning = log_event(run, JournalKind.STOP, message, through=through)
+    warning = log_event(run, EventKind.STOP, message, through=through)
     return message, (warning,) if warning else ()

@@ -31,7 +31,7 @@ from tfckpt_trainer.launch.slurm.submission import (
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.batch.job_reader import JobReader
@@ -104,7 +104,7 @@ def cancel_waiting_job(
             f"`scancel -v {job.id}`."
         )
     message = f"Cancelled batch job {job.id}, which waited in the queue."
-    warning = log_event(run, JournalKind.STOP, message, through=through)
+    warning = log_event(run, EventKind.STOP, message, through=through)
     return f"{message} {warning}" if warning else message
 
 
@@ -147,7 +147,7 @@ def submit_again(
         # Else the job has started already, and its supervisor has recorded more.
         store(run.job_file, job)
     message = f"Submitted batch job {job_id}, with the options of the last launch."
-    warning = log_event(run, JournalKind.SUBMIT, message, through=through)
+    warning = log_event(run, EventKind.SUBMIT, message, through=through)
     return job, f"{message} {warning}" if warning else message
 
 

@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, repl
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_tui.formats import units
@@ -140,7 +140,7 @@ def prune(
     _refuse_foreign(presence, beside_trainer)
     return _in_this_process(
         run,
-        JournalKind.PRUNE,
+        EventKind.PRUNE,
         through,
         lambda on_warning: move_to_trash(
             run,
@@ -173,7 +173,7 @@ def prune_files(run: RunDirectory, names: Sequence[str], *, through: FrontEnd) -
     """
     return _in_this_process(
         run,
-        JournalKind.PRUNE,
+        EventKind.PRUNE,
         through,
         lambda on_warning: move_files_to_trash(
             run, names, by=through.requester, now=time.time(), on_warning=on_warning
@@ -203,7 +203,7 @@ def delete(
     presence = detect_trainer(run, on_full_disk=True)
     if presence.answers:
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
-        return _journaled(
+        return _with_event(
             run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
         )
     _refuse_foreign(presence, beside_trainer)
@@ -216,7 +216,7 @@ def delete(
             in_use=presence.in_use,
             on_progress=on_progress,
         )
-    return _journaled(run, emptied, through)
+    return _with_event(run, emptied, through)
 
 
 def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
@@ -275,7 +275,7 @@ def undo(
     with replace_advice(advice_for_undo(run)):
         return _in_this_process(
             run,
-            JournalKind.UNDO,
+            EventKind.UNDO,
             through,
             lambda on_warning: bring_back(
                 run,
@@ -300,16 +300,16 @@ def empty(
     """
     if run.trash.is_dir() and not detect_trainer(run).answers:
         _refuse_silent_trainer(run)
-    return _journaled(run, empty_trash(run, before, on_progress=on_progress), through)
+    return _with_event(run, empty_trash(run, before, on_progress=on_progress), through)
 
 
-def _journaled(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptied:
+def _with_event(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptied:
     """Writes the deletion to the event log; returns it with a warning if that failed."""
     if not emptied.names:
         return emptied
     warning = log_event(
         run,
-        JournalKind.EMPTY,
+        EventKind.EMPTY,
         f"Deleted for good: {', '.join(emptied.names)}.",
         through=through,
         details={"names": list(emptied.names), "bytes": emptied.freed},
@@ -329,11 +329,11 @@ def set_pins(
         UsageError: A checkpoint does not exist, is in the trash, or its name is not UTF-8.
         RefusedError: The trash is locked.
     """
-    kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
+    kind, word = (EventKind.PIN, "Pinned") if pinned else (EventKind.UNPIN, "Unpinned")
     changed = [name for name in names if pins.is_pinned(run, name) is not pinned]
     for name in changed:
         # Refuses a name that the event log cannot store, before anything changes.
-        encode(JournalEntry(at=0.0, kind=kind, message=name))
+        encode(EventEntry(at=0.0, kind=kind, message=name))
     warnings = pins.set_pins(run, names, pinned=pinned)
     told = {
         log_event(run, kind, f"{word} {name}.", through=through, checkpoint=name)
@@ -410,7 +410,7 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
 
 def _in_this_process(
     run: RunDirectory,
-    kind: JournalKind,
+    kind: EventKind,
     through: FrontEnd,
     act: Callable[[OnWarning], TrashManifest],
 ) -> PruneOutcome:
@@ -418,7 +418,7 @@ def _in_this_process(
     with without_trainer(run):
         manifest = act(warnings.append)
     names = tuple(trashed.name for trashed in manifest.checkpoints)
-    word = "Moved to the trash" if kind is JournalKind.PRUNE else "Brought back"
+    word = "Moved to the trash" if kind is EventKind.PRUNE else "Brought back"
     details = {"trash": manifest.id, "names": list(names)}
     message = f"{word}: {', '.join(names)}."
     warnings.append(log_event(run, kind, message, through=through, details=details))

@@ -35,7 +35,7 @@ from tfckpt_trainer.rundir.records.command import (
     CommandKind,
     CommandState,
 )
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.reading import brief_account
@@ -69,7 +69,7 @@ class FrontEnd(StrEnum):
 
 
 def log_event(
-    run: RunDirectory, kind: JournalKind, message: str, *, through: FrontEnd, **fields: Any
+    run: RunDirectory, kind: EventKind, message: str, *, through: FrontEnd, **fields: Any
 ) -> str:
     """Writes an entry of the event log about an action of this process; see `note_event`.
 
@@ -78,7 +78,7 @@ def log_event(
         kind: The kind of event.
         message: What was done, as a sentence.
         through: The front end that asked.
-        **fields: Other fields of `JournalEntry`.
+        **fields: Other fields of `EventEntry`.
 
     Returns:
         A sentence for the user if the entry could not be written; empty if it was.
@@ -100,7 +100,7 @@ def ask(
     Args:
         run: The run directory.
         arguments: The arguments of the command, whose record names its kind.
-        through: The front end that asks, for the journal.
+        through: The front end that asks, for the event log.
         wait: Whether to wait for the outcome.
         timeout: Seconds to wait. A command that no trainer took by then is withdrawn.
         on_change: Called with each change of the command while waiting.
@@ -263,11 +263,11 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
         raise RefusedError(outcome.message, outcome.advice)
     if outcome.state is CommandState.FAILED:
         raise TfckptError(f"{kind} failed: {outcome.message}", outcome.advice)
-    journal = command_or_key("events", "journal", run.root)
+    event_log = command_or_key("events", "journal", run.root)
     raise TfckptError(
         f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}"
         f"{_why_unanswered(run)}",
-        Advice.of("See the outcome later with {journal}.", journal=journal),
+        Advice.of("See the outcome later with {event_log}.", event_log=event_log),
     )
 
 

@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.scan.lineage import BranchTips, RestorePlan, plan_re
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.formats import units
@@ -98,7 +98,7 @@ def choose_start(
         branch = _point_to(run, plan, reading.tips)
     name = plan.target.name
     message = f"The next start restores {name} if it matches the model, on branch {branch}."
-    warning = log_event(run, JournalKind.NOTE, message, through=through, checkpoint=name)
+    warning = log_event(run, EventKind.NOTE, message, through=through, checkpoint=name)
     message = f"{message} {warning}" if warning else message
     return ChosenStart(plan.target, message, find_reference(reading.checkpoints))
 

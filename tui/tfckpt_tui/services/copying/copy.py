@@ -18,7 +18,7 @@ from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.services.control.request import FrontEnd, log_event
@@ -234,7 +234,7 @@ def _note(
         return ""
     return log_event(
         run,
-        JournalKind.NOTE,
+        EventKind.NOTE,
         f"Copied {', '.join(names)} to {destination.label}.",
         through=through,
         checkpoint=names[0] if len(names) == 1 else None,

@@ -23,7 +23,7 @@ from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
 GRACE_SECONDS = 1.0
@@ -77,7 +77,7 @@ class ScratchRun:
         return "\n".join(f"  {line}" for line in lines) or "  (it is empty)"
 
     def _failed(self, reason: str) -> LaunchError:
-        lost = [one for one in read_entries(self.run) if one.kind is JournalKind.WORKER_LOST]
+        lost = [one for one in read_entries(self.run) if one.kind is EventKind.WORKER_LOST]
         worker = lost[-1].details.get("worker") if lost else 0
         index = worker if isinstance(worker, int) else 0
         return LaunchError(

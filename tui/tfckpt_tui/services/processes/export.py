@@ -14,7 +14,7 @@ from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.full_disk import DiskFullError, is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -81,7 +81,7 @@ def export_checkpoint(
     through: FrontEnd,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
-    """Exports one checkpoint of a run, and writes a journal entry.
+    """Exports one checkpoint of a run, and writes an event.
 
     Args:
         run: The run directory.
@@ -118,7 +118,7 @@ def export_checkpoint(
         ) from error
     warning = log_event(
         run,
-        JournalKind.EXPORT,
+        EventKind.EXPORT,
         describe(done),
         through=through,
         step=done.step,

@@ -14,7 +14,7 @@ from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
 
@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.2
 def follow_run(
     run: RunDirectory, supervisor: SupervisorStatus, on_event: Callable[[str], None]
 ) -> int:
-    """Reports new journal entries until the run ends; SIGTERM and SIGINT save and end it.
+    """Reports new events until the run ends; SIGTERM and SIGINT save and end it.
 
     Returns:
         DONE if training finished or was stopped, INTERRUPTED after ctrl+c, the status for a
@@ -42,11 +42,11 @@ def follow_run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
-    journal = Tail(run.journal, JournalEntry)
+    event_log = Tail(run.event_log, EventEntry)
     while living_supervisor(run, time.time()) is not None:
-        _report(journal, on_event)
+        _report(event_log, on_event)
         time.sleep(LOOK_SECONDS)
-    _report(journal, on_event)
+    _report(event_log, on_event)
     ended = read_supervisor(run)
     if ended is None or ended.state is SupervisorState.FAILED:
         return ExitCode.PROBLEM
@@ -58,6 +58,6 @@ def follow_run(
     return statuses.preempted if asked or preempted else ExitCode.DONE
 
 
-def _report(journal: Tail[JournalEntry], on_event: Callable[[str], None]) -> None:
-    for entry in journal.read_new():
+def _report(event_log: Tail[EventEntry], on_event: Callable[[str], None]) -> None:
+    for entry in event_log.read_new():
         on_event(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")

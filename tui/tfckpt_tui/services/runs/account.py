@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone, why_silent
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -97,7 +97,7 @@ class RunReading:
         heartbeats: What its processes last said, and the moment.
         info: The description of the run.
         record: The record of its batch job.
-        journal: The newest entries of the event log, oldest first.
+        event_log: The newest entries of the event log, oldest first.
         start: What a start continues from. May be left out if the chief knows the step.
         latest: The newest checkpoint according to TensorFlow's state file.
         start_is_chosen: Whether that was chosen after the run had ended.
@@ -115,7 +115,7 @@ class RunReading:
     heartbeats: Heartbeats
     info: RunInfo | None = None
     record: BatchJob | None = None
-    journal: tuple[JournalEntry, ...] = ()
+    event_log: tuple[EventEntry, ...] = ()
     start: NextStart | None = None
     latest: Checkpoint | None = None
     start_is_chosen: bool = False
@@ -287,12 +287,12 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         reading: What was read of it.
         job: Its batch job, as Slurm knows it; None if there is none.
     """
-    run, heartbeats, journal = reading.run, reading.heartbeats, reading.journal
-    job = with_events(job, reversed(journal))
+    run, heartbeats, event_log = reading.run, reading.heartbeats, reading.event_log
+    job = with_events(job, reversed(event_log))
     reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
     state = state_with_job(heartbeats.state, job, heartbeats.last_at, reported=reported)
     has_ended = state in HAS_ENDED - {RunState.QUEUED}
-    submission = find_unsuccessful_submission(journal) if has_ended else None
+    submission = find_unsuccessful_submission(event_log) if has_ended else None
     if submission is not None:
         state = RunState(submission.details["submit"])
         reason = submission.message
@@ -408,6 +408,6 @@ def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
 
 def _active_at(reading: RunReading, job: JobView | None) -> float:
     moments = [status.updated_at for status in reading.heartbeats.statuses]
-    moments += [entry.at for entry in reading.journal[-1:]]
+    moments += [entry.at for entry in reading.event_log[-1:]]
     moments += [job.record.submitted_at] if job is not None else []
     return max([reading.saved_at, *moments])

@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
@@ -44,7 +44,7 @@ from tfckpt_tui.services.runs.account import (
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
-JOURNAL_KEPT = 500
+EVENTS_KEPT = 500
 """Entries of the event log that an account considers."""
 
 OUTCOMES_READ = 20
@@ -87,7 +87,7 @@ def read_account(
     outcomes = map(as_problem, find_unreadable_outcomes(run).values())
     reading = replace(reading, problems=(*reading.problems, *outcomes))
     job = (jobs or JobReader()).read(
-        reading.record, reading.heartbeats.state, last_told(reading.journal), share=run
+        reading.record, reading.heartbeats.state, last_told(reading.event_log), share=run
     )
     return reading, give_account(reading, job)
 
@@ -127,7 +127,7 @@ def read_processes(
     info: RunInfo | None,
     now: float,
     *,
-    journal: Iterable[JournalEntry] | None = None,
+    event_log: Iterable[EventEntry] | None = None,
     lives: ProcessProbe = process_lives,
 ) -> RunReading:
     """Reads a run without its checkpoints.
@@ -136,7 +136,7 @@ def read_processes(
         run: The run directory.
         info: The description of the run.
         now: Seconds since the epoch.
-        journal: The newest entries of the event log if they are known, oldest first.
+        event_log: The newest entries of the event log if they are known, oldest first.
         lives: Checks whether a process runs on this machine.
     """
     errors: list[Exception] = []
@@ -151,7 +151,7 @@ def read_processes(
         heartbeats,
         info,
         record,
-        tuple(read_entries(run, newest=JOURNAL_KEPT) if journal is None else journal),
+        tuple(read_entries(run, newest=EVENTS_KEPT) if event_log is None else event_log),
         start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
         pending=tuple(pending),
         working=tuple(working),

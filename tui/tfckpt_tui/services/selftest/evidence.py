@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, veri
 from tfckpt_trainer.rundir.event_log import Tail, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.selftest import (
     KilledWorker,
     RecordedStep,
@@ -75,7 +75,7 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
             for worker in range(workers)
         ),
         killed=load_if_exists(killed_file(directory), KilledWorker),
-        restarts=sum(entry.kind is JournalKind.RESTART for entry in read_entries(run)),
+        restarts=sum(entry.kind is EventKind.RESTART for entry in read_entries(run)),
         records=tuple(records),
         verified={name: one for name, one in found if one is not None},
     )

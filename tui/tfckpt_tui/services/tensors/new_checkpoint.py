@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import find_newer
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 from tfckpt_tui.services.control.request import FrontEnd, log_event
@@ -183,7 +183,7 @@ def derive(
         )
     told = log_event(
         run,
-        JournalKind.NOTE,
+        EventKind.NOTE,
         message,
         through=through,
         step=record.step,

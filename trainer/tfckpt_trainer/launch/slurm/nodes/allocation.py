@@ -13,7 +13,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 
 SECOND_SURVEY_SECONDS = 5.0
 """Pause before the nodes are checked again if none answered: Slurm may just remove one."""
@@ -101,7 +101,7 @@ class Allocation:
 
     def _note(self, line: str) -> None:
         if self.supervisor is not None:
-            self.supervisor.report.note(JournalKind.NOTE, line)
+            self.supervisor.report.note(EventKind.NOTE, line)
 
     def _beat(self) -> None:
         """Writes a heartbeat if it is due; ends the check if the run is to stop."""

@@ -22,7 +22,7 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
@@ -122,15 +122,15 @@ class RestoreManager:
             tried.append(target.name)
             outcome = self._read(target.name, partial=partial)
             if not outcome.problems:
-                self._move_to(target, outcome, None, JournalKind.START)
+                self._move_to(target, outcome, None, EventKind.START)
                 finish = target.finish
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
                 return None
             # Of damaged checkpoints, the first problem is enough; of a change, all count.
             refused += outcome.problems[:1] if outcome.damaged else outcome.problems
-            self._telemetry.journal.note(
-                JournalKind.REFUSED,
+            self._telemetry.event_log.note(
+                EventKind.REFUSED,
                 f"{target.name} was skipped at the start: {'; '.join(outcome.problems)}.",
                 checkpoint=target.name,
             )
@@ -140,7 +140,7 @@ class RestoreManager:
             untried = [target.name for target in plan.targets[len(tried) :]]
             raise RefusedError(self._why_none(refused, tried, untried))
         self._telemetry.summaries.start_branch(0, 0)
-        self._telemetry.note(JournalKind.START, "Started at step 0.")
+        self._telemetry.note(EventKind.START, "Started at step 0.")
         return None
 
     def _why_none(
@@ -194,14 +194,14 @@ class RestoreManager:
         outcome = self._read(target.name, partial=partial)
         if outcome.problems:
             self._telemetry.note(
-                JournalKind.REFUSED,
+                EventKind.REFUSED,
                 f"Restore of {target.name}: {'; '.join(outcome.problems)}.",
                 command,
                 checkpoint=target.name,
             )
         else:
             with changing_state(target.name):
-                self._move_to(target, outcome, command, JournalKind.RESTORE)
+                self._move_to(target, outcome, command, EventKind.RESTORE)
         return outcome
 
     def _read(self, name: str, *, partial: bool) -> RestoreOutcome:
@@ -217,7 +217,7 @@ class RestoreManager:
         target: RestoreTarget,
         outcome: RestoreOutcome,
         command: Command | None,
-        kind: JournalKind,
+        kind: EventKind,
     ) -> None:
         """Sets the position of the run to that of the restored checkpoint, and records it."""
         position, left = self._state.position, self._state.position.step
@@ -235,7 +235,7 @@ class RestoreManager:
             position.step, f"Restored {target.name}, left step {left:,}."
         )
         self._store_head(target.name, target.finish)
-        self._telemetry.journal.later(lambda: point_state_file_at(self._run, target.name))
+        self._telemetry.event_log.later(lambda: point_state_file_at(self._run, target.name))
         left_out = (
             f"{count(len(outcome.left_out), 'tensor')} left out, " if outcome.left_out else ""
         )
@@ -255,7 +255,7 @@ class RestoreManager:
         )
         if outcome.adopted:
             self._telemetry.note(
-                JournalKind.NOTE,
+                EventKind.NOTE,
                 f"Another program saved {target.name}. Adopted: {'; '.join(outcome.adopted)}.",
                 command,
                 checkpoint=target.name,
@@ -275,7 +275,7 @@ class RestoreManager:
             sequence=position.sequence,
             finish=finish,
         )
-        self._telemetry.journal.later(lambda: store(self._run.head_file, head))
+        self._telemetry.event_log.later(lambda: store(self._run.head_file, head))
 
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
@@ -284,7 +284,7 @@ class RestoreManager:
         self._saves.finish_interrupted()
         self._saves.bring_back()
         for sentence in damage_at_start(self._run):
-            self._telemetry.journal.note(JournalKind.NOTE, sentence)
+            self._telemetry.event_log.note(EventKind.NOTE, sentence)
         catalog = Catalog(self._run)
         head = read_head(self._run)
         found = in_order_of_use(catalog.scan(time.time()), head)

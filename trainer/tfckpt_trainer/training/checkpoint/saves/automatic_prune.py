@@ -23,8 +23,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 LOCK_TIMEOUT_SECONDS = 1.0
@@ -39,11 +39,11 @@ class AutomaticPruner:
     """
 
     def __init__(
-        self, run: RunDirectory, settings: RetentionSettings, journal: JournalWriter
+        self, run: RunDirectory, settings: RetentionSettings, event_log: EventLogWriter
     ) -> None:
         self._run = run
         self._settings = settings
-        self._journal = journal
+        self._event_log = event_log
         self._catalog = Catalog(run)
         self._queue = CommandQueue(run)
         self._waiting: frozenset[str] = frozenset()
@@ -57,14 +57,14 @@ class AutomaticPruner:
         Args:
             parent: The checkpoint that was saved or restored last, which stays.
         """
-        if not self._journal.is_chief:
+        if not self._event_log.is_chief:
             return
         keep_reserve(self._run)
         policy = self._settings.policy
         if policy.is_empty:
             return
         self._wait_for_deleting(LOCK_TIMEOUT_SECONDS)
-        with self._journal_errors("Retention"):
+        with self._log_errors("Retention"):
             self._prune(policy, {parent: "saved or restored last"} if parent else {})
         hours = self._settings.trash_hours
         if hours is not None and self._deleting is None:
@@ -84,7 +84,7 @@ class AutomaticPruner:
             return 0
         self._wait_for_deleting(None)
         emptied = Emptied(0, ())
-        with self._journal_errors("Making room"):
+        with self._log_errors("Making room"):
             emptied = empty_trash(self._run, until_freed=needed)
         if emptied.names:
             self._note_emptied(f"to make room for a save: {', '.join(emptied.names)}", emptied)
@@ -118,8 +118,8 @@ class AutomaticPruner:
             timeout=LOCK_TIMEOUT_SECONDS,
             on_warning=warnings.append,
         )
-        self._journal.note(
-            JournalKind.PRUNE,
+        self._event_log.note(
+            EventKind.PRUNE,
             " ".join([f"Moved to the trash: {', '.join(names)}.", *warnings]),
             by=RETENTION,
             details={"trash": manifest.id, "names": names},
@@ -131,7 +131,7 @@ class AutomaticPruner:
         recorded = replace(self._settings, policy=judged).recorded if policy.own else None
         if recorded != self._recorded:
             self._recorded = recorded
-            self._journal.later(lambda: update_run_info(self._run, retention=recorded))
+            self._event_log.later(lambda: update_run_info(self._run, retention=recorded))
         return judged
 
     def _names_of(self, made: Plan) -> list[str]:
@@ -152,8 +152,8 @@ class AutomaticPruner:
         counted = counted_by_rules(checkpoints)
         waiting = {str(rule): why for rule in policy.rules if (why := rule.unmet(counted))}
         for rule in waiting.keys() - self._waiting:
-            self._journal.note(
-                JournalKind.REFUSED,
+            self._event_log.note(
+                EventKind.REFUSED,
                 f"Retention: {waiting[rule]} All checkpoints are kept until then.",
                 by=RETENTION,
             )
@@ -161,7 +161,7 @@ class AutomaticPruner:
         return bool(waiting)
 
     def _delete_old(self, hours: float) -> None:
-        with self._journal_errors("Emptying the trash"):
+        with self._log_errors("Emptying the trash"):
             emptied = empty_trash(self._run, time.time() - hours * 3600, by=RETENTION)
             if emptied.names:
                 self._note_emptied(", ".join(emptied.names), emptied)
@@ -174,25 +174,25 @@ class AutomaticPruner:
                 self._deleting = None
 
     @contextmanager
-    def _journal_errors(self, what: str) -> Iterator[None]:
+    def _log_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             # Training goes on, whatever is wrong with what it does beside that.
-            kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
+            kind = EventKind.REFUSED if isinstance(error, RefusedError) else EventKind.FAILED
             is_ours = not isinstance(error, TfckptError | OSError)
             found = repr(error) if is_ours else describe_error(error)
-            self._journal.note(kind, f"{what}: {found}", by=RETENTION)
+            self._event_log.note(kind, f"{what}: {found}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
         """Notes files that could not be deleted in the event log, each problem once."""
         for problem in set(emptied.problems) - self._noted_problems:
             self._noted_problems.add(problem)
-            self._journal.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)
+            self._event_log.note(EventKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)
 
     def _note_emptied(self, what: str, emptied: Emptied) -> None:
-        self._journal.note(
-            JournalKind.EMPTY,
+        self._event_log.note(
+            EventKind.EMPTY,
             f"Deleted for good {what}.",
             by=RETENTION,
             details={"names": list(emptied.names), "bytes": emptied.freed},

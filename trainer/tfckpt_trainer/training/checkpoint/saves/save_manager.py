@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
@@ -111,7 +111,7 @@ class SaveManager:
         elif command is None and self._options.when_busy == "skip":
             busy = self._current[0].record.name
             message = f"Save ({trigger}): skipped because {busy} is being written."
-            self._telemetry.note(JournalKind.REFUSED, message)
+            self._telemetry.note(EventKind.REFUSED, message)
         elif command is not None or not any(queued.command is None for queued in self._queue):
             # One scheduled save in the queue is enough: all would save the same step.
             self._queue.append(pending)
@@ -136,10 +136,10 @@ class SaveManager:
             elsewhere = self._saver.in_directory(fallback).save(record, facts)
         if elsewhere.name is None:
             message = f"Save ({trigger}) in {fallback.root}: {elsewhere.problem}"
-            self._telemetry.note(JournalKind.FAILED, message, command, step=record.step)
+            self._telemetry.note(EventKind.FAILED, message, command, step=record.step)
             return outcome
         self._telemetry.note(
-            JournalKind.SAVE,
+            EventKind.SAVE,
             f"Saved {record.name} ({trigger}) in {fallback.root}: {elsewhere.durability} "
             "The next start moves it to the run directory.",
             command,
@@ -164,7 +164,7 @@ class SaveManager:
         brought = bring_back(self._run, fallback)
         told = [f"Moved {name} from {fallback.root} to this run." for name in brought.names]
         for sentence in (*told, *brought.left):
-            self._telemetry.journal.note(JournalKind.NOTE, sentence)
+            self._telemetry.event_log.note(EventKind.NOTE, sentence)
 
     def finish_current(self) -> None:
         """Waits for the background save in progress, and starts the next one in the queue."""
@@ -268,7 +268,7 @@ class SaveManager:
         self._telemetry.metrics.branch = branch
         self._telemetry.summaries.start_branch(branch, record.step)
         self._telemetry.note(
-            JournalKind.NOTE,
+            EventKind.NOTE,
             f"{problem}. It is kept; training continues on branch {branch}.",
             step=record.step,
         )
@@ -284,7 +284,7 @@ class SaveManager:
         self.disk_full = outcome.disk_full
         if outcome.name is None:
             telemetry.metrics.saves.failed(outcome.problem)
-            kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
+            kind = EventKind.REFUSED if outcome.refused else EventKind.FAILED
             message = f"Save ({record.trigger}): {outcome.problem}"
             telemetry.note(kind, message, command, step=record.step)
         else:
@@ -295,11 +295,11 @@ class SaveManager:
         telemetry.save_overhead.saved()
         saved = outcome.name
         self._state.position.parent = saved
-        telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
+        telemetry.event_log.later(lambda: point_state_file_at(self._run, saved))
         self._report(record, outcome, command)
         found = outcome.exactness
         if found is not None and telemetry.note_exactness(found):
-            telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
+            telemetry.event_log.later(lambda: update_run_info(self._run, exactness=found))
         if record.trigger != AFTER_ERROR:
             # What led to the error may be wrong with this checkpoint too: keep those before it.
             self._pruner.after_save(saved)
@@ -309,7 +309,7 @@ class SaveManager:
     ) -> None:
         saved = f"Saved {record.name} ({record.trigger})"
         self._telemetry.note(
-            JournalKind.SAVE,
+            EventKind.SAVE,
             f"{saved}: {size(outcome.size)} in {outcome.seconds:.2f} s, "
             f"training stood still for {outcome.stall_seconds:.2f} s, {outcome.durability}",
             command,

@@ -23,7 +23,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
@@ -40,7 +40,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.worker_part import WorkerPart, require_sound
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
@@ -54,7 +54,7 @@ class Saver:
         state: TrainingState,
         options: SaveOptions,
         disk: DiskSpace,
-        journal: JournalWriter,
+        event_log: EventLogWriter,
     ) -> None:
         """Prepares the writing of checkpoints.
 
@@ -65,7 +65,7 @@ class Saver:
         self._group = group
         self._state = state
         self._disk = disk
-        self._journal = journal
+        self._event_log = event_log
         self._sharded = (
             ShardedWriter(
                 state.shared.checkpoint,
@@ -89,7 +89,7 @@ class Saver:
     def in_directory(self, run: RunDirectory) -> Saver:
         """Returns a saver of the same state into another run directory, created if missing."""
         disk = DiskSpace(run, self._state.shared, self._options, make_room=lambda _: 0)
-        return Saver(run, self._group, self._state, self._options, disk, self._journal)
+        return Saver(run, self._group, self._state, self._options, disk, self._event_log)
 
     def save(self, record: CheckpointRecord, facts: WorkerFacts) -> SaveOutcome:
         """Saves the state of `record.step` in the foreground.
@@ -147,10 +147,10 @@ class Saver:
         for problem in recovered.problems:
             if problem not in self._noted_problems:
                 self._noted_problems.add(problem)
-                self._journal.note(JournalKind.NOTE, problem)
+                self._event_log.note(EventKind.NOTE, problem)
         for name in recovered.completed:
-            self._journal.note(
-                JournalKind.SAVE, f"Completed the interrupted save of {name}.", checkpoint=name
+            self._event_log.note(
+                EventKind.SAVE, f"Completed the interrupted save of {name}.", checkpoint=name
             )
 
     def _begin(self, record: CheckpointRecord) -> SaveOutcome | None:
@@ -180,8 +180,8 @@ class Saver:
         self._run.create()
         if self._info is not None:
             store(self._run.run_file, self._info)
-            self._journal.note(
-                JournalKind.NOTE,
+            self._event_log.note(
+                EventKind.NOTE,
                 f"{self._run.root} was moved or deleted while the run trained. It was created "
                 "anew: checkpoints saved before are not in it.",
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.command import CommandState
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.services.runs.account import RunAccount
 
@@ -90,30 +90,30 @@ COMMAND: Mapping[CommandState, Icon] = {
     CommandState.EXPIRED: Icon("✗", "bad", "no trainer received it in time; it will not run later"),
 }
 
-JOURNAL: Mapping[JournalKind, Icon] = {
-    JournalKind.START: Icon("▶", "calm", "training started or resumed"),
-    JournalKind.SAVE: Icon("◆", "good", "a checkpoint was saved"),
-    JournalKind.RESTORE: Icon("↩", "accent", "training restored a checkpoint in place"),
-    JournalKind.PRUNE: Icon("−", "warn", "checkpoints were moved to the trash"),
-    JournalKind.UNDO: Icon("+", "good", "checkpoints came back from the trash"),
-    JournalKind.EMPTY: Icon("×", "warn", "the trash was emptied"),
-    JournalKind.PAUSE: Icon("‖", "warn", "training was paused"),
-    JournalKind.RESUME: Icon("▶", "good", "training was resumed"),
-    JournalKind.STOP: Icon("■", "muted", "the run was stopped"),
-    JournalKind.FINISH: Icon("✓", "good", "the run reached its last step"),
-    JournalKind.REFUSED: Icon("✗", "bad", "a command was refused"),
-    JournalKind.FAILED: Icon("✗", "bad", "something failed"),
-    JournalKind.EXPIRED: Icon("✗", "warn", "a command expired"),
-    JournalKind.NOT_FINITE: Icon("✗", "bad", "a metric became NaN or infinite"),
-    JournalKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
-    JournalKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
-    JournalKind.SUBMIT: Icon("◷", "calm", "a batch job was submitted"),
-    JournalKind.REQUEUE: Icon("↻", "busy", "the batch job waits in the queue again"),
-    JournalKind.PREEMPT: Icon("↧", "warn", "the scheduler preempted the batch job"),
-    JournalKind.PIN: Icon("★", "pin", "a checkpoint was pinned"),
-    JournalKind.UNPIN: Icon("☆", "muted", "a checkpoint was unpinned"),
-    JournalKind.NOTE: Icon("·", "calm", "a note from the training script"),
-    JournalKind.EXPORT: Icon("⇪", "good", "a model was exported from a checkpoint"),
+EVENT_ICONS: Mapping[EventKind, Icon] = {
+    EventKind.START: Icon("▶", "calm", "training started or resumed"),
+    EventKind.SAVE: Icon("◆", "good", "a checkpoint was saved"),
+    EventKind.RESTORE: Icon("↩", "accent", "training restored a checkpoint in place"),
+    EventKind.PRUNE: Icon("−", "warn", "checkpoints were moved to the trash"),
+    EventKind.UNDO: Icon("+", "good", "checkpoints came back from the trash"),
+    EventKind.EMPTY: Icon("×", "warn", "the trash was emptied"),
+    EventKind.PAUSE: Icon("‖", "warn", "training was paused"),
+    EventKind.RESUME: Icon("▶", "good", "training was resumed"),
+    EventKind.STOP: Icon("■", "muted", "the run was stopped"),
+    EventKind.FINISH: Icon("✓", "good", "the run reached its last step"),
+    EventKind.REFUSED: Icon("✗", "bad", "a command was refused"),
+    EventKind.FAILED: Icon("✗", "bad", "something failed"),
+    EventKind.EXPIRED: Icon("✗", "warn", "a command expired"),
+    EventKind.NOT_FINITE: Icon("✗", "bad", "a metric became NaN or infinite"),
+    EventKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
+    EventKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
+    EventKind.SUBMIT: Icon("◷", "calm", "a batch job was submitted"),
+    EventKind.REQUEUE: Icon("↻", "busy", "the batch job waits in the queue again"),
+    EventKind.PREEMPT: Icon("↧", "warn", "the scheduler preempted the batch job"),
+    EventKind.PIN: Icon("★", "pin", "a checkpoint was pinned"),
+    EventKind.UNPIN: Icon("☆", "muted", "a checkpoint was unpinned"),
+    EventKind.NOTE: Icon("·", "calm", "a note from the training script"),
+    EventKind.EXPORT: Icon("⇪", "good", "a model was exported from a checkpoint"),
 }
 
 PIN = "★"

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.catalog.scan.lineage import current_lineage
-from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
-from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
+from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line, shorten
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
@@ -19,7 +19,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _FRESH_SECONDS = 10.0
 _CROWDED_SAVE = "┴"
-_MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
+_MARKED = (EventKind.SAVE, EventKind.RESTART, EventKind.RESTORE)
 
 
 class Chart(Pane):
@@ -167,16 +167,16 @@ def _marks(
 ) -> list[Mark]:
     entries = [
         (entry.at if by_time else float(entry.step), entry)
-        for entry in snapshot.journal
+        for entry in snapshot.event_log
         if entry.kind in _MARKED and entry.step is not None
     ]
     if window is not None:
         entries = [(place, entry) for place, entry in entries if window.contains(place)]
-    crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
+    crowded = sum(entry.kind is EventKind.SAVE for _, entry in entries) > width // 4
     marks: list[Mark] = []
     for kind in _MARKED:
-        icon = JOURNAL[kind]
-        if crowded and kind is JournalKind.SAVE:
+        icon = EVENT_ICONS[kind]
+        if crowded and kind is EventKind.SAVE:
             icon = Icon(_CROWDED_SAVE, icon.style, icon.meaning)
         marks += [
             Mark(place, icon.glyph, icon.style) for place, entry in entries if entry.kind is kind

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.protocols import key_of
-from tfckpt_tui.app.widgets.base.icons import JOURNAL
+from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, match_note
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
 from tfckpt_tui.formats import units
@@ -14,7 +14,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class EventList(ListPane[JournalEntry]):
+class EventList(ListPane[EventEntry]):
     """Events that match a filter, newest first, with a cursor."""
 
     title = "events"
@@ -38,12 +38,12 @@ class EventList(ListPane[JournalEntry]):
         """Shows only events that contain all words of `text`."""
         self._needle = text
         words = text.casefold().split()
-        journal = self.snapshot.journal if self.snapshot else ()
-        self._total = len(journal)
+        event_log = self.snapshot.event_log if self.snapshot else ()
+        self._total = len(event_log)
         self.show_rows(
             [
                 entry
-                for entry in reversed(journal)
+                for entry in reversed(event_log)
                 if all(word in _searchable_text(entry) for word in words)
             ]
         )
@@ -68,7 +68,7 @@ class EventList(ListPane[JournalEntry]):
         return _entry(self.rows[row], width)
 
 
-class Events(ListPane[str | JournalEntry]):
+class Events(ListPane[str | EventEntry]):
     """Alerts and problems of reading the directory, followed by all events, newest first."""
 
     has_cursor = False
@@ -78,7 +78,7 @@ class Events(ListPane[str | JournalEntry]):
         """Shows a new snapshot; keeps the position if the user has scrolled."""
         before = self.row_count()
         self.snapshot = snapshot
-        self.show_rows([*_troubles(snapshot), *reversed(snapshot.journal)])
+        self.show_rows([*_troubles(snapshot), *reversed(snapshot.event_log)])
         if before and self.top:
             self.scroll_rows(self.row_count() - before)
 
@@ -116,13 +116,13 @@ def _troubles(snapshot: RunSnapshot) -> tuple[str, ...]:
     return (*(clean(alert.message) for alert in snapshot.alerts), *snapshot.problems)
 
 
-def _searchable_text(entry: JournalEntry) -> str:
+def _searchable_text(entry: EventEntry) -> str:
     parts = (entry.kind.value, entry.message, entry.by, entry.checkpoint or "")
     return " ".join(parts).casefold()
 
 
-def _entry(entry: JournalEntry, width: int) -> Line:
-    sign = JOURNAL[entry.kind]
+def _entry(entry: EventEntry, width: int) -> Line:
+    sign = EVENT_ICONS[entry.kind]
     clock = units.local_time(entry.at, "%H:%M:%S")
     spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]
     if width >= 60:

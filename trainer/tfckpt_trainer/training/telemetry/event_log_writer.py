@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.storage.files import NotFlushedError
 
 _Queue = deque[Callable[[], None]]
@@ -24,7 +24,7 @@ WRITE_TIMEOUT_SECONDS = 0.5
 """How long a caller waits for its write. A disk that does not answer must not stop training."""
 
 
-class JournalWriter:
+class EventLogWriter:
     """Writes the event log, command outcomes and other files of the chief, in a thread.
 
     Callers wait for their write, but not for a disk that does not answer. Disk errors do not end
@@ -50,9 +50,9 @@ class JournalWriter:
         self._thread: threading.Thread | None = None
         self.trouble = ""
 
-    def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
+    def note(self, kind: EventKind, message: str, **fields: Any) -> None:
         """Appends an event to the event log."""
-        entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
+        entry = EventEntry(at=time.time(), kind=kind, message=message, **fields)
         self._write(self._lines, lambda: self._append(entry))
 
     def advance_command(
@@ -89,7 +89,7 @@ class JournalWriter:
             self._hangs = False
             self._finish_round(seconds)
 
-    def _append(self, entry: JournalEntry) -> None:
+    def _append(self, entry: EventEntry) -> None:
         try:
             write_entry(self._run, entry)
         except NotFlushedError as error:
@@ -110,7 +110,7 @@ class JournalWriter:
             wanted = self._requested
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._work, name="tfckpt-journal", daemon=True
+                    target=self._work, name="tfckpt-events", daemon=True
                 )
                 self._thread.start()
             self._rounds.notify_all()
