@@ -174,7 +174,7 @@ def test_what_another_process_reads_stays(trained, janitor):
 
 
 def test_somebody_at_the_trash_delays_it_to_the_next_save(trained, janitor, monkeypatch):
-    from tfckpt_trainer.training.checkpoint import automatic_prune
+    from tfckpt_trainer.training.checkpoint.saves import automatic_prune
 
     monkeypatch.setattr(automatic_prune, "LOCK_TIMEOUT_SECONDS", 0.05)
     keeper = janitor(LAST, None)
@@ -192,7 +192,7 @@ def test_a_disk_that_refuses_is_written_down(trained, janitor, monkeypatch):
     def full(*_args, **_more):
         raise OSError(28, "No space left on device")
 
-    from tfckpt_trainer.training.checkpoint import automatic_prune
+    from tfckpt_trainer.training.checkpoint.saves import automatic_prune
 
     monkeypatch.setattr(automatic_prune, "move_to_trash", full)
     janitor(LAST, None).after_save("ckpt-3")
