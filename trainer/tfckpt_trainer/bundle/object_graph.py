@@ -75,7 +75,9 @@ class Node:
 
     @property
     def _value(self) -> Attribute | None:
-        return next((one for one in self.attributes if one.name == VALUE_ATTRIBUTE), None)
+        return next(
+            (attribute for attribute in self.attributes if attribute.name == VALUE_ATTRIBUTE), None
+        )
 
 
 def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, ...]:

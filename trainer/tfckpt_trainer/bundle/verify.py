@@ -200,8 +200,8 @@ class _Checks:
             self._done + len(content),
             self._checksums,
             tuple(
-                replace(one, path=shown.get(one.tensor, one.tensor))
-                for one in merge_parts(self._not_finite, self._index)
+                replace(part, path=shown.get(part.tensor, part.tensor))
+                for part in merge_parts(self._not_finite, self._index)
             ),
             complete,
         )
@@ -221,7 +221,7 @@ class _Checks:
         if not (self._not_finite or any(finding.tensor for finding in self._findings)):
             return {}
         variables = read_contents(self._prefix, self._index).variables
-        return {one.entry.name: one.path for one in variables}
+        return {variable.entry.name: variable.path for variable in variables}
 
     def _by_shard(self) -> list[list[_Stored]]:
         shards: list[list[_Stored]] = [[] for _ in self._paths]

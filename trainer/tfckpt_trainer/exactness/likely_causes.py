@@ -159,7 +159,7 @@ def _input_state(difference: Difference, _: CheckFacts) -> Cause | None:
 
 
 def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [one for one in facts.step_operations if not one.startswith(_PYTHON)]
+    found = [operation for operation in facts.step_operations if not operation.startswith(_PYTHON)]
     if not found:
         return None
     return Cause(
@@ -242,7 +242,7 @@ def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
 
 
 def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [one for one in facts.step_operations if one.startswith(_PYTHON)]
+    found = [operation for operation in facts.step_operations if operation.startswith(_PYTHON)]
     if not found:
         return None
     return Cause(

@@ -35,7 +35,10 @@ def device_facts(
         strategy=strategy_name(strategy),
         replicas=strategy.num_replicas_in_sync,
         local_replicas=len(strategy.extended.worker_devices),
-        state_bytes=sum(one.value.dtype.size * one.value.shape.num_elements() for one in variables),
+        state_bytes=sum(
+            variable.value.dtype.size * variable.value.shape.num_elements()
+            for variable in variables
+        ),
         versions=_versions(),
     )
 

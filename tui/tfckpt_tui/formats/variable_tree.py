@@ -50,23 +50,26 @@ def tensors_of_checkpoint(variables: Iterable[Variable]) -> list[Tensor]:
     """Returns the variables of a checkpoint as the tree shows them."""
     return [
         Tensor(
-            one.entry.name,
-            one.path,
-            one.entry.dtype,
-            one.entry.shape,
-            one.size,
-            one.role.value,
-            "parts" if one.entry.slices else str(one.entry.shard),
-            one.slot_of,
-            one.slot_name,
+            variable.entry.name,
+            variable.path,
+            variable.entry.dtype,
+            variable.entry.shape,
+            variable.size,
+            variable.role.value,
+            "parts" if variable.entry.slices else str(variable.entry.shard),
+            variable.slot_of,
+            variable.slot_name,
         )
-        for one in variables
+        for variable in variables
     ]
 
 
 def tensors_of_file(arrays: Iterable[Array]) -> list[Tensor]:
     """Returns the tensors of a file as the tree shows them."""
-    return [Tensor(one.name, one.name, one.dtype, one.shape, one.size, one.owner) for one in arrays]
+    return [
+        Tensor(array.name, array.name, array.dtype, array.shape, array.size, array.owner)
+        for array in arrays
+    ]
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,9 @@ class LogSearches:
     def progress(self) -> float:
         """The part of the bytes that was searched, from 0 to 1."""
         searches = self.by_log.values()
-        return sum(one.done for one in searches) / max(1, sum(one.size for one in searches))
+        return sum(search.done for search in searches) / max(
+            1, sum(search.size for search in searches)
+        )
 
     def cancel(self) -> None:
         """Ends `run` soon."""

@@ -109,7 +109,7 @@ class CheckpointReader:
             raise UsageError(message) from None
         contents = read_contents(path, self._index)
         self.objects, self.problem = contents.nodes, contents.problem
-        self.tensors = {one.path: _info(one) for one in contents.variables}
+        self.tensors = {variable.path: _info(variable) for variable in contents.variables}
         self._variables = contents.variables
         self._by_name = tensors_by_name(contents.variables)
         self._maps: dict[int, mmap.mmap] = {}
@@ -186,10 +186,16 @@ class CheckpointReader:
 
     def _repr_html_(self) -> str:
         rows = [
-            (one.path, one.dtype, format_shape(one.shape), units.size(one.bytes), one.role)
-            for one in self.tensors.values()
+            (
+                tensor.path,
+                tensor.dtype,
+                format_shape(tensor.shape),
+                units.size(tensor.bytes),
+                tensor.role,
+            )
+            for tensor in self.tensors.values()
         ]
-        size = units.size(sum(one.bytes for one in self.tensors.values()))
+        size = units.size(sum(tensor.bytes for tensor in self.tensors.values()))
         caption = f"{self.path.name}: {units.count(len(rows), 'tensor')}, {size}"
         return html_table(caption, ("path", "dtype", "shape", "size", "role"), rows, _SHOWN)
 

@@ -148,7 +148,7 @@ class RunReader:
 
     def _repr_html_(self) -> str:
         columns = [column for column in COLUMNS if column.ls]
-        shown = [Row(one, self._account.at) for one in self.checkpoints]
+        shown = [Row(checkpoint, self._account.at) for checkpoint in self.checkpoints]
         rows = [[column.printed_text(row) for column in columns] for row in shown]
         header = [column.ls.lower() for column in columns]
         return html_table(f"{self.path}: {self._words()}", header, rows, _SHOWN)
@@ -164,6 +164,6 @@ def _curve(name: str, points: Iterable[SeriesPoint]) -> MetricCurve:
     return MetricCurve(
         steps=np.array([point.step for point in reported], np.int64),
         branches=np.array([point.branch for point in reported], np.int64),
-        values=np.array([math.nan if one is None else one for one in values], np.float64),
+        values=np.array([math.nan if value is None else value for value in values], np.float64),
         times=np.array([point.at for point in reported], np.float64),
     )

@@ -117,4 +117,4 @@ def _is_character(name: str) -> bool:
 def _character_names() -> frozenset[str]:
     """Returns the names of characters; those with a hyphen in Unicode cannot be looked up."""
     characters = map(chr, range(_LAST_CODE))
-    return frozenset(key_name(one) for one in characters if one.isprintable())
+    return frozenset(key_name(character) for character in characters if character.isprintable())

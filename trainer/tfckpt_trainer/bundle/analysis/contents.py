@@ -121,10 +121,12 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
 def _with_unique_paths(variables: Sequence[Variable]) -> list[Variable]:
     """Gives tensors that would have the same path the path of their object, or their name."""
     for other in (attrgetter("object_path"), attrgetter("entry.name")):
-        counts = Counter(one.path for one in variables)
+        counts = Counter(variable.path for variable in variables)
         variables = [
-            replace(one, path=other(one) or one.path) if counts[one.path] > 1 else one
-            for one in variables
+            replace(variable, path=other(variable) or variable.path)
+            if counts[variable.path] > 1
+            else variable
+            for variable in variables
         ]
     return list(variables)
 

@@ -20,7 +20,7 @@ from tfckpt_trainer.bundle.structure import component_keys
 def has_same_graph(before: Index, after: Index) -> bool:
     """Whether the object graphs of two checkpoints are equal, and so the names of variables."""
     graphs = [index.entries.get(KEY) for index in (before, after)]
-    known = [(one.size, one.crc32c) for one in graphs if one is not None]
+    known = [(graph.size, graph.crc32c) for graph in graphs if graph is not None]
     return len(known) == 2 and known[0] == known[1]
 
 
@@ -45,10 +45,10 @@ def find_counterparts(
     found = {KEY: KEY} if all(KEY in one.index.entries for one in (before, after)) else {}
     if before.nodes is not None and after.nodes is not None:
         _add(found, _by_graph(before, after))
-    _add(found, ((one, one) for one in before.index.entries if one in after.index.entries))
+    _add(found, ((entry, entry) for entry in before.index.entries if entry in after.index.entries))
     if not as_restored:
-        names = {one.path: one.entry.name for one in after.variables}
-        paths = [(one.entry.name, names.get(one.path)) for one in before.variables]
+        names = {variable.path: variable.entry.name for variable in after.variables}
+        paths = [(variable.entry.name, names.get(variable.path)) for variable in before.variables]
         _add(found, ((old, new) for old, new in paths if new is not None))
     return found
 
@@ -139,7 +139,11 @@ def _same_objects(before: SavedObjects, after: SavedObjects) -> dict[int, int]:
         [(0, 0)],
         lambda left, right: left not in before.optimizers and right not in after.optimizers,
     )
-    optimizers = [(one, pairs[one]) for one in sorted(before.optimizers) if one in pairs]
+    optimizers = [
+        (optimizer, pairs[optimizer])
+        for optimizer in sorted(before.optimizers)
+        if optimizer in pairs
+    ]
     slots = {(owner, of, name): slot for owner, slot, of, name in after.slots()}
     for owner, slot, of, name in before.slots():
         other = slots.get((pairs.get(owner, -1), pairs.get(of, -1), name))

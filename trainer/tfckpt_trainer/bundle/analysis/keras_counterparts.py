@@ -99,7 +99,7 @@ def _ends_alike(one: str, other: str) -> bool:
 
 def _attributes(variables: Iterable[Variable]) -> str:
     """Returns the attributes that lead to the layer of these variables; empty if they differ."""
-    parents = {one.object_path.rpartition("/")[0] for one in variables}
+    parents = {variable.object_path.rpartition("/")[0] for variable in variables}
     return parents.pop() if len(parents) == 1 else ""
 
 

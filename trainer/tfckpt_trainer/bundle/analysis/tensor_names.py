@@ -67,7 +67,7 @@ def nearest_path(variables: Iterable[Variable], text: str) -> str:
     """
     if any(one in text for one in "*?["):
         return ""
-    paths = list(dict.fromkeys(one.path for one in variables))
+    paths = list(dict.fromkeys(variable.path for variable in variables))
     wanted = text.casefold()
     containing = [path for path in paths if wanted in path.casefold()] if wanted else []
     if containing:

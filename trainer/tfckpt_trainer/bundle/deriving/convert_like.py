@@ -68,8 +68,10 @@ def write_arrays_like(
         arrays = _arrays_by_tensor(_as_in_checkpoint(reader.arrays, like), like)
         entries = tensors_of(like.index).values()
         taken = {one.name for one in entries} - arrays.keys()
-        variables = tuple(one for one in like.variables if one.entry.name in taken)
-        total = sum(array.size for array in arrays.values()) + sum(one.size for one in variables)
+        variables = tuple(variable for variable in like.variables if variable.entry.name in taken)
+        total = sum(array.size for array in arrays.values()) + sum(
+            variable.size for variable in variables
+        )
         done = 0
         losses: dict[tuple[str, str], CastLoss] = {}
 

@@ -55,7 +55,11 @@ class EditedTensor:
     @property
     def path(self) -> str:
         """Its path there, as `inspect` shows it."""
-        paths = (one.path for one in self.source.variables if one.entry.name == self.entry.name)
+        paths = (
+            variable.path
+            for variable in self.source.variables
+            if variable.entry.name == self.entry.name
+        )
         return next(paths, self.entry.name)
 
 
@@ -82,7 +86,7 @@ class Edit:
         self.changes: list[str] = []
         # By the names of tensors before the edit: their names now, and the paths of variables.
         self._keys = {name: name for name in self.tensors}
-        self._shown = {one.entry.name: one.path for one in source.variables}
+        self._shown = {variable.entry.name: variable.path for variable in source.variables}
 
     @property
     def nodes(self) -> tuple[Node, ...] | None:
@@ -93,10 +97,10 @@ class Edit:
     def size(self) -> int:
         """Bytes to read."""
         return sum(
-            ITEM_SIZES.get(one.entry.dtype, 0) * one.entry.element_count
-            if one.entry.slices
-            else one.entry.size
-            for one in self.tensors.values()
+            ITEM_SIZES.get(tensor.entry.dtype, 0) * tensor.entry.element_count
+            if tensor.entry.slices
+            else tensor.entry.size
+            for tensor in self.tensors.values()
         )
 
     def copy(self, other: EditSource, wanted: str, name: str) -> None:
@@ -249,13 +253,15 @@ class Edit:
     def _left(self) -> list[Variable]:
         """Returns the variables that were not dropped, with their paths after earlier renames."""
         return [
-            replace(one, path=self._shown[one.entry.name])
-            for one in self._source.variables
-            if self._keys.get(one.entry.name) in self.tensors
+            replace(variable, path=self._shown[variable.entry.name])
+            for variable in self._source.variables
+            if self._keys.get(variable.entry.name) in self.tensors
         ]
 
     def _matching(self, pattern: str) -> list[Variable]:
-        known = [one for one in self._source.variables if one.entry.name in self.tensors]
+        known = [
+            variable for variable in self._source.variables if variable.entry.name in self.tensors
+        ]
         found = match_tensors(known, pattern)
         if not found:
             raise unknown_tensor(self._source.prefix, self._source.variables, pattern)

@@ -29,7 +29,7 @@ class GraphEditor:
     @property
     def attribute_keys(self) -> set[str]:
         """The tensors that objects refer to; a table refers to the start of several names."""
-        return {one.checkpoint_key for node in self._nodes for one in node.attributes}
+        return {attribute.checkpoint_key for node in self._nodes for attribute in node.attributes}
 
     def move(self, old: str, new: str) -> None:
         """Gives the object at path `old`, with all below it, the path `new`.
@@ -54,7 +54,8 @@ class GraphEditor:
         """Replaces the names of tensors."""
         for number, node in enumerate(self._nodes):
             attributes = tuple(
-                replace(one, checkpoint_key=renamed(one.checkpoint_key)) for one in node.attributes
+                replace(attribute, checkpoint_key=renamed(attribute.checkpoint_key))
+                for attribute in node.attributes
             )
             self._nodes[number] = replace(node, attributes=attributes)
 
@@ -66,8 +67,10 @@ class GraphEditor:
         """
         for number, node in enumerate(self._nodes):
             attributes = tuple(
-                replace(one, full_name=names.get(one.checkpoint_key, one.full_name))
-                for one in node.attributes
+                replace(
+                    attribute, full_name=names.get(attribute.checkpoint_key, attribute.full_name)
+                )
+                for attribute in node.attributes
             )
             self._nodes[number] = replace(node, attributes=attributes)
 
@@ -85,14 +88,18 @@ class GraphEditor:
         """Removes tensors, and the objects that had nothing else."""
         emptied = set()
         for number, node in enumerate(self._nodes):
-            left = tuple(one for one in node.attributes if one.checkpoint_key not in dropped)
+            left = tuple(
+                attribute
+                for attribute in node.attributes
+                if attribute.checkpoint_key not in dropped
+            )
             if len(left) < len(node.attributes):
                 self._nodes[number] = replace(node, attributes=left)
                 if not left and not node.children and not node.slot_variables:
                     emptied.add(number)
         for number, node in enumerate(self._nodes):
             children = {name: n for name, n in node.children.items() if n not in emptied}
-            slots = tuple(one for one in node.slot_variables if not _uses(one, emptied))
+            slots = tuple(slot for slot in node.slot_variables if not _uses(slot, emptied))
             self._nodes[number] = replace(node, children=children, slot_variables=slots)
 
     def result(self) -> tuple[Node, ...]:
@@ -100,7 +107,9 @@ class GraphEditor:
         order, waiting = {0: 0}, deque([0])
         while waiting:
             node = self._nodes[waiting.popleft()]
-            slots = (n for one in node.slot_variables for n in (one.variable_node, one.slot_node))
+            slots = (
+                n for slot in node.slot_variables for n in (slot.variable_node, slot.slot_node)
+            )
             for number in (*node.children.values(), *slots):
                 if number not in order:
                     order[number] = len(order)
@@ -111,11 +120,11 @@ class GraphEditor:
                 self._nodes[number].attributes,
                 tuple(
                     replace(
-                        one,
-                        variable_node=order[one.variable_node],
-                        slot_node=order[one.slot_node],
+                        slot,
+                        variable_node=order[slot.variable_node],
+                        slot_node=order[slot.slot_node],
                     )
-                    for one in self._nodes[number].slot_variables
+                    for slot in self._nodes[number].slot_variables
                 ),
             )
             for number in order

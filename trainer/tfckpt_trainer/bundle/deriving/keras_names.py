@@ -15,11 +15,11 @@ from tfckpt_trainer.bundle.object_graph import unescaped
 def find_named(variables: Sequence[Variable], path: str) -> list[Variable]:
     """Returns the variables at and below a path with names from Keras, without slot variables."""
     return [
-        one
-        for one in variables
-        if one.role is not Role.SLOT
-        and one.object_path
-        and (one.path == path or one.path.startswith(f"{path}/"))
+        variable
+        for variable in variables
+        if variable.role is not Role.SLOT
+        and variable.object_path
+        and (variable.path == path or variable.path.startswith(f"{path}/"))
     ]
 
 
@@ -39,9 +39,9 @@ def find_attribute(variables: Sequence[Variable], named: Sequence[Variable], nam
     path = named[0].object_path
     while path:
         held = {
-            one.entry.name
-            for one in variables
-            if one.object_path == path or one.object_path.startswith(f"{path}/")
+            variable.entry.name
+            for variable in variables
+            if variable.object_path == path or variable.object_path.startswith(f"{path}/")
         }
         if not held <= wanted:
             return ""

@@ -54,12 +54,14 @@ def encode_object_graph(nodes: Sequence[Node]) -> bytes:
 def _node(node: Node) -> bytes:
     children = (_integer(1, child) + _text(2, name) for name, child in node.children.items())
     attributes = (
-        _text(1, one.name) + _text(2, one.full_name) + _text(3, one.checkpoint_key)
-        for one in node.attributes
+        _text(1, attribute.name)
+        + _text(2, attribute.full_name)
+        + _text(3, attribute.checkpoint_key)
+        for attribute in node.attributes
     )
     slots = (
-        _integer(1, one.variable_node) + _text(2, one.slot_name) + _integer(3, one.slot_node)
-        for one in node.slot_variables
+        _integer(1, slot.variable_node) + _text(2, slot.slot_name) + _integer(3, slot.slot_node)
+        for slot in node.slot_variables
     )
     return _messages(1, children) + _messages(2, attributes) + _messages(3, slots)
 

@@ -152,8 +152,10 @@ def look_again(root: Path, known: Neighbours) -> Neighbours:
     Keras writes HDF5 files in their place, which does not change the directory. Directories are
     measured again only if they changed: they can have thousands of files.
     """
-    kept = [one for one in known.others if _is_same_directory(root / one.name, one)]
-    again = _described(root, ((one.name, one.format) for one in known.others if one not in kept))
+    kept = [other for other in known.others if _is_same_directory(root / other.name, other)]
+    again = _described(
+        root, ((other.name, other.format) for other in known.others if other not in kept)
+    )
     return known._replace(others=_newest_first((*kept, *again)))
 
 
@@ -182,7 +184,7 @@ def find_other_file(root: Path, name: str) -> OtherFile | None:
     if form is not None:
         return next(iter(_described(root, [(name, form)])), None)
     with suppress(OSError):
-        return next((one for one in find_neighbours(root).others if one.name == name), None)
+        return next((other for other in find_neighbours(root).others if other.name == name), None)
     return None
 
 

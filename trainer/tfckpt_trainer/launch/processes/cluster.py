@@ -94,7 +94,7 @@ def plan_gpus(options: LaunchOptions, root: Path = Path("/")) -> GpuShares:
         return share_gpus(visible_gpus(environment, root), options.tasks, environment)
     members = tasks(asked.tasks_per_node)
     # Slurm may bind GPUs otherwise, and where parameter servers run is not known before.
-    is_ours = not any(one.startswith(("--gp", "--gres", "-G")) for one in asked.arguments)
+    is_ours = not any(argument.startswith(("--gp", "--gres", "-G")) for argument in asked.arguments)
     if options.parameter_servers or len(members) < 2 or not is_ours:
         return GpuShares(({},) * len(members))
     names = tuple(map(str, range(asked.gpus_per_node)))

@@ -199,7 +199,9 @@ class TaskProcess:
         self._note_at, now = float("inf"), time.time()
         try:
             told = [
-                one.at for one in read_entries(self._run) if one.details.items() >= _LOST.items()
+                entry.at
+                for entry in read_entries(self._run)
+                if entry.details.items() >= _LOST.items()
             ]
         except OSError:
             return  # The disk is gone too.

@@ -313,7 +313,7 @@ class StopCommands:
 
     def _trainer_takes_commands(self) -> bool:
         """Whether the trainer claims commands now, or once it has restored a checkpoint."""
-        chief = next((one for one in read_workers(self._run) if one.index == 0), None)
+        chief = next((worker for worker in read_workers(self._run) if worker.index == 0), None)
         begins = chief is not None and chief.phase in BEFORE_RUN
         return not begins and trainer_answers(self._run, time.time())
 
@@ -329,6 +329,6 @@ class StopCommands:
 
     def _is_unanswered(self) -> bool:
         now = time.monotonic()
-        waiting = [one.id for one in _stops(self._queue) if one.state is CommandState.SEEN]
+        waiting = [stop.id for stop in _stops(self._queue) if stop.state is CommandState.SEEN]
         self._claimed_since = {name: self._claimed_since.get(name, now) for name in waiting}
         return any(now - since > UNANSWERED_SECONDS for since in self._claimed_since.values())

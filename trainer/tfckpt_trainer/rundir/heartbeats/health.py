@@ -351,7 +351,7 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
     """Whether a live chief serves the command queue of `run`."""
     workers = with_started(read_workers(run), living(read_supervisor(run), now, lives))
-    return any(serves_commands(one, worker_state(one, now, lives)) for one in workers)
+    return any(serves_commands(worker, worker_state(worker, now, lives)) for worker in workers)
 
 
 def serves_commands(status: WorkerStatus, state: WorkerState) -> bool:

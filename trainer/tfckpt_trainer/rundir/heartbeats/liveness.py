@@ -81,9 +81,9 @@ def find_other_trainer(
             return None
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
             live = (
-                one
-                for one in read_workers(run)
-                if watch.judge(one, run.worker_status(one.index)) is not False
+                worker
+                for worker in read_workers(run)
+                if watch.judge(worker, run.worker_status(worker.index)) is not False
             )
             return next(live, None)
         sleep(watch.poll_seconds)

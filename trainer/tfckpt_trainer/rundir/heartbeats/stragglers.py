@@ -131,7 +131,7 @@ def is_process_stopped(status: WorkerStatus) -> bool:
 def _first_lost(
     statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe
 ) -> WorkerStatus | None:
-    lost = (one for one in statuses if worker_state(one, now, lives) is WorkerState.LOST)
+    lost = (status for status in statuses if worker_state(status, now, lives) is WorkerState.LOST)
     return next(lost, None)
 
 

@@ -257,7 +257,7 @@ def merge_steps(facts: Sequence[StepFacts]) -> StepFacts:
     """Returns everything that was found, once."""
 
     def all_of(name: str) -> list[str]:
-        return list(dict.fromkeys(text for one in facts for text in getattr(one, name)))
+        return list(dict.fromkeys(text for fact in facts for text in getattr(fact, name)))
 
     return StepFacts(**{name: all_of(name) for name in StepFacts.__struct_fields__})
 

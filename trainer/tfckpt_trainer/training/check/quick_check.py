@@ -264,7 +264,7 @@ class QuickCheck:
             )
             mine = replace(mine, facts=facts)
         of_workers = self._group.all_gather(WorkerCheck(mine))
-        found = [one.difference for one in of_workers if one.difference is not None]
+        found = [compared.difference for compared in of_workers if compared.difference is not None]
         first = min(found, key=lambda one: (one.step, urgency(one)), default=None)
         summary = CheckSummary(
             at=time.time(),

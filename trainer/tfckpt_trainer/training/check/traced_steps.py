@@ -192,10 +192,10 @@ def operations_of(graph: Any, *, can_seed: bool = False) -> StepFacts:
     found = list(find_stateful_operations(graph))
     draws = [one for one in found if not one.is_python]
     remedies = [
-        _DRAW_OR_SEED if can_seed and has_twin(one.kind) else _DRAW_WITHOUT_SEED for one in draws
+        _DRAW_OR_SEED if can_seed and has_twin(draw.kind) else _DRAW_WITHOUT_SEED for draw in draws
     ]
     return StepFacts(
-        draws=[_at(one.name, one.place) for one in draws],
+        draws=[_at(draw.name, draw.place) for draw in draws],
         python=[_at(one.name, one.place) for one in found if one.is_python],
         remedies=list(dict.fromkeys(remedies)),
     )

@@ -45,7 +45,7 @@ def note_untracked(note: Callable[[str], None]) -> None:
     """
     try:
         # State of another run of this process is not missing in this one.
-        held = [thing for one in list(_states.values()) for _, thing in saved_state(one)]
+        held = [thing for state in list(_states.values()) for _, thing in saved_state(state)]
         found = find_untracked([*held, *_held.values()])
     except Exception as error:
         # It calls properties of the script's objects; training does not depend on it.

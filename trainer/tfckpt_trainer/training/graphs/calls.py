@@ -73,7 +73,9 @@ def called_functions(operation: Any) -> list[Any]:
 def _function_attributes(kind: str) -> tuple[str, ...]:
     definition = op_def_registry.get(kind)
     attributes = definition.attr if definition is not None else ()
-    return tuple(one.name for one in attributes if one.type in {"func", "list(func)"})
+    return tuple(
+        attribute.name for attribute in attributes if attribute.type in {"func", "list(func)"}
+    )
 
 
 def passed_arguments(operation: Any, tensor: Any) -> Iterator[Any]:

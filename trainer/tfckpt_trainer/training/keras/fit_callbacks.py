@@ -48,7 +48,7 @@ class FitCallbacks:
         self.model = model
         self.all = callbacks
         self._computing = keras.callbacks.CallbackList(
-            [one for one in callbacks.callbacks if not isinstance(one, CHIEF_ONLY)]
+            [callback for callback in callbacks.callbacks if not isinstance(callback, CHIEF_ONLY)]
         )
         self._states = CallbackState(callbacks.callbacks)
         self._states.create_variables(model, saved_weights)

@@ -145,7 +145,7 @@ class InputState:
                 pipeline.elements = read
                 if pipeline.facts.position is not InputPosition.EXACT:
                     restored.done.append(pipeline.facts.restored)
-        restored.done += [one.restored for one in self._others if one.reason]
+        restored.done += [other.restored for other in self._others if other.reason]
         return restored
 
     def start_over(self, names: Iterable[str], elements: Mapping[str, int]) -> None:

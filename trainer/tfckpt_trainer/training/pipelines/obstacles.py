@@ -165,7 +165,7 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     for repeat in repeats:
         for part in filter(_is_unseeded, _parts(repeat)):
             unseeded.setdefault(id(part), _unseeded(part, repeat))
-    found = [*unseeded.values(), *(one for repeat in repeats for one in _lost_orders(repeat))]
+    found = [*unseeded.values(), *(order for repeat in repeats for order in _lost_orders(repeat))]
     any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
     if dataset.options().deterministic is False or any(any_order):
         found.append(_ANY_ORDER)

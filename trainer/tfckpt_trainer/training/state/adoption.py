@@ -162,7 +162,7 @@ def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int
             return value, name
     optimizers = optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]
     counters = [getattr(one, "iterations", None) for one in optimizers]
-    iterations = {id(raw_variable(one)) for one in counters if one is not None}
+    iterations = {id(raw_variable(counter)) for counter in counters if counter is not None}
     for match in _matches(adopted):
         if id(raw_variable(match.variable)) in iterations:
             value = read_integer(prefix, entries[match.key])

@@ -145,7 +145,7 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
         if (key := node.checkpoint_key) is not None and is_variable(thing)
     }
     optimizers = tuple(find_optimizer_changes(pairs, nodes))
-    misfits = {key: one for one in optimizers for key in one.misfits}
+    misfits = {key: optimizer for optimizer in optimizers for key in optimizer.misfits}
     matched, different = [], {}
     for key, variable in found.items():
         difference = describe_difference(key, variable, index)

@@ -93,7 +93,9 @@ class FiniteWatch:
 
     def _update(self) -> None:
         # Replaced as a whole, because another thread reads it.
-        self.current = tuple(one.metric for one in self._episodes.values() if not one.finite)
+        self.current = tuple(
+            episode.metric for episode in self._episodes.values() if not episode.finite
+        )
 
 
 def check_values(run: RunDirectory, on_not_finite: Callable[[str, int], None]) -> None:

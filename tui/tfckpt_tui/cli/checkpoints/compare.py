@@ -105,7 +105,9 @@ def compare(
     found = compare_checkpoints(run, *look_up_all(run, [before, after]))
     measured, unread = None, dict[str, str]()
     if norms:
-        changed = [one.name for one in found.tensors if one.difference is Difference.CHANGED]
+        changed = [
+            tensor.name for tensor in found.tensors if tensor.difference is Difference.CHANGED
+        ]
         read = list(_metered(found, changed, measure(run, found)))
         measured = {one.name: one.change for one in read if one.change is not None}
         unread = {one.name: one.problem for one in read if one.problem}
@@ -113,11 +115,17 @@ def compare(
     if pattern is not None:
         names = find_differing(run, found, pattern)
         differences = list(_metered(found, names, difference_of_each(run, found, names)))
-    unread |= {one.name: one.problem for one in differences if one.problem}
+    unread |= {
+        difference.name: difference.problem for difference in differences if difference.problem
+    }
     known = found.damage
     found = replace(found, damage={**known, **unread})
     if as_json:
-        figures = None if pattern is None else {one.name: one.statistics for one in differences}
+        figures = (
+            None
+            if pattern is None
+            else {difference.name: difference.statistics for difference in differences}
+        )
         print_json(_comparison_report(found, measured, figures))
     else:
         _print_comparison(found, measured, everything, unread.keys() - known.keys())
@@ -152,9 +160,9 @@ def _print_comparison(
     for problem in found.problems:
         print_line(f"problem: {problem}")
     shown = [
-        one
-        for one in found.tensors
-        if everything or one.difference is not Difference.EQUAL or one.name in found.damage
+        tensor
+        for tensor in found.tensors
+        if everything or tensor.difference is not Difference.EQUAL or tensor.name in found.damage
     ]
     if measured is not None:
         shown.sort(key=lambda one: worst_first(found.damage, measured, one))

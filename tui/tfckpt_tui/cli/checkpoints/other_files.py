@@ -50,13 +50,13 @@ def inspect_file(
 ) -> int:
     """Prints the tensors of a file; returns the exit status."""
     with opened_file(run, file) as source:
-        arrays = [one for one in source.arrays if has_text(wanted, one.name, one.owner)]
+        arrays = [array for array in source.arrays if has_text(wanted, array.name, array.owner)]
         figures = _measured(arrays) if stats else {}
     if as_json:
         print_json(_file_report(file, arrays, figures, stats=stats))
     else:
         _print_file(file, arrays, figures)
-    is_damaged = any(isinstance(one, str) for one in figures.values())
+    is_damaged = any(isinstance(figure, str) for figure in figures.values())
     return int(ExitCode.PROBLEM if is_damaged else ExitCode.DONE)
 
 
@@ -107,7 +107,7 @@ def _cells(measured: Statistics | str) -> Iterable[str]:
 
 
 def _problems(figures: Figures) -> list[str]:
-    return list(dict.fromkeys(one for one in figures.values() if isinstance(one, str)))
+    return list(dict.fromkeys(figure for figure in figures.values() if isinstance(figure, str)))
 
 
 def _file_report(

@@ -81,8 +81,10 @@ class _Intent:
     def rows(self) -> list[PruneDecision]:
         """The plan, as it is printed."""
         return [
-            PruneDecision(one.checkpoint.name, one.keep, one.reason, one.checkpoint.size)
-            for one in self.plan.decisions
+            PruneDecision(
+                decision.checkpoint.name, decision.keep, decision.reason, decision.checkpoint.size
+            )
+            for decision in self.plan.decisions
         ]
 
     @property

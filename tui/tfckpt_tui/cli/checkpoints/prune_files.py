@@ -41,7 +41,9 @@ def prune_report(
 ) -> PruneReport:
     """Returns a prune for JSON: the plan, and what was done if anything was."""
     return PruneReport(
-        plan=PrunePlan(sum(one.bytes for one in decisions if not one.keep), tuple(decisions)),
+        plan=PrunePlan(
+            sum(decision.bytes for decision in decisions if not decision.keep), tuple(decisions)
+        ),
         trash=outcome.trash if outcome else None,
         command=outcome.command.id if outcome and outcome.command else None,
         emptied=EmptiedTrash(emptied.freed, emptied.names) if emptied else EmptiedTrash(),

@@ -115,7 +115,7 @@ def comparison_report(
     before: str, after: str, problems: Sequence[str], tensors: Sequence[ComparedTensor]
 ) -> CompareReport:
     """Returns a comparison for JSON."""
-    kinds = Counter(one.difference for one in tensors)
+    kinds = Counter(tensor.difference for tensor in tensors)
     return CompareReport(
         before=before,
         after=after,

@@ -85,7 +85,11 @@ def verify(
     """
     contents = None if names else list_with_diagnostics(run)
     named = [file for file in map(partial(find_file, run), names) if file is not None]
-    others = named if contents is None else [one for one in contents.other_files if one.is_readable]
+    others = (
+        named
+        if contents is None
+        else [other_file for other_file in contents.other_files if other_file.is_readable]
+    )
     checkpoints = [name for name in names if name not in {file.name for file in named}]
     chosen = list(contents.checkpoints) if contents else look_up_all(run, checkpoints)
     unsupported = contents.version_one if contents is not None else ()
@@ -126,9 +130,9 @@ def verify(
         for file in verdicts.skipped:
             print_message(f"{file.name} was skipped: {file.reason}")
     unanswered = bool(names and (passed_over or verdicts.skipped))
-    done = all(one.ok for one in results) and verdicts.ok and not unanswered
+    done = all(result.ok for result in results) and verdicts.ok and not unanswered
     if strict:
-        done = done and not of_run and not any(one.record.findings for one in results)
+        done = done and not of_run and not any(result.record.findings for result in results)
     return int(ExitCode.DONE if done else ExitCode.PROBLEM)
 
 
@@ -260,7 +264,7 @@ def _print_summary(
     if files:
         _print_counts("file", files)
     if results or not files:
-        _print_counts("checkpoint", [_word(one) for one in results])
+        _print_counts("checkpoint", [_word(result) for result in results])
     for checkpoint in passed_over:
         print_message(f"{checkpoint.name} was skipped ({checkpoint.problem})")
 

@@ -105,7 +105,9 @@ def paths_in(directory: Path, checkpoint: str) -> list[str]:
     with suppress(TfckptError, OSError):
         if names:
             prefix = directory / names[0]
-            return [one.path for one in read_contents(prefix, read_index(prefix)).variables]
+            return [
+                variable.path for variable in read_contents(prefix, read_index(prefix)).variables
+            ]
     return []
 
 

@@ -103,14 +103,14 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
             print_line()
         others = [
             (
-                one.name,
-                one.format.name,
-                one.position or "–",
-                units.size(one.size),
-                units.age(now - one.saved_at),
-                one.format.reader.replace("`", ""),
+                other_file.name,
+                other_file.format.name,
+                other_file.position or "–",
+                units.size(other_file.size),
+                units.age(now - other_file.saved_at),
+                other_file.format.reader.replace("`", ""),
             )
-            for one in found.other_files
+            for other_file in found.other_files
         ]
         header = ("OTHER FILE", "FORMAT", "POSITION", "SIZE", "AGE", "LOADED BY")
         print_table(header, others, right={3, 4})

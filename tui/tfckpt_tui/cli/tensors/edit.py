@@ -91,7 +91,7 @@ def edit(
     Names refer to the checkpoint before the edit. Copies and casts are done first, then drops,
     then renames.
     """
-    changes = Changes([_copy(run, *one) for one in copies], casts, drops, renames)
+    changes = Changes([_copy(run, *copy) for copy in copies], casts, drops, renames)
     plan = plan_edit(run, look_up(run, checkpoint), changes, name)
     if not as_json:
         for change in plan.edit.changes:

@@ -129,4 +129,4 @@ def _is_plausible(report: JobReport | None) -> bool:
     if report is None:
         return True
     times = (report.expected_start, report.started_at, report.ends_at, report.submitted_at)
-    return all(one is None or 0 < one < _LATEST for one in times)
+    return all(moment is None or 0 < moment < _LATEST for moment in times)

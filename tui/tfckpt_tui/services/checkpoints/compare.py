@@ -70,7 +70,7 @@ class Comparison:
 
     def count(self, difference: Difference) -> int:
         """Returns how many tensors have this difference."""
-        return sum(one.difference is difference for one in self.tensors)
+        return sum(tensor.difference is difference for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,14 @@ def _index(run: RunDirectory, checkpoint: Checkpoint) -> Index:
 def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
     """Reads the changed tensors, and yields by how much each one changed."""
     prefixes = run.root / compared.before.name, run.root / compared.after.name
-    for one in compared.tensors:
-        if one.difference is Difference.CHANGED:
+    for tensor in compared.tensors:
+        if tensor.difference is Difference.CHANGED:
             try:
                 with errors_by_path(compared.variables.values()):
-                    change = measure_change(prefixes, compared.indexes, one)
-                yield Measured(one.name, change)
+                    change = measure_change(prefixes, compared.indexes, tensor)
+                yield Measured(tensor.name, change)
             except (BundleError, OSError) as error:
-                yield Measured(one.name, None, describe_error(error))
+                yield Measured(tensor.name, None, describe_error(error))
 
 
 def difference_of_each(
@@ -186,8 +186,8 @@ def find_differing(run: RunDirectory, compared: Comparison, pattern: str) -> lis
         UsageError: There is none.
     """
     variables = compared.variables.values()
-    named = {one.entry.name for one in find_tensors(variables, pattern)}
-    wanted = named or {one.entry.name for one in match_tensors(variables, pattern)}
+    named = {tensor.entry.name for tensor in find_tensors(variables, pattern)}
+    wanted = named or {tensor.entry.name for tensor in match_tensors(variables, pattern)}
     if not wanted and compared.variables:
         raise unknown_tensor(run.root / compared.after.name, variables, pattern)
     found = []

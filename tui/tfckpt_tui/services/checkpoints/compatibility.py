@@ -61,9 +61,9 @@ def check_compatibility(
     return Compatibility(
         reference.name,
         tuple(
-            _mismatch(found.titles.get(one.name, one.name), one)
-            for one in found.tensors
-            if one.difference in _MISMATCHES
+            _mismatch(found.titles.get(tensor.name, tensor.name), tensor)
+            for tensor in found.tensors
+            if tensor.difference in _MISMATCHES
         ),
     )
 

@@ -109,8 +109,12 @@ def describe_damage(
     """
     found = cached_result(run, name)
     findings = found.record.findings if found is not None else ()
-    damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
-    paths = {one.entry.name: one.path for one in variables}
+    damage = {
+        finding.tensor: finding.message
+        for finding in findings
+        if finding.tensor and finding.severity == "error"
+    }
+    paths = {variable.entry.name: variable.path for variable in variables}
     sizes = _shard_sizes(run.root / name, index.shard_count)
     for entry in index.stored():
         shard, size = sizes[entry.shard]
@@ -135,7 +139,7 @@ def errors_by_path(variables: Iterable[Variable]) -> Iterator[None]:
     try:
         yield
     except BundleError as error:
-        named = [one for one in variables if one.entry.name in error.problem]
+        named = [variable for variable in variables if variable.entry.name in error.problem]
         if not named:
             raise
         # The name of a tensor may end in that of another.
@@ -207,4 +211,8 @@ def in_families(variables: Sequence[Variable]) -> list[Variable]:
 
 def matching(variables: Sequence[Variable], text: str) -> list[Variable]:
     """Returns the variables with `text` in their path, their name or that of their owner."""
-    return [one for one in variables if has_text(text, one.path, one.entry.name, one.slot_of)]
+    return [
+        variable
+        for variable in variables
+        if has_text(text, variable.path, variable.entry.name, variable.slot_of)
+    ]

@@ -72,10 +72,10 @@ def opened(run: RunDirectory, text: str) -> Iterator[TensorSource]:
     prefix = run.root / name
     contents = read_contents(prefix, read_index(prefix))
     arrays = tuple(
-        Array(one.path, one.entry.dtype, one.entry.shape, chunks)
-        for one in contents.variables
-        if is_numeric(one.entry)
-        for chunks in [partial(row_major_chunks, prefix, contents.index, one.entry)]
+        Array(variable.path, variable.entry.dtype, variable.entry.shape, chunks)
+        for variable in contents.variables
+        if is_numeric(variable.entry)
+        for chunks in [partial(row_major_chunks, prefix, contents.index, variable.entry)]
     )
     yield TensorSource(name, arrays, contents)
 
@@ -128,8 +128,8 @@ def choose_arrays(source: TensorSource, wanted: Sequence[str]) -> list[Array]:
         return list(source.arrays)
     chosen: dict[str, Array] = {}
     for text in wanted:
-        matched = [one for one in source.arrays if one.name == text] or [
-            one for one in source.arrays if fnmatchcase(one.name, text)
+        matched = [array for array in source.arrays if array.name == text] or [
+            array for array in source.arrays if fnmatchcase(array.name, text)
         ]
         if not matched:
             raise UsageError(f"{source.name} has no tensor {text!r}.")

@@ -262,7 +262,7 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
     """Returns the result of what the workers recorded, by the index of the worker."""
     lines = [line for trace in traces.values() for line in trace.values()]
     facts = [line.facts for line in lines if line.facts]
-    known = merge_exactness([one.exactness for one in facts if one.exactness])
+    known = merge_exactness([fact.exactness for fact in facts if fact.exactness])
     return CheckResult(
         options=options,
         repetitions=tuple(
@@ -274,8 +274,8 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
         objects=max(len(line.state) for line in lines),
         has_input=any(line.batch for line in lines),
         seconds=seconds,
-        run_directory=next((one.run_directory for one in facts), ""),
-        gpu_order_varies=any(one.gpus and not one.deterministic for one in facts),
+        run_directory=next((fact.run_directory for fact in facts), ""),
+        gpu_order_varies=any(fact.gpus and not fact.deterministic for fact in facts),
         obstacles=tuple(known.reasons if known.is_missing_state else ()),
         remedies=tuple(known.remedies if known.is_missing_state else ()),
     )

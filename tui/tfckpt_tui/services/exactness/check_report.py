@@ -21,7 +21,7 @@ def cause_of(result: CheckResult, repetition: Repetition) -> Cause | None:
 
 def first_problem(result: CheckResult) -> Repetition | None:
     """Returns the first pass that is not exact."""
-    return next((one for one in result.repetitions if not one.exact), None)
+    return next((repetition for repetition in result.repetitions if not repetition.exact), None)
 
 
 def check_report(result: CheckResult, stored: str | None) -> CheckReport:

@@ -27,11 +27,13 @@ def estimated_seconds(
         checkpoints: All checkpoints of the run.
         steps: Steps that are repeated.
     """
-    seconds = [one.step_seconds for one in workers if one.step_seconds is not None]
+    seconds = [worker.step_seconds for worker in workers if worker.step_seconds is not None]
     if not seconds:
         return None
-    records = (one.record for one in checkpoints)
-    timed = [one for one in records if one is not None and one.duration_seconds is not None]
+    records = (checkpoint.record for checkpoint in checkpoints)
+    timed = [
+        record for record in records if record is not None and record.duration_seconds is not None
+    ]
     newest = max(timed, key=lambda one: one.saved_at, default=None)
     save = newest.duration_seconds or 0.0 if newest is not None else 0.0
     return 2 * steps * max(seconds) + 2 * save

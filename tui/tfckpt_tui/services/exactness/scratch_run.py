@@ -77,7 +77,7 @@ class ScratchRun:
         return "\n".join(f"  {line}" for line in lines) or "  (it is empty)"
 
     def _failed(self, reason: str) -> LaunchError:
-        lost = [one for one in read_entries(self.run) if one.kind is EventKind.WORKER_LOST]
+        lost = [entry for entry in read_entries(self.run) if entry.kind is EventKind.WORKER_LOST]
         worker = lost[-1].details.get("worker") if lost else 0
         index = worker if isinstance(worker, int) else 0
         return LaunchError(

@@ -68,7 +68,11 @@ def find_stop(commands: Iterable[Command], now: float) -> Command | None:
         commands: Commands in the queue.
         now: Seconds since the epoch. A request that nobody accepts in time is not carried out.
     """
-    stops = (one for one in commands if one.kind is CommandKind.STOP and not one.state.is_final)
+    stops = (
+        command
+        for command in commands
+        if command.kind is CommandKind.STOP and not command.state.is_final
+    )
     return next((s for s in stops if s.state.is_accepted or now < s.expires_at), None)
 
 
@@ -228,7 +232,7 @@ class RunAccount:
     @property
     def silent(self) -> WorkerView | None:
         """The first worker that does not react, so that no worker can act; None if all do."""
-        return next((one for one in self.workers if one.silence), None)
+        return next((worker for worker in self.workers if worker.silence), None)
 
     @property
     def chief(self) -> WorkerView | None:
@@ -261,7 +265,7 @@ class RunAccount:
         if self.state in HAS_ENDED:
             return ""
         sources = (self.supervisor, self.info)
-        return " ".join(one.gpus for one in sources if one is not None and one.gpus)
+        return " ".join(source.gpus for source in sources if source is not None and source.gpus)
 
     @property
     def loss(self) -> float | None:

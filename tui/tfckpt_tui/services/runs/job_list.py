@@ -82,9 +82,11 @@ class JobList:
         jobs = self._answer.jobs.values() if self._answer is not None else ()
         more = roots_of_jobs(jobs) if with_others else []
         readings = self._readings.collect([*known, *more], seconds)
-        records = [one.result.record for one in readings.values() if one.result is not None]
+        records = [
+            reading.result.record for reading in readings.values() if reading.result is not None
+        ]
         if ask:
-            self._ask_about_others(one for one in records if one is not None)
+            self._ask_about_others(record for record in records if record is not None)
         listed = frozenset(known)
         found: list[RunAccount] = []
         for root, read in readings.items():
@@ -105,7 +107,9 @@ class JobList:
         if self._answer.silence:
             return
         now = self._clock()
-        ids = {one.id for one in records if one.scheduler == SLURM} - self._answer.jobs.keys()
+        ids = {
+            record.id for record in records if record.scheduler == SLURM
+        } - self._answer.jobs.keys()
         due = sorted(one for one in ids if now >= self._others.get(one, (now, None))[0])
         answer = read_jobs(due[:_MOST_JOBS], runner=self._runner) if due else JobAnswer()
         for one in due[:_MOST_JOBS]:

@@ -103,13 +103,13 @@ def _has_checkpoint(root: Path) -> bool:
     """Whether a file or directory here belongs to a checkpoint; reads names until one does."""
     with os.scandir(root) as entries:
         # A graph alone is no checkpoint.
-        return any(owner_of(one.name) and not one.name.endswith(".meta") for one in entries)
+        return any(owner_of(entry.name) and not entry.name.endswith(".meta") for entry in entries)
 
 
 def _has_other_files(root: Path) -> bool:
     """Whether other programs keep checkpoints here, such as Keras; a SavedModel is none."""
     with suppress(OSError):
-        return any(one.format != SAVED_MODEL for one in find_neighbours(root).others)
+        return any(other.format != SAVED_MODEL for other in find_neighbours(root).others)
     return False
 
 

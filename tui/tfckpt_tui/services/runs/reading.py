@@ -225,5 +225,5 @@ def _last_saved(run: RunDirectory) -> float:
     with suppress(OSError):
         return run.state_file.stat().st_mtime
     with suppress(OSError):
-        return max((one.saved_at for one in find_neighbours(run.root).others), default=0.0)
+        return max((other.saved_at for other in find_neighbours(run.root).others), default=0.0)
     return 0.0

@@ -88,15 +88,15 @@ def describe_machine(evidence: Evidence, directory: Path) -> dict[str, str]:
         evidence: What the workers recorded; empty if none started.
         directory: The scratch directory.
     """
-    known = [one.devices for one in evidence.lines() if one.devices is not None]
+    known = [step.devices for step in evidence.lines() if step.devices is not None]
     facts = {"tfckpt-tui": __version__, **(known[0].versions if known else {})}
     # Each process of a worker recorded them: count those of the first process.
     processes = {steps[0].process for steps in evidence.steps if steps}
     names = Counter(
         name
-        for one in evidence.lines()
-        if one.devices is not None and one.process in processes
-        for name in one.devices.gpus
+        for step in evidence.lines()
+        if step.devices is not None and step.process in processes
+        for name in step.devices.gpus
     )
     listed = ", ".join(f"{number} × {name}" for name, number in names.items())
     facts["GPUs"] = listed or ("none" if known else "unknown")

@@ -109,11 +109,11 @@ PASSES = {Pass.IN_PLACE: IN_PLACE, Pass.COLD: COLD}
 def gpus(evidence: Evidence) -> Row:
     """Judges whether TensorFlow can use what the driver has."""
     devices = _devices(evidence)
-    offered = sum(len(one.driver_gpus) for one in devices)
-    used = sum(len(one.gpus) for one in devices)
+    offered = sum(len(device.driver_gpus) for device in devices)
+    used = sum(len(device.gpus) for device in devices)
     if not offered and not used:
         return GPUS.not_measured("no GPU")
-    missing = any(len(one.gpus) < len(one.driver_gpus) for one in devices)
+    missing = any(len(device.gpus) < len(device.driver_gpus) for device in devices)
     return GPUS.row(not missing, f"{used} of {units.count(max(offered, used), 'GPU')}")
 
 
@@ -177,8 +177,8 @@ def host_memory(evidence: Evidence) -> Row:
     """Judges what a save added to the memory of the process that added most."""
     added = []
     for steps, devices in zip(evidence.steps, _devices(evidence), strict=False):
-        before = next((one.before_save for one in steps if one.before_save), None)
-        after = next((one.after_save for one in steps if one.after_save), None)
+        before = next((step.before_save for step in steps if step.before_save), None)
+        after = next((step.after_save for step in steps if step.after_save), None)
         if before is not None and after is not None:
             limit = 2 * devices.local_replicas * devices.state_bytes + HOST_BYTES
             added.append((after.host - before.host, after.host, limit))
@@ -191,12 +191,12 @@ def host_memory(evidence: Evidence) -> Row:
 
 def device_memory(evidence: Evidence) -> Row:
     """Judges what a save added to the memory of the GPU that needed most."""
-    if not any(one.gpus for one in _devices(evidence)):
+    if not any(device.gpus for device in _devices(evidence)):
         return DEVICE_MEMORY.not_measured("no GPU")
     pairs = []
     for steps in evidence.steps:
-        before = next((one.before_save for one in steps if one.before_save), None)
-        after = next((one.after_save for one in steps if one.after_save), None)
+        before = next((step.before_save for step in steps if step.before_save), None)
+        after = next((step.after_save for step in steps if step.after_save), None)
         if before is not None and after is not None:
             pairs += list(zip(before.devices, after.devices, strict=True))
     if not pairs:
@@ -248,7 +248,10 @@ def restores(result: CheckResult) -> list[Row]:
 
 def not_run(subjects: list[Subject], why: str) -> list[Row]:
     """Returns the rows of a training that failed."""
-    return [Row(one.name, Outcome.FAILED, f"not run: {why}", one.compared) for one in subjects]
+    return [
+        Row(subject.name, Outcome.FAILED, f"not run: {why}", subject.compared)
+        for subject in subjects
+    ]
 
 
 def _chief(evidence: Evidence) -> Steps:
@@ -257,7 +260,9 @@ def _chief(evidence: Evidence) -> Steps:
 
 def _devices(evidence: Evidence) -> list[WorkerDevices]:
     """Returns the devices of each worker, as its first process found them."""
-    found = (next((one.devices for one in steps if one.devices), None) for steps in evidence.steps)
+    found = (
+        next((step.devices for step in steps if step.devices), None) for steps in evidence.steps
+    )
     return [devices for devices in found if devices is not None]
 
 

@@ -77,9 +77,12 @@ def normalized_weights(weights: Sequence[float]) -> tuple[float, ...]:
         UsageError: A weight is negative or not finite, or all are 0.
     """
     total = math.fsum(weights)
-    if not all(math.isfinite(one) and one >= 0 for one in weights) or not 0 < total < math.inf:
+    if (
+        not all(math.isfinite(weight) and weight >= 0 for weight in weights)
+        or not 0 < total < math.inf
+    ):
         raise UsageError("Weights must be numbers from 0 on, and not all 0.")
-    return tuple(one / total for one in weights)
+    return tuple(weight / total for weight in weights)
 
 
 def decayed_weights(decay: float, count: int) -> tuple[float, ...]:
@@ -141,13 +144,13 @@ def plan_average(
     sources = tuple(_source(run, one, newest, chosen[one.name]) for one in ordered)
     variables = newest.variables
     _refuse_differences(sources)
-    averaged = tuple(one for one in variables if is_averaged(one.entry))
+    averaged = tuple(variable for variable in variables if is_averaged(variable.entry))
     return AveragePlan(
         new=choose_name(run, "average", ordered[-1], name),
         checkpoints=tuple(ordered),
         sources=sources,
         averaged=averaged,
-        from_newest=tuple(one for one in variables if not is_averaged(one.entry)),
+        from_newest=tuple(variable for variable in variables if not is_averaged(variable.entry)),
         batch_statistics=tuple(one for one in averaged if _is_batch_statistic(one)),
     )
 
@@ -218,9 +221,9 @@ def _refuse_differences(sources: Sequence[AverageSource]) -> None:
     if not find_differences(sources):
         return
     paths: dict[str, str] = {}
-    for one in sources:
-        own = read_contents(one.prefix, read_index(one.prefix))
-        new = dict(zip(own.index.entries, one.index.entries, strict=True))
+    for source in sources:
+        own = read_contents(source.prefix, read_index(source.prefix))
+        new = dict(zip(own.index.entries, source.index.entries, strict=True))
         paths |= {new[variable.entry.name]: variable.path for variable in own.variables}
     differences = find_differences(sources, paths)
     more = len(differences) - _MOST_NAMED

@@ -131,7 +131,7 @@ def edit(
         run,
         plan.new,
         "edit",
-        [(one, None) for one in (*plan.others, plan.checkpoint)],
+        [(other, None) for other in (*plan.others, plan.checkpoint)],
         write,
         changes=plan.edit.changes,
         variables=plan.source.variables,

@@ -153,10 +153,10 @@ class WorkerPart:
             found=found,
             per_worker=find_differing(self._group, found),
             untracked=read_values(
-                one
-                for one in untracked_variables(found)
+                variable
+                for variable in untracked_variables(found)
                 # The chief writes them. To read an on-read variable is a collective.
-                if self._group.is_chief or one.rule.is_on_read
+                if self._group.is_chief or variable.rule.is_on_read
             ),
             contents=self._state.contents(found),
         )
