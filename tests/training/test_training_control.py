@@ -106,6 +106,36 @@ def test_going_back_starts_a_branch_and_overwrites_nothing(steered):
     assert back.result["branch"] == load(steered.run.record(newer), CheckpointRecord).branch
 
 
+def values_of(steered: SteeredRun, name: str) -> list[list[float]]:
+    """Returns the values that each worker used in the step of a checkpoint."""
+    record = load(steered.run.record(name), CheckpointRecord)
+    return [worker.state["set"] for worker in record.workers]
+
+
+def test_hyperparameters_change_on_all_workers_or_on_none_and_come_back(steered):
+    before = steered.ask(CommandKind.SAVE).result["name"]
+    (noise, rate), same = values_of(steered, before)
+    assert same == [noise, rate]
+    done = steered.ask(CommandKind.SET, values={"noise": 0.25, "learning_rate": rate / 2})
+    assert done.state is CommandState.DONE, done.message
+    assert done.message.endswith(f" on 2 workers, after step {done.step:,}.")
+    steered.progress()
+    changed = steered.ask(CommandKind.SAVE).result["name"]
+    assert values_of(steered, changed) == [[0.25, pytest.approx(rate / 2)]] * 2
+
+    refused = steered.ask(CommandKind.SET, values={"learning_rate": rate * 2, "noise": 2})
+    assert refused.state is CommandState.REFUSED
+    assert refused.message == ("Nothing was changed: worker 1: ValueError: too loud for worker 1.")
+    steered.progress()
+    same = steered.ask(CommandKind.SAVE).result["name"]
+    assert values_of(steered, same) == values_of(steered, changed)
+
+    assert steered.ask(CommandKind.RESTORE, name=before).state is CommandState.DONE
+    steered.progress()
+    restored = steered.ask(CommandKind.SAVE).result["name"]
+    assert values_of(steered, restored) == values_of(steered, before)
+
+
 def state_of(steered: SteeredRun, name: str) -> CheckpointState:
     """Returns the state that `ls` shows."""
     checkpoints = Catalog(steered.run).scan(time.time())

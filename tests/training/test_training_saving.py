@@ -185,10 +185,8 @@ def test_what_a_script_keeps_goes_with_each_checkpoint_and_comes_back_with_it(tm
     assert len(records) >= 4
     for record in records:
         assert record.state == {"count": record.step}
-        assert [worker.state for worker in record.workers] == [
-            {"mine": record.step},
-            {"mine": 2 * record.step},
-        ]
+        mine = [worker.state["mine"] for worker in record.workers]
+        assert mine == [record.step, 2 * record.step]
     shown = subprocess.run(
         [sys.executable, "-m", "tfckpt_tui.cli.main", "inspect", run.run.root, "ckpt-10"],
         capture_output=True,

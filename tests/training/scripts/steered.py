@@ -221,6 +221,16 @@ def take_orders(order):
     order.with_suffix(".done").touch()
 
 
+noise = [0.5]
+
+
+def take_noise(value):
+    if value > 1 and worker == 1:
+        raise ValueError("too loud for worker 1")
+    noise.append(value)
+
+
+run.tunable("noise", lambda: noise[-1], take_noise, low=0)
 train_step = run.function(replica_step)
 worker = int(os.environ["TFCKPT_WORKER_INDEX"])
 order = run.directory / f"break-{worker}"
@@ -241,6 +251,7 @@ for batch in run:
         with open(options.step_times, "a") as file:
             file.write(f"{time.monotonic()}\n")
     run.state["count"] = run.state.get("count", 0) + 1
+    run.worker_state["set"] = [noise[-1], float(optimizer.learning_rate.numpy())]
     run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + worker
     if run.step in scores:
         run.report(score=scores[run.step])

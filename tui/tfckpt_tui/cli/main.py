@@ -179,6 +179,8 @@ _COMMAND_MODULES = {
     "pause": "run.control",
     "resume": "run.control",
     "stop": "run.control",
+    "get": "run.hyperparameters",
+    "set": "run.hyperparameters",
     "prune": "checkpoints.prune",
     "undo": "checkpoints.trash",
     "trash": "checkpoints.trash",

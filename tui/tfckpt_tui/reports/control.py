@@ -20,7 +20,8 @@ class CommandFacts(msgspec.Struct, frozen=True, kw_only=True):
         requested_at: When.
         expires_at: If no trainer has claimed it by then, it is never carried out.
         requested_by: `user@host, front end`.
-        arguments: `name` and `partial` for a restore, `save` for a stop, `steps` for a check.
+        arguments: `name` and `partial` for a restore, `save` for a stop, `steps` for a check,
+            `values`, `at_step` and `over` for a set.
         state: `done`; with `--no-wait` `requested`.
         seen_by: Workers that have received it.
         worker_count: Number of workers.
@@ -31,7 +32,7 @@ class CommandFacts(msgspec.Struct, frozen=True, kw_only=True):
             `workers`, `seconds`, `notes`, `inputs` (what was done with each input pipeline that is
             not at its exact position), `left_out`. For a pause and a resume: `step`. For a stop:
             `step`, and the `name` of the checkpoint that it saved. For a check: `exact`, and what
-            differs.
+            differs. For a set: `step`, and `hyperparameters`: `name`, `before` and `after` of each.
         history: The states that it was in.
     """
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
 from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
@@ -107,6 +108,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         not_finite: Which of the metrics are None, each with its value: `nan`, `inf` or `-inf`.
         best: Best value so far of each metric that triggers a save when it improves.
         state: The content of `run.state` on the chief.
+        hyperparameters: Their values, and changes that were not complete.
         duration_seconds: Time from the agreed step to the commit, on the chief.
         cost: The cost of the save; None if training did not save it.
         files: Its files, with names relative to the run directory.
@@ -133,6 +135,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     metrics: dict[str, float | None] = {}
     best: dict[str, float] = {}
     state: dict[str, Any] = {}
+    hyperparameters: list[Hyperparameter] = []
     workers: list[WorkerFacts] = []
     duration_seconds: float | None = None
     cost: SaveCost | None = None

@@ -36,6 +36,7 @@ class CommandKind(StrEnum):
     PRUNE = "prune"
     UNDO = "undo"
     CHECK = "check"
+    SET = "set"
 
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -140,6 +141,27 @@ class CheckArguments(CommandArguments, frozen=True, kw_only=True):
     steps: Annotated[
         int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")
     ] = 3
+
+
+class SetArguments(CommandArguments, frozen=True, kw_only=True):
+    """Which hyperparameters to change.
+
+    Attributes:
+        values: Their new values, by name.
+        at_step: Steps done when the change begins; None for the present step.
+        over: Over how many steps the values change, in equal parts; 0 for at once.
+    """
+
+    kind = CommandKind.SET
+
+    values: Annotated[
+        dict[FileName, float],
+        msgspec.Meta(min_length=1, description="an object of numbers by name, at least one"),
+    ]
+    at_step: Annotated[
+        int | None, msgspec.Meta(description="a whole number of steps, or null for now")
+    ] = None
+    over: Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")] = 0
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {

@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     EMPTY = "empty trash"
     PAUSE = "pause"
     RESUME = "resume"
+    SET = "set"
     STOP = "stop"
     FINISH = "finish"
     REFUSED = "refused"

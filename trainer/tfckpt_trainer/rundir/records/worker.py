@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.storage.documents import Document
 
 
@@ -138,6 +139,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
             it.
         not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
         saves: The saves of the run, in the heartbeat of the chief; None in all others.
+        hyperparameters: Values that can be changed, in the heartbeat of the chief.
     """
 
     index: int
@@ -170,6 +172,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     cpu_stall_ratio: float | None = None
     not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None
+    hyperparameters: list[Hyperparameter] = []
 
     @property
     def call_seconds(self) -> float | None:

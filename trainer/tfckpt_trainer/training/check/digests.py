@@ -91,6 +91,7 @@ class StateDigests:
             # All workers get the values of the chief; others may have had what it has not.
             "run.state": _plain(StateKind.VALUES, user.shared if self._is_chief else {}),
             "run.worker_state": _plain(StateKind.VALUES, user.worker),
+            "hyperparameters": _plain(StateKind.VALUES, user.hyperparameters.values()),
         }
 
 

@@ -184,7 +184,9 @@ class QuickCheck:
             return
         self._state.shared.set_saves(self._saves)
         self._state.position.go_back_to(self._start)
-        self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
+        self._state.user.restore(
+            outcome.record, self._start.step, worker_restored=outcome.worker_restored
+        )
         self._phase = Pass.IN_PLACE
         self._record({})
 
@@ -212,8 +214,8 @@ class QuickCheck:
         shared, position = self._state.shared, self._state.position
         self._start = position.copy()
         self._saves, self._last = shared.saves, last
-        user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
-        record = begin_record(self._start, "check", state=user_state)
+        values, facts = self._state.user.collect(position.step, self._telemetry.heartbeat.facts())
+        record = begin_record(self._start, "check", **values)
         if self._group.is_chief:
             shutil.rmtree(self._place.root, ignore_errors=True)
         with self._telemetry.heartbeat.doing(Activity.SAVING, "for a check"):

@@ -23,6 +23,10 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness, StepFacts, exactness_of
 from tfckpt_trainer.rundir.storage.documents import SealedDocument, load, store
+from tfckpt_trainer.training.hyperparameters.hyperparameters import (
+    Hyperparameters,
+    ValueChange,
+)
 from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
@@ -300,6 +304,7 @@ class UserState:
         worker: Values of this worker.
         before_save: Functions to call before these values are saved.
         after_restore: Functions to call after they were restored.
+        hyperparameters: Values that can be changed from outside.
     """
 
     def __init__(self, index: int) -> None:
@@ -308,9 +313,14 @@ class UserState:
         self.worker: dict[str, Any] = {}
         self.before_save: list[Callable[[], None]] = []
         self.after_restore: list[Callable[[], None]] = []
+        self.hyperparameters = Hyperparameters()
 
-    def collect(self, facts: WorkerFacts) -> tuple[dict[str, Any], WorkerFacts]:
-        """Returns the shared values, and `facts` with the values of this worker.
+    def collect(self, step: int, facts: WorkerFacts) -> tuple[dict[str, Any], WorkerFacts]:
+        """Returns fields of the record of a checkpoint, and `facts` with the values of this worker.
+
+        Args:
+            step: Steps done.
+            facts: What the checkpoint records of this worker.
 
         Raises:
             UsageError: JSON does not support a value.
@@ -318,15 +328,25 @@ class UserState:
         for act in self.before_save:
             act()
         worker = _as_json("worker_state", self.worker)
-        return _as_json("state", self.shared), msgspec.structs.replace(facts, state=worker)
+        fields = {
+            "state": _as_json("state", self.shared),
+            "hyperparameters": self.hyperparameters.look(step),
+        }
+        return fields, msgspec.structs.replace(facts, state=worker)
 
-    def restore(self, record: CheckpointRecord | None, *, worker_restored: bool) -> None:
+    def restore(
+        self, record: CheckpointRecord | None, step: int, *, worker_restored: bool
+    ) -> list[ValueChange]:
         """Restores the values from a checkpoint's record.
 
         Args:
             record: None if another program saved the checkpoint; then all values are removed.
+            step: Its step.
             worker_restored: Whether the state of each worker was restored too. If not, the
                 values of this worker are removed.
+
+        Returns:
+            The hyperparameters that have another value than before.
         """
         self.shared.clear()
         self.worker.clear()
@@ -334,8 +354,11 @@ class UserState:
             self.shared.update(record.state)
             mine = [facts.state for facts in record.workers if facts.index == self._index]
             self.worker.update(mine[0] if worker_restored and mine else {})
+        saved = record.hyperparameters if record is not None else []
+        changes = self.hyperparameters.restore(saved, step)
         for act in self.after_restore:
             act()
+        return changes
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -77,6 +78,7 @@ class Trainer:
         saves: Saves checkpoints.
         restores: Restores them.
         quick_check: Repeats steps, and compares.
+        hyperparameters: Values that can change between steps.
         loop: What commands decide about the loop.
     """
 
@@ -86,6 +88,7 @@ class Trainer:
     saves: SaveManager
     restores: RestoreManager
     quick_check: QuickCheck
+    hyperparameters: Hyperparameters
     loop: LoopState = field(default_factory=LoopState)
 
     @property

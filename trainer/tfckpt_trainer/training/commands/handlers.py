@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ from tfckpt_trainer.training.commands.handler import (
 from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, StopHandler
 from tfckpt_trainer.training.commands.restore import RestoreHandler
 from tfckpt_trainer.training.commands.save import SaveHandler
+from tfckpt_trainer.training.commands.set import SetHandler
 from tfckpt_trainer.training.commands.trash import PruneHandler, UndoHandler
 from tfckpt_trainer.training.workers.worker_group import WorkerGaveUpError
 
@@ -42,6 +43,7 @@ HANDLERS: tuple[type[Handler[Any]], ...] = (
     PruneHandler,
     UndoHandler,
     CheckHandler,
+    SetHandler,
 )
 
 
@@ -59,6 +61,7 @@ class CommandHandlers:
         self._trainer = trainer
         self.loop = trainer.loop
         self._handlers = {handler.arguments.kind: handler(trainer) for handler in HANDLERS}
+        self._set = cast(SetHandler, self._handlers[CommandKind.SET])
 
     def carry_out(self, command: Command) -> None:
         """Carries out `command` and answers it, now or when what it began is done."""
@@ -96,6 +99,12 @@ class CommandHandlers:
         check = self._handlers[CommandKind.CHECK]
         if check.current is not None:
             self._carry_out_together(check.current, check, act)
+
+    def step_done(self) -> None:
+        """Carries out what was planned for this step."""
+        hyperparameters = self._trainer.hyperparameters
+        if hyperparameters.is_due(self._trainer.position.step):
+            self._set.step_done()
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""

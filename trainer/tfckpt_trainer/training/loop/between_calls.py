@@ -71,7 +71,15 @@ class BetweenCalls:
         self.poller = CommandPoller(run, telemetry)
         self.quick_check = QuickCheck(run, group, saved, telemetry, checkpoints.saver)
         self._commands = CommandHandlers(
-            Trainer(run, group, telemetry, saves, restores, self.quick_check)
+            Trainer(
+                run,
+                group,
+                telemetry,
+                saves,
+                restores,
+                self.quick_check,
+                saved.user.hyperparameters,
+            )
         )
         self.coordinator = Coordinator(
             group, telemetry, saves, schedule, self.poller, self._commands
@@ -87,6 +95,7 @@ class BetweenCalls:
                 lambda step: self.total_steps and self.total_steps - step,
                 lambda step: steps_to_multiple(step, self.quick_check.epoch_steps),
                 schedule.steps_left,
+                saved.user.hyperparameters.steps_left,
                 self.quick_check.steps_left,
                 lambda step: self.check.steps_left(step) if self.check else None,
             ]
@@ -134,6 +143,8 @@ class BetweenCalls:
         """Counts the steps of a call, and does what is due after it."""
         may_repeat = self.quick_check.is_first_pass
         step = self._count(call)
+        # Before a save of this step, which holds what the next one uses.
+        self._commands.step_done()
         fresh = self._telemetry.metrics.fresh
         self._commands.advance_check(partial(self.quick_check.step_done, fresh))
         if may_repeat:

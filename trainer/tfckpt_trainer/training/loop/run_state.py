@@ -6,9 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.command import LONGEST_NAME
 from tfckpt_trainer.rundir.records.exactness import StepFacts, merge_steps
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.traced_steps import TracedSteps
 from tfckpt_trainer.training.check.untracked_notes import remember_state
@@ -19,9 +23,16 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
+from tfckpt_trainer.training.hyperparameters.sources import (
+    OwnSource,
+    Source,
+    VariableSource,
+    sources_of,
+)
 from tfckpt_trainer.training.loop.error_save import LoopProgress
 from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.state.variables import is_variable, raw_variable
 from tfckpt_trainer.training.steps.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.loss_scaling import check_finite_on_all_replicas
@@ -45,6 +56,21 @@ class PassedObjects:
     dataset: InputDataset | None
     extra: Mapping[str, Any]
     metrics: Any
+
+    def optimizers(self) -> Iterator[tuple[str, Any]]:
+        """Yields path and object of what may be an optimizer: passed, or held by a model."""
+        yield from _by_name("optimizer", self.optimizer)
+        for path, model in _by_name("model", self.model):
+            of_model = vars(model).items() if isinstance(model, tf.Module | keras.Model) else ()
+            yield from ((f"{path}/{name}", thing) for name, thing in of_model)
+        yield from self.extra.items()
+
+
+def _by_name(name: str, passed: Any) -> list[tuple[str, Any]]:
+    """Returns path and object of what was passed as one object or several by name."""
+    if isinstance(passed, Mapping):
+        return [(f"{name}/{key}", thing) for key, thing in passed.items()]
+    return [(name, passed)]
 
 
 class RunState:
@@ -90,9 +116,35 @@ class RunState:
             position=Position(),
             step_facts=self._step_facts,
         )
+        for source in sources_of(passed.optimizers(), strategy):
+            self.saved.user.hyperparameters.add(source)
+        if group.is_chief:
+            telemetry.metrics.hyperparameters = self.saved.user.hyperparameters.seen
         inputs.add_tracked(shared.checkpoint)
         inputs.report = telemetry.heartbeat.describe
         remember_state(self.saved)
+
+    def add_tunable(self, name: str, get: Any, set: Any, bounds: Bounds) -> None:  # noqa: A002
+        """Adds a hyperparameter; see `TrainingRun.tunable`.
+
+        Raises:
+            UsageError: It is not as described there.
+        """
+        if not name or name != name.strip() or "=" in name or len(name) > LONGEST_NAME:
+            raise UsageError(f"{name!r} cannot be the name of a hyperparameter.")
+        source: Source
+        if is_variable(get):
+            raw = raw_variable(get)
+            is_saved = any(raw_variable(variable) is raw for variable in self.variables())
+            source = VariableSource(name, get, bounds, in_checkpoint=is_saved)
+        elif callable(get) and callable(set):
+            source = OwnSource(name, get, set, bounds)
+        else:
+            raise UsageError(
+                f"run.tunable({name!r}) takes a variable, or two functions: one that returns the "
+                "value, and one that takes a new one."
+            )
+        self.saved.user.hyperparameters.add(source)
 
     def variables(self) -> Iterator[Any]:
         """Yields all variables."""

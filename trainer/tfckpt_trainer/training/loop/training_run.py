@@ -25,6 +25,7 @@ from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -307,6 +308,35 @@ class TrainingRun:
     def after_restore(self, act: Callable[[], None]) -> None:
         """Calls `act` on each worker after each restore, including the one at the start."""
         self._state.saved.user.after_restore.append(act)
+
+    def tunable(
+        self,
+        name: str,
+        get: Callable[[], float] | tf.Variable | keras.Variable,
+        set: Callable[[Any], object] | None = None,  # noqa: A002
+        *,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        """Declares a hyperparameter that can be changed while the run trains.
+
+        Those of Keras optimizers are found without it. The value is saved with each checkpoint
+        once it was changed. Call this on all workers, before the loop.
+
+        Args:
+            name: Its name.
+            get: Returns the present value, an int or a float; or a variable that holds it.
+            set: Takes a new value, between two steps. A function of Python is traced once, so a
+                step does not see the change of a number of Python: use a variable there.
+            low: The lowest value.
+            high: The highest value.
+
+        Raises:
+            UsageError: The name is taken or invalid, or the present value is not allowed.
+        """
+        if self._has_opened:
+            raise UsageError("Call run.tunable before the loop begins.")
+        self._state.add_tunable(name, get, set, Bounds(low=low, high=high))
 
     @property
     def is_chief(self) -> bool:

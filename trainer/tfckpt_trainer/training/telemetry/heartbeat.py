@@ -207,4 +207,5 @@ class Heartbeat:
             cpu_stall_ratio=self._cpu_stall.ratio(),
             not_finite=list(metrics.not_finite.current),
             saves=metrics.saves.status(metrics.step),
+            hyperparameters=list(metrics.hyperparameters.values()),
         )

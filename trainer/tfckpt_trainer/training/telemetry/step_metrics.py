@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
 from tfckpt_trainer.training.telemetry.save_tally import SaveTally
@@ -65,6 +66,7 @@ class StepMetrics:
         finished_steps: Steps that the summary writer has not taken yet.
         not_finite: The metrics whose newest value is NaN or infinite.
         saves: The outcomes of saves.
+        hyperparameters: Values that can be changed, by name; on the chief only.
     """
 
     activity: Activity = Activity.STARTING
@@ -89,6 +91,7 @@ class StepMetrics:
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
+    hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
 

@@ -82,7 +82,7 @@ def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
 @on_open_run
 def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Save a checkpoint now, at the same step on all workers."""
-    _ask(run, SaveArguments(), no_wait, timeout, as_json)
+    send(run, SaveArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -138,7 +138,7 @@ def restore(
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
     arguments = RestoreArguments(name=plan.target.name, partial=partial)
-    _ask(run, arguments, no_wait, timeout, as_json)
+    send(run, arguments, no_wait, timeout, as_json)
 
 
 @click.command()
@@ -148,7 +148,7 @@ def restore(
 @on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Pause training, after the same step on all workers."""
-    _ask(run, PauseArguments(), no_wait, timeout, as_json)
+    send(run, PauseArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -158,7 +158,7 @@ def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> No
 @on_open_run
 def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Resume training after a pause."""
-    _ask(run, ResumeArguments(), no_wait, timeout, as_json)
+    send(run, ResumeArguments(), no_wait, timeout, as_json)
 
 
 @click.command()
@@ -195,7 +195,7 @@ def stop(
             # Without a trainer, force does not wait for the supervisor.
             require_trainer(run)
         arguments = StopArguments(save=with_save)
-        _ask(run, arguments, no_wait, timeout, as_json, then=await_end)
+        send(run, arguments, no_wait, timeout, as_json, then=await_end)
     except RefusedError:
         raise
     except TfckptError as error:
@@ -228,7 +228,7 @@ def _cancel(run: RunDirectory, as_json: bool) -> None:
         print_line(message)
 
 
-def _ask(
+def send(
     run: RunDirectory,
     arguments: CommandArguments,
     no_wait: bool,

@@ -226,7 +226,10 @@ class RestoreManager:
         position.parent = target.name
         position.best = dict(target.best)
         position.sequence += 1
-        self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
+        changes = self._state.user.restore(
+            outcome.record, position.step, worker_restored=outcome.worker_restored
+        )
+        changed = ", ".join(change.words for change in changes)
         self._telemetry.metrics.set_position(
             position.step, position.branch, self._facts_at(outcome.record)
         )
@@ -243,7 +246,8 @@ class RestoreManager:
             kind,
             f"Restored {target.name} on {count(self._group.size, 'worker')}: "
             f"{count(outcome.variables, 'variable')} proven equal, {left_out}now on branch "
-            f"{position.branch}.{outcome.input_words}{outcome.note_words}",
+            f"{position.branch}.{outcome.input_words}{outcome.note_words}"
+            + (f" Hyperparameters: {changed}." if changed else ""),
             command,
             checkpoint=target.name,
             details={

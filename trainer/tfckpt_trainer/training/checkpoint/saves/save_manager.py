@@ -228,15 +228,16 @@ class SaveManager:
         self, trigger: str, command: Command | None
     ) -> tuple[CheckpointRecord, WorkerFacts]:
         self._telemetry.metrics.settle()
-        user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
+        position = self._state.position
+        values, facts = self._state.user.collect(position.step, self._telemetry.heartbeat.facts())
         self._count()
         record = begin_record(
-            self._state.position,
+            position,
             trigger,
             command=command.id if command else None,
             metrics=finite(self._telemetry.metrics.reported),
             not_finite=not_finite(self._telemetry.metrics.reported),
-            state=user_state,
+            **values,
         )
         self._telemetry.save_overhead.begin(record.name, record.sequence)
         self._telemetry.metrics.saves.begin()

@@ -1,0 +1,306 @@
+"""Hyperparameters are changed while a run trains, saved, restored, and change no bit otherwise."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.storage.documents import load
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+OPTIMIZERS = {
+    "SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "clipnorm": 1.0},
+    "Adam": {"global_clipnorm": 0.5, "use_ema": True, "ema_momentum": 0.9},
+    "AdamW": {"clipvalue": 0.1},
+    "Lion": {"weight_decay": 0.1},
+    "Nadam": {},
+    "Lamb": {},
+    "Adamax": {},
+}
+"""With options that become variables."""
+
+
+def trained(name, options, *, live, change=None, steps=12):
+    """Trains a small model; returns all values, the number of graphs, and the sources."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.hyperparameters.sources import sources_of
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    optimizer = getattr(keras.optimizers, name)(learning_rate=0.01, **options)
+    optimizer.build(model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    sources = {s.name: s for s in sources_of([("optimizer", optimizer)], strategy)} if live else {}
+    graphs = []
+
+    @tf.function
+    def step(x):
+        graphs.append(1)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables))
+
+    batches = tf.constant(np.random.RandomState(0).randn(steps, 8, 4), tf.float32)
+    for number in range(steps):
+        if change is not None and number == steps // 2:
+            change(sources)
+        step(batches[number])
+    values = [v.numpy() for v in (*model.variables, *optimizer.variables)]
+    return values, len(graphs), sources, optimizer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_options_that_can_change_train_the_same_bits_as_constants(name):
+    import numpy as np
+
+    plain, *_ = trained(name, OPTIMIZERS[name], live=False)
+    live, graphs, sources, optimizer = trained(name, OPTIMIZERS[name], live=True)
+    assert graphs == 1
+    assert len(sources) > 1
+    assert all(np.array_equal(a, b) for a, b in zip(plain, live, strict=True))
+    # Keras saves a model with its configuration.
+    config = json.loads(json.dumps(optimizer.get_config()))
+    assert {k: v for k, v in config.items() if k in sources and k != "learning_rate"} == {
+        k: source.get() for k, source in sources.items() if k in config and k != "learning_rate"
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_option_takes_effect_without_another_graph(name):
+    import numpy as np
+
+    before, _, sources, _ = trained(name, OPTIMIZERS[name], live=True)
+    for option in sources:
+
+        def change(sources, option=option):
+            sources[option].set(sources[option].get() * 0.5)
+
+        after, graphs, *_ = trained(name, OPTIMIZERS[name], live=True, change=change)
+        assert graphs == 1
+        assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True)), option
+
+
+class Script:
+    """A script with a run: AdamW, and a number of its own."""
+
+    def __init__(self, directory, *, total_steps, rate=0.1, decay=0.01, **options):
+        import keras
+        import tensorflow as tf
+
+        from tfckpt_trainer.training import TrainingRun
+
+        keras.utils.set_random_seed(3)
+        self.model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        self.optimizer = keras.optimizers.AdamW(rate, weight_decay=decay)
+        self.optimizer.build(self.model.trainable_variables)
+        dataset = (
+            tf.data.Dataset.random(seed=5)
+            .batch(4)
+            .map(lambda numbers: tf.cast(numbers[None], tf.float32) / 2.0**32)
+        )
+        self.run = TrainingRun(
+            directory,
+            model=self.model,
+            optimizer=self.optimizer,
+            dataset=dataset,
+            total_steps=total_steps,
+            save_every_steps=10,
+            **options,
+        )
+        self.directory = RunDirectory(self.run.directory)
+        self.mixup = 0.5
+        self.run.tunable("mixup", lambda: self.mixup, self.set_mixup, low=0, high=1)
+        self.graphs = 0
+        self.outcomes = []
+
+    def set_mixup(self, value):
+        self.mixup = value
+
+    def replica_step(self, batch):
+        import tensorflow as tf
+
+        self.graphs += 1
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.model(batch) - 1.0) ** 2)
+        variables = self.model.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    def train(self, asking=(), kind=CommandKind.SET):
+        """Trains; sends these arguments at these steps, and keeps the outcomes and the values."""
+        asked, queue = dict(asking), CommandQueue(self.directory)
+        step, self.values, waiting = self.run.function(self.replica_step), {}, []
+        for batch in self.run:
+            self.values[self.run.step] = {
+                "learning_rate": float(self.optimizer.learning_rate.numpy()),
+                "weight_decay": float(self.optimizer.weight_decay),
+                "mixup": self.mixup,
+            }
+            if self.run.step in asked:
+                given = asked.pop(self.run.step)
+                kind = CommandKind.RESTORE if "name" in given else CommandKind.SET
+                command = queue.submit(kind, given, requested_by="test", lifetime=60)
+                coordinator = self.run._between.coordinator
+                wait_until(lambda c=coordinator: c.needs_sync, 30, "the poller takes it")
+                waiting.append(command)
+            step(batch)
+        self.outcomes = [queue.wait(command, timeout=30) for command in waiting]
+        return self
+
+    @property
+    def weights(self):
+        return [
+            value.numpy().tolist() for value in (*self.model.variables, *self.optimizer.variables)
+        ]
+
+    def record(self, step):
+        return load(self.directory.record(f"ckpt-{step}"), CheckpointRecord)
+
+    def events(self, kind):
+        return [e.message for e in read_entries(self.directory) if e.kind.value == kind]
+
+
+def test_a_change_is_made_after_one_step_recorded_and_traces_nothing(tmp_path):
+    values = {"learning_rate": 0.03, "weight_decay": 0.02, "mixup": 0.25}
+    script = Script(tmp_path / "run", total_steps=20).train({4: {"values": values}})
+    assert [o.state for o in script.outcomes] == [CommandState.DONE]
+    assert script.outcomes[0].message == (
+        "learning_rate 0.1 → 0.03, weight_decay 0.01 → 0.02, mixup 0.5 → 0.25 on 1 worker, "
+        "after step 5."
+    )
+    assert script.values[4]["weight_decay"] == 0.01
+    assert script.values[5] == pytest.approx(values)
+    assert script.graphs == 1
+    assert script.events("set") == [script.outcomes[0].message]
+    saved = {one.name: one for one in script.record(10).hyperparameters}
+    assert saved["weight_decay"].value == 0.02
+    assert saved["weight_decay"].script_value == 0.01
+    assert (saved["weight_decay"].changed_at, saved["weight_decay"].changed_by) == (5, "test")
+    assert saved["beta_1"].changed_at is None
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"values": {"lr": 1.0}}, "There is no hyperparameter lr. The run has: learning_rate, "),
+        ({"values": {"beta_1": 1.0, "mixup": 0.1}}, "beta_1 cannot be 1; it must be a number, "),
+        ({"values": {"mixup": 1.5}}, "mixup cannot be 1.5; it must be a number, at least 0 and at"),
+        (
+            {"values": {"mixup": 0.1}, "at_step": 2},
+            "Step 2 has been trained: the run is at step 5.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path, given, problem):
+    script = Script(tmp_path / "run", total_steps=8).train({4: given})
+    (outcome,) = script.outcomes
+    assert outcome.state is CommandState.REFUSED
+    assert outcome.message.startswith(problem)
+    assert script.values[7] == script.values[0]
+    assert script.events("set") == []
+
+
+def test_if_the_script_cannot_take_one_value_none_is_changed(tmp_path):
+    script = Script(tmp_path / "run", total_steps=10)
+
+    def fail(value):
+        if value != 0.5:
+            raise ValueError("the augmenter is closed")
+
+    script.set_mixup = fail
+    script.run._state.saved.user.hyperparameters._sources["mixup"]._set = fail
+    script.train({4: {"values": {"weight_decay": 0.5, "mixup": 0.25}}})
+    (outcome,) = script.outcomes
+    assert outcome.state is CommandState.REFUSED
+    assert outcome.message == (
+        "Nothing was changed: worker 0: ValueError: the augmenter is closed."
+    )
+    assert script.values[9] == script.values[0]
+
+
+def test_a_change_over_steps_comes_back_in_the_middle_with_the_same_bits(tmp_path):
+    ramp = {"values": {"weight_decay": 0.5, "learning_rate": 0.01}, "at_step": 6, "over": 8}
+    whole = Script(tmp_path / "whole", total_steps=20).train({3: ramp})
+    (outcome,) = whole.outcomes
+    assert outcome.message.endswith("on 1 worker, planned after step 6, over 8 steps.")
+    decays = [whole.values[step]["weight_decay"] for step in range(20)]
+    assert decays[:7] == [0.01] * 7
+    assert decays[10] == pytest.approx(0.01 + 0.49 * 4 / 8)
+    assert decays[14:] == [0.5] * 6
+    assert whole.events("set")[1].endswith("on 1 worker, after step 6, as planned.")
+
+    first = Script(tmp_path / "parts", total_steps=10).train({3: ramp})
+    assert first.record(10).hyperparameters[0].planned is not None
+    second = Script(tmp_path / "parts", total_steps=20).train()
+    assert second.weights == whole.weights
+    assert second.values[12] == whole.values[12]
+
+
+def test_a_restore_brings_the_values_of_its_checkpoint_back(tmp_path):
+    change = {"values": {"learning_rate": 0.01, "weight_decay": 0.5, "mixup": 0.25}}
+    asking = {13: change, 24: {"name": "ckpt-10"}, 27: {"name": "ckpt-20"}}
+    whole = Script(tmp_path / "run", total_steps=30).train(asking)
+    assert [outcome.state for outcome in whole.outcomes] == [CommandState.DONE] * 3
+    restores = whole.events("restore")
+    assert restores[0].endswith(
+        "Hyperparameters: learning_rate 0.01 → 0.1, weight_decay 0.5 → 0.01, mixup 0.25 → 0.5."
+    )
+    record = whole.record(30)
+    assert {one.name: one.value for one in record.hyperparameters}["weight_decay"] == 0.5
+
+
+def test_the_script_has_the_last_word_if_it_gives_another_value_than_before(tmp_path):
+    change = {"values": {"weight_decay": 0.5, "mixup": 0.25}}
+    Script(tmp_path / "run", total_steps=10).train({4: change})
+    again = Script(tmp_path / "run", total_steps=20, decay=0.07).train()
+    assert again.values[10]["weight_decay"] == 0.07
+    assert again.values[10]["mixup"] == 0.25
+
+
+def test_a_schedule_has_a_factor(tmp_path):
+    import keras
+
+    def script(directory, asking=()):
+        schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9)
+        made = Script(directory, total_steps=10, rate=schedule)
+        rates = {}
+        made.run.after_restore(lambda: None)
+        made.train(asking)
+        return made, rates
+
+    changed, _ = script(tmp_path / "a", {4: {"values": {"learning_rate_factor": 0.5}}})
+    plain, _ = script(tmp_path / "b")
+    assert changed.outcomes[0].state is CommandState.DONE
+    assert changed.values[5]["learning_rate"] == pytest.approx(plain.values[5]["learning_rate"] / 2)
+    assert changed.values[4] == plain.values[4]
+    assert changed.graphs == 1
+
+
+def test_names_and_values_that_cannot_be_tunable_are_refused(tmp_path):
+    import tensorflow as tf
+
+    run = Script(tmp_path / "run", total_steps=4).run
+    for arguments in [
+        ("mixup", lambda: 1.0, print),
+        ("a=b", lambda: 1.0, print),
+        ("text", lambda: "x", print),
+        ("flag", lambda: True, print),
+        ("vector", tf.Variable([1.0, 2.0])),
+        ("nothing", 3.0),
+    ]:
+        with pytest.raises(UsageError):
+            run.tunable(*arguments)
+    with pytest.raises(UsageError, match="at least 2"):
+        run.tunable("low", lambda: 1.0, print, low=2)

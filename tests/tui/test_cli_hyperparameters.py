@@ -1,0 +1,166 @@
+"""`get` and `set`: the hyperparameters of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from answering_trainer import AnsweringTrainer, done
+from hypothesis import given
+from hypothesis import strategies as st
+from json_reference import check
+from rundir_factory import RunFactory, two_branches, without_heartbeats
+
+from command_running import Tool
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_tui.reports.control import CommandReport
+from tfckpt_tui.reports.hyperparameters import HyperparametersReport
+
+VALUES = [
+    Hyperparameter(
+        name="learning_rate",
+        value=0.0003,
+        script_value=0.003,
+        bounds=Bounds(low=0),
+        step=400,
+        changed_at=390,
+        changed_by="ann@desk, command line",
+        planned=PlannedChange(value=0.0001, begins=500, steps=100, by="ann@desk, app"),
+    ),
+    Hyperparameter(
+        name="generator/beta_1",
+        value=0.5,
+        script_value=0.5,
+        bounds=Bounds(low=0, high=1, below=True),
+    ),
+]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    """A run whose chief tells these values."""
+    made = two_branches(tmp_path / "run", live=True)
+    path = made.run.worker_status(0)
+    store(path, msgspec.structs.replace(load(path, WorkerStatus), hyperparameters=VALUES))
+    return made
+
+
+def test_get_shows_value_bounds_and_who_changed_it(tool: Tool, live: RunFactory) -> None:
+    said = tool("get", live.run.root)
+    assert said.code == 0
+    rate, beta = said.data.splitlines()[1:]
+    assert rate.split(None, 2)[:2] == ["learning_rate", "0.0003"]
+    assert "after step 390 by ann@desk, command line; to be 0.0001 after step 600" in rate
+    assert beta.endswith("a number, at least 0 and below 1")
+    only = tool("get", live.run.root, "generator/beta_1").data.splitlines()
+    assert [line.split() for line in only[1:]] == [beta.split()]
+
+
+def test_get_prints_json(tool: Tool, live: RunFactory) -> None:
+    printed = tool("get", live.run.root, "--json").json
+    check(HyperparametersReport, printed)
+    assert printed["checkpoint"] is None
+    first, second = printed["hyperparameters"]
+    assert (first["planned_value"], first["planned_step"]) == (0.0001, 600)
+    assert (second["changed_at"], second["planned_value"]) == (None, None)
+
+
+def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    path = made.run.record("ckpt-b1-400")
+    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=VALUES))
+    said = tool("get", made.run.root)
+    assert "learning_rate" in said.data
+    assert said.words.endswith("No trainer answers: these are of ckpt-b1-400.\n")
+    assert tool("set", made.run.root, "learning_rate=1").code == 3
+
+
+def test_a_run_without_any_is_told_how_to_have_some(tool: Tool, tmp_path: Path) -> None:
+    live = two_branches(tmp_path / "run", live=True)
+    said = tool("get", live.run.root)
+    assert said.code == 1
+    assert "run.tunable" in said.words
+    stopped = tool("get", without_heartbeats(two_branches(tmp_path / "other")).run.root)
+    assert stopped.code == 1
+    assert "no trainer answers" in stopped.words
+
+
+def test_set_sends_the_values_and_prints_the_answer(tool: Tool, live: RunFactory) -> None:
+    message = "learning_rate 0.0003 → 0.001 on 2 workers, after step 438."
+    words = ["learning_rate=1e-3", "generator/beta_1=0.9", "--at-step", "900", "--over", "10"]
+    with AnsweringTrainer(live.run, done(message)):
+        said = tool("set", live.run.root, *words)
+    assert (said.code, said.data) == (0, f"{message}\n")
+    with AnsweringTrainer(live.run, done(message)):
+        printed = tool("set", live.run.root, *words, "--json").json
+    check(CommandReport, printed)
+    assert printed["command"]["arguments"] == {
+        "values": {"learning_rate": 0.001, "generator/beta_1": 0.9},
+        "at_step": 900,
+        "over": 10,
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "problem"),
+    [
+        ("learning_rate", 2, "it has no =. Write NAME=VALUE"),
+        ("learning_rate=fast", 2, "'fast' is no number"),
+        ("learning_rate=nan", 4, "learning_rate cannot be nan; it must be a number, at least 0."),
+        ("learning_rate=-1", 4, "learning_rate cannot be -1"),
+        ("generator/beta_1=1", 4, "generator/beta_1 cannot be 1"),
+        ("lr=1", 4, "There is no hyperparameter lr. The run has: learning_rate, generator/beta_1."),
+    ],
+)
+def test_set_refuses_before_anything_is_sent(
+    tool: Tool, live: RunFactory, word: str, code: int, problem: str
+) -> None:
+    said = tool("set", live.run.root, word)
+    assert said.code == code
+    assert problem in said.words
+    assert not list(live.run.inbox.iterdir())
+
+
+def test_names_are_completed(live: RunFactory) -> None:
+    from tfckpt_tui.cli.run.hyperparameters import set as command
+
+    context = command.make_context("set", [str(live.run.root), "x=1"])
+    (argument,) = [one for one in command.params if one.name == "assignments"]
+    offered = [one.value for one in argument.type.shell_complete(context, argument, "gen")]
+    assert offered == ["generator/beta_1="]
+
+
+numbers = st.floats(-10, 10)
+
+
+@given(low=numbers, high=numbers, value=numbers, above=st.booleans(), below=st.booleans())
+def test_bounds_allow_what_lies_between(
+    low: float, high: float, value: float, above: bool, below: bool
+) -> None:
+    bounds = Bounds(low=low, high=high, above=above, below=below)
+    is_high = value > low or (value == low and not above)
+    is_low = value < high or (value == high and not below)
+    assert bounds.allow(value) == (is_high and is_low)
+    assert not bounds.allow(float("nan"))
+    assert not Bounds().allow(float("inf"))
+
+
+@given(start=numbers, value=numbers, begins=st.integers(0, 100), steps=st.integers(0, 50))
+def test_a_change_over_steps_ends_at_its_value_and_never_leaves_its_ends(
+    start: float, value: float, begins: int, steps: int
+) -> None:
+    change = PlannedChange(value=value, begins=begins, steps=steps)
+    assert change.value_at(begins + steps, start) == value
+    tolerance = 1e-9
+    for step in range(begins, begins + steps):
+        between = change.value_at(step, start)
+        assert min(start, value) - tolerance <= between <= max(start, value) + tolerance

@@ -1,0 +1,119 @@
+"""Values of a run that can be changed while it trains."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that a hyperparameter can have.
+
+    Attributes:
+        low: The lowest; None without one.
+        high: The highest; None without one.
+        above: Whether it must be above `low`, and not equal.
+        below: Whether it must be below `high`, and not equal.
+        whole: Whether it must be a whole number.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    above: bool = False
+    below: bool = False
+    whole: bool = False
+
+    @property
+    def words(self) -> str:
+        """What they allow, such as `a number, at least 0 and below 1`."""
+        what = "a whole number" if self.whole else "a number"
+        low = high = ""
+        if self.low is not None:
+            low = f"{'above' if self.above else 'at least'} {self.low:g}"
+        if self.high is not None:
+            high = f"{'below' if self.below else 'at most'} {self.high:g}"
+        limits = " and ".join(filter(None, (low, high)))
+        return f"{what}, {limits}" if limits else what
+
+    def allow(self, value: float) -> bool:
+        """Whether a hyperparameter can have this value."""
+        if not math.isfinite(value) or (self.whole and value != math.floor(value)):
+            return False
+        is_high = self.low is None or (value > self.low if self.above else value >= self.low)
+        is_low = self.high is None or (value < self.high if self.below else value <= self.high)
+        return is_high and is_low
+
+
+class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that is not complete.
+
+    Attributes:
+        value: The value at its end.
+        start: The value at its beginning; None before that.
+        begins: Steps done when it begins.
+        steps: Over how many steps the value goes to `value` in equal parts; 0 for at once.
+        by: Who asked for it.
+    """
+
+    value: float
+    begins: int
+    start: float | None = None
+    steps: int = 0
+    by: str = ""
+
+    def value_at(self, step: int, start: float) -> float:
+        """Returns the value after so many steps, in a change that began with `start`."""
+        done = step - self.begins
+        if done >= self.steps:
+            return self.value
+        return start + (self.value - start) * done / self.steps
+
+
+class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A hyperparameter, and who changed it last.
+
+    Attributes:
+        value: Its value at `step`. A schedule or the script may have changed it since.
+        script_value: Its value when the script created the run.
+        bounds: The values that it can have.
+        what: What the value is, if its name does not say it, as a clause.
+        step: Steps done when the value was read.
+        changed_at: Steps done when a command changed it last; None if none did.
+        changed_by: Who asked for that.
+        planned: A change that is not complete.
+    """
+
+    name: str
+    value: float
+    script_value: float
+    bounds: Bounds = Bounds()
+    what: str = ""
+    step: int = 0
+    changed_at: int | None = None
+    changed_by: str = ""
+    planned: PlannedChange | None = None
+
+
+def number(value: float) -> str:
+    """Returns a value of a hyperparameter as text, with all digits that matter."""
+    return f"{value:.9g}"
+
+
+def problem_of_values(values: dict[str, Any], known: dict[str, Hyperparameter]) -> str:
+    """Returns why not all hyperparameters can have these values, as sentences; empty if they can.
+
+    Args:
+        values: By name.
+        known: The hyperparameters of the run, by name.
+    """
+    problems = []
+    for name, value in values.items():
+        if name not in known:
+            have = ", ".join(known) or "none"
+            problems.append(f"There is no hyperparameter {name}. The run has: {have}.")
+        elif not known[name].bounds.allow(value):
+            words = known[name].bounds.words
+            problems.append(f"{name} cannot be {number(value)}; it must be {words}.")
+    return " ".join(problems)

@@ -1,0 +1,199 @@
+"""The hyperparameters of a run: their values, changes that were asked for, and what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.hyperparameter import (
+    Hyperparameter,
+    PlannedChange,
+    number,
+    problem_of_values,
+)
+from tfckpt_trainer.training.hyperparameters.sources import Source
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """A change of one value."""
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def words(self) -> str:
+        """The change, such as `learning_rate 0.001 → 0.0003`."""
+        return f"{self.name} {number(self.before)} → {number(self.after)}"
+
+
+class Hyperparameters:
+    """All hyperparameters of this worker. All workers change them together, at the same step.
+
+    Attributes:
+        seen: What is known of each, by name.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[str, Source] = {}
+        self.seen: dict[str, Hyperparameter] = {}
+
+    def add(self, source: Source) -> None:
+        """Adds one.
+
+        Raises:
+            UsageError: There is one of this name.
+        """
+        if source.name in self._sources:
+            raise UsageError(f"There are two hyperparameters {source.name!r}. Rename one of them.")
+        self._sources[source.name] = source
+        value = source.get()
+        self.seen[source.name] = Hyperparameter(
+            name=source.name,
+            value=value,
+            script_value=value,
+            bounds=source.bounds,
+            what=source.what,
+        )
+
+    def values(self) -> dict[str, float]:
+        """Returns the present values, by name."""
+        return {name: source.get() for name, source in self._sources.items()}
+
+    def look(self, step: int) -> list[Hyperparameter]:
+        """Reads all values; returns what is known after so many steps."""
+        for name, source in self._sources.items():
+            self.seen[name] = msgspec.structs.replace(
+                self.seen[name], value=source.get(), step=step
+            )
+        return list(self.seen.values())
+
+    def problem_of(self, values: Mapping[str, float]) -> str:
+        """Returns why not all can have these values, as sentences; empty if they can."""
+        return problem_of_values(dict(values), self.seen)
+
+    def plan(self, values: Mapping[str, float], change: PlannedChange) -> None:
+        """Takes a change that is carried out by `advance`.
+
+        Args:
+            values: The values at its end, by name.
+            change: When, and by whom; its own value has no meaning.
+        """
+        for name, value in values.items():
+            planned = msgspec.structs.replace(change, value=value)
+            self.seen[name] = msgspec.structs.replace(self.seen[name], planned=planned)
+
+    def steps_left(self, step: int) -> int | None:
+        """Returns how many more steps than `step` a change acts after; None without a change."""
+        planned = [one.planned for one in self.seen.values() if one.planned is not None]
+        return min((max(1, change.begins - step) for change in planned), default=None)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a change has to act after so many steps."""
+        return any(one.planned and one.planned.begins <= step for one in self.seen.values())
+
+    def begins_at(self, step: int) -> bool:
+        """Whether a change begins after so many steps."""
+        planned = [one.planned for one in self.seen.values() if one.planned is not None]
+        return any(change.start is None and change.begins <= step for change in planned)
+
+    def drop_plans(self, step: int) -> None:
+        """Gives up the changes that would have begun after so many steps."""
+        for name, one in self.seen.items():
+            if one.planned is not None and one.planned.start is None and one.planned.begins <= step:
+                self.seen[name] = msgspec.structs.replace(one, planned=None)
+
+    def advance(self, step: int) -> list[ValueChange]:
+        """Carries out what is due after so many steps.
+
+        Returns:
+            The changes that began.
+
+        Raises:
+            Exception: The script could not take a value; see `put_back`.
+        """
+        begun = []
+        for name, one in list(self.seen.items()):
+            planned = one.planned
+            if planned is None or step < planned.begins:
+                continue
+            source = self._sources[name]
+            start = planned.start
+            if start is None:
+                start = source.get()
+                begun.append(ValueChange(name, start, planned.value))
+            value = planned.value_at(step, start)
+            source.set(value)
+            is_done = step >= planned.begins + planned.steps
+            self.seen[name] = msgspec.structs.replace(
+                one,
+                value=value,
+                step=step,
+                changed_at=step,
+                changed_by=planned.by,
+                planned=None if is_done else msgspec.structs.replace(planned, start=start),
+            )
+        return begun
+
+    def put_back(self, before: Iterable[Hyperparameter]) -> None:
+        """Brings back what `look` returned earlier, values and plans."""
+        for one in before:
+            source = self._sources[one.name]
+            if source.get() != one.value:
+                source.set(one.value)
+            self.seen[one.name] = one
+
+    def restore(self, saved: Sequence[Hyperparameter], step: int) -> list[ValueChange]:
+        """Takes the values of a checkpoint, after TensorFlow has restored its own part.
+
+        If the script begins with another value than it did at the save, it was edited since, and
+        its value counts.
+
+        Args:
+            saved: What its record has.
+            step: Its step.
+
+        Returns:
+            What differs from before.
+        """
+        by_name = {one.name: one for one in saved}
+        changes = []
+        for name, source in self._sources.items():
+            before = self.seen[name]
+            now = _Restored.of(before, by_name.get(name))
+            if not source.in_checkpoint and source.get() != now.value:
+                source.set(now.value)
+            value = source.get()
+            self.seen[name] = msgspec.structs.replace(
+                before,
+                value=value,
+                step=step,
+                changed_at=now.changed_at,
+                changed_by=now.changed_by,
+                planned=now.planned,
+            )
+            if value != before.value:
+                changes.append(ValueChange(name, before.value, value))
+        return changes
+
+
+@dataclass(frozen=True)
+class _Restored:
+    """What a restore takes over for one hyperparameter."""
+
+    value: float
+    changed_at: int | None = None
+    changed_by: str = ""
+    planned: PlannedChange | None = None
+
+    @classmethod
+    def of(cls, live: Hyperparameter, saved: Hyperparameter | None) -> _Restored:
+        if saved is None or saved.script_value != live.script_value:
+            return cls(live.script_value)
+        if not live.bounds.allow(saved.value):
+            return cls(live.script_value)
+        return cls(saved.value, saved.changed_at, saved.changed_by, saved.planned)

@@ -1,0 +1,152 @@
+"""Show the hyperparameters of a run, and change them while it trains."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import SetArguments
+from tfckpt_trainer.rundir.records.hyperparameter import (
+    Hyperparameter,
+    number,
+    problem_of_values,
+)
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.output import print_json, print_message, print_table
+from tfckpt_tui.cli.run.control import send, waiting
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.control import CommandReport
+from tfckpt_tui.reports.hyperparameters import HyperparameterFacts, HyperparametersReport
+from tfckpt_tui.services.control.request import require_trainer
+from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
+
+
+class HyperparameterName(click.types.StringParamType):
+    """The name of a hyperparameter of the run that the same command line names."""
+
+    name = "text"
+
+    def __init__(self, suffix: str = "") -> None:
+        self._suffix = suffix
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns the names that begin so."""
+        del param
+        directory = ctx.params.get("directory") or next(iter(ctx.args), "")
+        names: list[str] = []
+        with suppress(TfckptError, OSError):
+            known = read_hyperparameters(RunDirectory(Path(directory).expanduser())).values
+            names = [f"{clean(name)}{self._suffix}" for name in known]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command()
+@RunArgument
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=HyperparameterName())
+@prints(HyperparametersReport)
+@on_open_run
+def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
+    """Show the hyperparameters of a run, who changed them last, and what they can be.
+
+    Without a trainer, they are those of the checkpoint that the next start continues from.
+    """
+    found = read_hyperparameters(run)
+    unknown = [name for name in names if name not in found.values]
+    if unknown:
+        raise UsageError(problem_of_values({unknown[0]: 0}, found.values))
+    values = [found.values[name] for name in names or found.values]
+    if as_json:
+        facts = tuple(map(_facts, values))
+        print_json(HyperparametersReport(checkpoint=found.checkpoint, hyperparameters=facts))
+        return
+    header = ("NAME", "VALUE", "ALLOWED", "CHANGED")
+    rows = [(_title(one), number(one.value), one.bounds.words, _changed(one)) for one in values]
+    print_table(header, rows, right={1})
+    if found.checkpoint is not None:
+        print_message(f"No trainer answers: these are of {found.checkpoint}.")
+
+
+@click.command("set")
+@RunArgument
+@click.argument(
+    "assignments", nargs=-1, required=True, metavar="NAME=VALUE...", type=HyperparameterName("=")
+)
+@click.option(
+    "--at-step", type=click.IntRange(min=0), metavar="N", help="Change them after step N."
+)
+@click.option(
+    "--over",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Change them in equal parts over so many steps.",
+)
+@waiting
+@prints(CommandReport)
+@on_open_run
+def set(  # noqa: A001
+    run: RunDirectory,
+    assignments: tuple[str, ...],
+    at_step: int | None,
+    over: int | None,
+    no_wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Change hyperparameters on all workers after the same step, or on none.
+
+    Each checkpoint holds the values; a restore brings them back.
+    """
+    values = dict(map(_assignment, assignments))
+    require_trainer(run)
+    problem = problem_of_values(dict(values), read_hyperparameters(run).values)
+    if problem:
+        raise RefusedError(problem)
+    arguments = SetArguments(values=values, at_step=at_step, over=over or 0)
+    send(run, arguments, no_wait, timeout, as_json)
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    name, sign, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        expected = f"{value!r} is no number" if sign else "it has no ="
+        raise UsageError(
+            f"{text!r}: {expected}. Write NAME=VALUE, such as learning_rate=3e-4."
+        ) from None
+
+
+def _title(one: Hyperparameter) -> str:
+    return f"{clean(one.name)} ({clean(one.what)})" if one.what else clean(one.name)
+
+
+def _changed(one: Hyperparameter) -> str:
+    parts = []
+    if one.changed_at is not None:
+        parts.append(f"after step {one.changed_at:,} by {clean(one.changed_by)}")
+    if one.planned is not None:
+        end = one.planned.begins + one.planned.steps
+        parts.append(f"to be {number(one.planned.value)} after step {end:,}")
+    return "; ".join(parts)
+
+
+def _facts(one: Hyperparameter) -> HyperparameterFacts:
+    planned = one.planned
+    return HyperparameterFacts(
+        name=clean(one.name),
+        value=one.value,
+        script_value=one.script_value,
+        allowed=one.bounds.words,
+        step=one.step,
+        changed_at=one.changed_at,
+        changed_by=clean(one.changed_by),
+        planned_value=planned.value if planned is not None else None,
+        planned_step=planned.begins + planned.steps if planned is not None else None,
+    )
