@@ -27,8 +27,8 @@ def collect_facts(
     in_input: list[str] = []
     for graph in live_graphs():
         facts = operations_of(graph)
-        found = in_input if is_of_dataset(graph) else in_step
-        found += [*facts.draws, *facts.python]
+        operations = in_input if is_of_dataset(graph) else in_step
+        operations += [*facts.draws, *facts.python]
     return CheckFacts(
         strategy=topology["strategy"],
         replicas=topology["replicas"],
@@ -38,7 +38,11 @@ def collect_facts(
         threads=int(tf.config.threading.get_intra_op_parallelism_threads()),
         step_operations=sorted(set(in_step))[:SHOWN_OPERATIONS],
         input_operations=sorted(set(in_input))[:SHOWN_OPERATIONS],
-        input_causes=[cause for one in inputs for cause in (*one.causes, *one.python)],
-        input_remedies=list(dict.fromkeys(text for one in inputs for text in one.remedies)),
+        input_causes=[
+            cause for pipeline in inputs for cause in (*pipeline.causes, *pipeline.python)
+        ],
+        input_remedies=list(
+            dict.fromkeys(text for pipeline in inputs for text in pipeline.remedies)
+        ),
         iterators=iterators,
     )

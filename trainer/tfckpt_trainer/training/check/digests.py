@@ -28,8 +28,8 @@ def saved_state(state: TrainingState) -> list[tuple[str, Any]]:
     """Returns path and object of all state in the objects that were passed to a run."""
     shared, iterators = state.shared, state.worker.inputs.iterators
     of_objects = find_state(tf.train.Checkpoint(), shared.user_objects.objects)
-    found = [(one.path, one.thing) for one in (*shared.find(), *of_objects)]
-    return [*found, *iterators.items()]
+    pairs = [(value.path, value.thing) for value in (*shared.find(), *of_objects)]
+    return [*pairs, *iterators.items()]
 
 
 class StateDigests:
@@ -55,7 +55,9 @@ class StateDigests:
     @property
     def iterators(self) -> list[str]:
         """Names of iterators that the script reads itself and did not pass."""
-        return [one.name for one in self._untracked if one.kind is StateKind.ITERATOR]
+        return [
+            untracked.name for untracked in self._untracked if untracked.kind is StateKind.ITERATOR
+        ]
 
     def digest(self) -> dict[str, StateDigest]:
         """Returns the digest of each object, by name."""

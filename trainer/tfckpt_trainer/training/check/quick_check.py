@@ -112,8 +112,10 @@ class QuickCheck:
         """
         if self._on_outcome is not None:
             return "Another check is in progress. Wait for its result."
-        found = self._group.all_gather(self._state.exactness)
-        reasons = dict.fromkeys(of.reason for one in found for of in one.inputs if of.reason)
+        of_workers = self._group.all_gather(self._state.exactness)
+        reasons = dict.fromkeys(
+            of.reason for exactness in of_workers for of in exactness.inputs if of.reason
+        )
         if reasons:
             return (
                 f"Nothing was checked: resuming is known not to be exact, because "
@@ -266,8 +268,12 @@ class QuickCheck:
             )
             mine = replace(mine, facts=facts)
         of_workers = self._group.all_gather(WorkerCheck(mine))
-        found = [compared.difference for compared in of_workers if compared.difference is not None]
-        first = min(found, key=lambda one: (one.step, urgency(one)), default=None)
+        differences = [
+            compared.difference for compared in of_workers if compared.difference is not None
+        ]
+        first = min(
+            differences, key=lambda difference: (difference.step, urgency(difference)), default=None
+        )
         summary = CheckSummary(
             at=time.time(),
             steps=self._last - self._start.step,

@@ -179,14 +179,14 @@ class CheckSession:
             self._digests.find(names)
             values = self._values(names)
             datasets = [] if self._batch else [name for name, _ in names.named((tf.data.Dataset,))]
-            found = collect_facts(
+            process_facts = collect_facts(
                 self._topology,
                 has_dataset=bool(self._batch),
                 iterators=self._digests.iterators,
                 inputs=self._state.worker.inputs.facts,
             )
             facts = msgspec.structs.replace(
-                found,
+                process_facts,
                 datasets=sorted(datasets),
                 run_directory=self._run_directory,
                 exactness=self._state.exactness,

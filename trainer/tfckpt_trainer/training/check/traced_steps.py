@@ -189,14 +189,16 @@ def operations_of(graph: Any, *, can_seed: bool = False) -> StepFacts:
         graph: The graph.
         can_seed: Whether to advise a seed of the run where one applies.
     """
-    found = list(find_stateful_operations(graph))
-    draws = [one for one in found if not one.is_python]
+    operations = list(find_stateful_operations(graph))
+    draws = [operation for operation in operations if not operation.is_python]
     remedies = [
         _DRAW_OR_SEED if can_seed and has_twin(draw.kind) else _DRAW_WITHOUT_SEED for draw in draws
     ]
     return StepFacts(
         draws=[_at(draw.name, draw.place) for draw in draws],
-        python=[_at(one.name, one.place) for one in found if one.is_python],
+        python=[
+            _at(operation.name, operation.place) for operation in operations if operation.is_python
+        ],
         remedies=list(dict.fromkeys(remedies)),
     )
 

@@ -82,20 +82,20 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
         saved: Variables, tables and iterators that are saved.
         names: Names of the script; by default those that it can see now.
     """
-    found = _live(_known(saved))
-    if not (found.variables or found.others):
+    live = _live(_known(saved))
+    if not (live.variables or live.others):
         return []
     names = names or ScriptNames()
-    left = {id(raw_variable(variable)): variable for variable in found.variables}
+    left = {id(raw_variable(variable)): variable for variable in live.variables}
     untracked = []
-    for owner, kind in _outermost_first(found.owners, names):
+    for owner, kind in _outermost_first(live.owners, names):
         own = _variables(owner)
         if own and all(id(raw_variable(variable)) in left for variable in own):
             untracked.append(_owned(owner, kind, own, names))
             for variable in own:
                 left.pop(id(raw_variable(variable)), None)
     untracked += _ungrouped(list(left.values()), names)
-    for thing in found.others:
+    for thing in live.others:
         expression = _public(names.of(thing))
         if expression:
             kind = StateKind.TABLE if isinstance(thing, _TABLES) else StateKind.ITERATOR
@@ -120,10 +120,10 @@ def how_to_pass(untracked: Untracked) -> str:
 
 def _known(saved: Iterable[Any]) -> set[int]:
     """Returns the identities of saved objects, and of the variables behind saved variables."""
-    known: set[int] = set()
+    identities: set[int] = set()
     for thing in saved:
-        known.update(_identities(thing) if is_variable(thing) else {id(thing)})
-    return known
+        identities.update(_identities(thing) if is_variable(thing) else {id(thing)})
+    return identities
 
 
 def _identities(variable: Any) -> set[int]:
@@ -139,12 +139,12 @@ def _parts(variable: Any) -> set[int]:
     return {id(part) for part in parts} - {id(variable)}
 
 
-def _live(known: set[int]) -> _Found:
-    """Returns live objects that are not known."""
+def _live(saved_ids: set[int]) -> _Found:
+    """Returns live objects that are not saved."""
     # Objects in cycles that nothing uses any more are still listed.
     gc.collect()
-    found = _Found()
-    excluded = set(known)
+    live = _Found()
+    excluded = set(saved_ids)
     for thing in gc.get_objects():
         kind = type(thing)
         if kind.__module__.startswith(_INTERNAL):
@@ -153,26 +153,26 @@ def _live(known: set[int]) -> _Found:
             continue
         if issubclass(kind, keras.Model):
             excluded.update(_of_metrics(thing))
-        if id(thing) in known:
+        if id(thing) in saved_ids:
             continue
         if issubclass(kind, keras.Variable | tf.Variable):
             if _is_initialized(thing):
-                found.variables.append(thing)
+                live.variables.append(thing)
                 excluded.update(_parts(thing))
         elif issubclass(kind, (*_TABLES, tf.data.Iterator)):
-            found.others.append(thing)
+            live.others.append(thing)
         else:
-            found.owners.append(
-                (thing, next(one for base, one in _OWNERS if issubclass(kind, base)))
+            live.owners.append(
+                (thing, next(owner_kind for base, owner_kind in _OWNERS if issubclass(kind, base)))
             )
     # A variable of Keras is excluded with the TensorFlow variable that it holds.
-    found.variables = [
+    live.variables = [
         v
-        for v in found.variables
-        if id(v) not in excluded and not known.intersection(_identities(v))
+        for v in live.variables
+        if id(v) not in excluded and not saved_ids.intersection(_identities(v))
     ]
-    found.others = [thing for thing in found.others if id(thing) not in excluded]
-    return found
+    live.others = [thing for thing in live.others if id(thing) not in excluded]
+    return live
 
 
 def _of_metrics(model: keras.Model) -> set[int]:

@@ -46,12 +46,12 @@ def note_untracked(note: Callable[[str], None]) -> None:
     try:
         # State of another run of this process is not missing in this one.
         held = [thing for state in list(_states.values()) for _, thing in saved_state(state)]
-        found = find_untracked([*held, *_held.values()])
+        objects = find_untracked([*held, *_held.values()])
     except Exception as error:
         # It calls properties of the script's objects; training does not depend on it.
         note(f"State that was not passed cannot be listed: {describe_error(error)}")
         return
-    missing = [untracked for untracked in found if not untracked.by_keras]
+    missing = [untracked for untracked in objects if not untracked.by_keras]
     for untracked in missing[:SHOWN_UNTRACKED]:
         note(describe_untracked(untracked))
     if len(missing) > SHOWN_UNTRACKED:

@@ -207,29 +207,29 @@ class WorkerState:
         """Names of the contents, for the record of a checkpoint."""
         return [*self.inputs.contents, "random state"]
 
-    def tracking(self, found: Iterable[Found], per_worker: Collection[str]) -> tf.train.Checkpoint:
+    def tracking(self, states: Iterable[Found], per_worker: Collection[str]) -> tf.train.Checkpoint:
         """Returns what stores the values of this worker, without its input pipelines.
 
         Args:
-            found: All state of the script.
+            states: All state of the script.
             per_worker: Paths of the values that each worker stores.
         """
-        return tf.train.Checkpoint(**_objects_of_worker(found, per_worker))
+        return tf.train.Checkpoint(**_objects_of_worker(states, per_worker))
 
     def write(
-        self, prefix: Path, found: Iterable[Found] = (), per_worker: Collection[str] = ()
+        self, prefix: Path, states: Iterable[Found] = (), per_worker: Collection[str] = ()
     ) -> None:
         """Writes the state under `prefix`.
 
         Args:
             prefix: Path without suffix.
-            found: All state of the script.
+            states: All state of the script.
             per_worker: Paths of the values that each worker stores.
 
         Raises:
             UsageError: The state of an object of the script cannot be saved.
         """
-        objects = _objects_of_worker(found, per_worker)
+        objects = _objects_of_worker(states, per_worker)
         try:
             self._write_checkpoint(prefix, objects)
         except POSITION_ERRORS:
@@ -388,20 +388,20 @@ class TrainingState:
         """
         return exactness_of(self.worker.inputs.facts, self.step_facts())
 
-    def contents(self, found: Iterable[Found]) -> list[str]:
+    def contents(self, states: Iterable[Found]) -> list[str]:
         """Returns the names of what a save stores, for the record of a checkpoint."""
-        seeds = [SEEDS] if any(one.is_seed for one in found) else []
+        seeds = [SEEDS] if any(state.is_seed for state in states) else []
         return [*self.shared.contents, *self.worker.contents, *seeds]
 
 
-def _objects_of_worker(found: Iterable[Found], per_worker: Collection[str]) -> dict[str, Any]:
+def _objects_of_worker(states: Iterable[Found], per_worker: Collection[str]) -> dict[str, Any]:
     wanted = set(per_worker)
-    own = [one for one in found if one.path in wanted]
+    own = [state for state in states if state.path in wanted]
     return {
         "replica_values": {
-            one.path: list(components(one.thing)) for one in own if one.rule.is_variable
+            state.path: list(components(state.thing)) for state in own if state.rule.is_variable
         },
-        "objects": {one.path: one.thing for one in own if not one.rule.is_variable},
+        "objects": {state.path: state.thing for state in own if not state.rule.is_variable},
     }
 
 

@@ -62,11 +62,11 @@ def called_functions(operation: Any) -> list[Any]:
     names: list[str] = []
     for attribute in _function_attributes(operation.type):
         value = operation.get_attr(attribute)
-        names += [one.name for one in (value if isinstance(value, list) else [value])]
+        names += [reference.name for reference in (value if isinstance(value, list) else [value])]
     if not names:
         return []
-    found = [operation.graph._get_function(name) for name in names]
-    return [function.graph for function in found if function is not None]
+    functions = [operation.graph._get_function(name) for name in names]
+    return [function.graph for function in functions if function is not None]
 
 
 @functools.cache
@@ -101,15 +101,15 @@ class Capture(NamedTuple):
     changed: bool
 
 
-def find_captures(graph: Any, known: Collection[int]) -> Iterator[Capture]:
+def find_captures(graph: Any, excluded: Collection[int]) -> Iterator[Capture]:
     """Yields what a graph and the functions that it calls use of the world outside.
 
     Args:
         graph: The graph, which no other graph calls.
-        known: Identities of handles to leave out.
+        excluded: Identities of handles to leave out.
     """
     for handle, argument in graph.captures:
-        if handle.dtype != tf.resource or id(handle) in known:
+        if handle.dtype != tf.resource or id(handle) in excluded:
             continue
         users = list(_users(argument, ()))
         changing = [user for user in users if _CHANGING.match(user.operation.type)]

@@ -169,14 +169,14 @@ def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     # A class can give an attribute its first value.
     kinds = reversed(type(callback).__mro__)
     defaults = {name: value for kind in kinds for name, value in vars(kind).items()}
-    found = {}
+    attributes = {}
     for name, value in {**defaults, **vars(callback)}.items():
         if name in _SKIPPED or name.startswith("__"):
             continue
         plain = _plain(value)
         if plain is not _NOT_PLAIN:
-            found[name] = plain
-    return found
+            attributes[name] = plain
+    return attributes
 
 
 _NOT_PLAIN = object()

@@ -163,8 +163,8 @@ class PyDatasetBatches(ReadsInPython):
 
 def _is_same(first: Any, second: Any) -> bool:
     """Whether two arrays are equal bit for bit."""
-    one, other = np.asarray(first), np.asarray(second)
-    return one.shape == other.shape and one.tobytes() == other.tobytes()
+    array, other = np.asarray(first), np.asarray(second)
+    return array.shape == other.shape and array.tobytes() == other.tobytes()
 
 
 class _EpochsOfPyDataset(keras.callbacks.Callback):  # type: ignore[misc]

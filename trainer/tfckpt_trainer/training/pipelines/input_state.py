@@ -65,9 +65,9 @@ class InputState:
     @property
     def contents(self) -> list[str]:
         """Names of the contents, for the record of a checkpoint."""
-        found = {pipeline.facts.position for pipeline in self._pipelines.values()}
-        saved = found & {InputPosition.EXACT, InputPosition.POSITION}
-        counted = found & {InputPosition.COUNT}
+        positions = {pipeline.facts.position for pipeline in self._pipelines.values()}
+        saved = positions & {InputPosition.EXACT, InputPosition.POSITION}
+        counted = positions & {InputPosition.COUNT}
         return ["input position"] * bool(saved) + ["number of elements read"] * bool(counted)
 
     @property
@@ -79,7 +79,11 @@ class InputState:
     def objects(self) -> dict[str, Any]:
         """The iterators that can be saved, as a `tf.train.Checkpoint` takes them."""
         return self._tracked(
-            {name: one.iterator for name, one in self._pipelines.items() if one.saves_iterator}
+            {
+                name: pipeline.iterator
+                for name, pipeline in self._pipelines.items()
+                if pipeline.saves_iterator
+            }
         )
 
     @property
@@ -103,14 +107,14 @@ class InputState:
         for path, thing in live_objects(root):
             if not isinstance(thing, tf.data.Iterator):
                 continue
-            found = probe(thing).facts(path)
-            if found.position is InputPosition.COUNT:
+            facts = probe(thing).facts(path)
+            if facts.position is InputPosition.COUNT:
                 raise UsageError(
                     f"The position of the iterator {path!r} cannot be saved, because it uses "
-                    f"{' and '.join(found.causes)}. {' '.join(found.remedies)} Or pass its dataset "
+                    f"{' and '.join(facts.causes)}. {' '.join(facts.remedies)} Or pass its dataset "
                     "to TrainingRun as `dataset`, which saves what is possible."
                 )
-            self._others.append(found)
+            self._others.append(facts)
 
     def degrade(self) -> bool:
         """Saves less of the pipelines whose iterators can no longer be saved.

@@ -125,13 +125,13 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
     """
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
     operation = named[1] if named else ""
-    found = _obstacles_in(_parts(dataset), operation) + find_late_obstacles(dataset)
+    obstacles = _obstacles_in(_parts(dataset), operation) + find_late_obstacles(dataset)
     is_harmless = _HARMLESS.fullmatch(operation) or (operation == "PyFunc" and _reads(dataset))
-    if not found and is_harmless and not _hides_functions(dataset):
+    if not obstacles and is_harmless and not _hides_functions(dataset):
         return ()
     unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
     other = Obstacle(PYTHON.get(operation, unknown), _REMOVE, is_python=operation in PYTHON)
-    return tuple(dict.fromkeys(found)) or (other,)
+    return tuple(dict.fromkeys(obstacles)) or (other,)
 
 
 def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
@@ -141,15 +141,15 @@ def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     `flat_map`: their iterators exist only after the first element. Some random operations count
     as stateless.
     """
-    found = list(_obstacles_in(_parts(dataset), ""))
+    obstacles = list(_obstacles_in(_parts(dataset), ""))
     waiting, seen = [dataset], {id(dataset)}
     while waiting:
         for inner in _captured(waiting.pop()):
             if id(inner) not in seen:
                 seen.add(id(inner))
                 waiting.append(inner)
-                found += _obstacles_in(_parts(inner), "")
-    return tuple(dict.fromkeys(found))
+                obstacles += _obstacles_in(_parts(inner), "")
+    return tuple(dict.fromkeys(obstacles))
 
 
 def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
@@ -165,17 +165,20 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     for repeat in repeats:
         for part in filter(_is_unseeded, _parts(repeat)):
             unseeded.setdefault(id(part), _unseeded(part, repeat))
-    found = [*unseeded.values(), *(order for repeat in repeats for order in _lost_orders(repeat))]
+    obstacles = [
+        *unseeded.values(),
+        *(order for repeat in repeats for order in _lost_orders(repeat)),
+    ]
     any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
     if dataset.options().deterministic is False or any(any_order):
-        found.append(_ANY_ORDER)
-    return tuple(dict.fromkeys(found))
+        obstacles.append(_ANY_ORDER)
+    return tuple(dict.fromkeys(obstacles))
 
 
 def _reads(dataset: tf.data.Dataset) -> bool:
     """Whether a pipeline calls known Python code."""
     functions = [(part, function) for part in _parts(dataset) for function in part._functions()]
-    return any(_transformation(*one).readers for one in functions)
+    return any(_transformation(*pair).readers for pair in functions)
 
 
 def _hides_functions(dataset: tf.data.Dataset) -> bool:
@@ -249,26 +252,26 @@ def _is_unseeded(part: Any) -> bool:
 
 
 def _obstacles_in(parts: Iterable[Any], refused: str) -> tuple[Obstacle, ...]:
-    found: list[Obstacle] = []
+    obstacles: list[Obstacle] = []
     for part in parts:
         if type(part).__name__ == "_CopyToDeviceDataset":
-            found.append(_PREFETCH_TO_DEVICE)
+            obstacles.append(_PREFETCH_TO_DEVICE)
         for function in part._functions():
             obstacle = _obstacle_in(_transformation(part, function), refused)
-            found += [obstacle] if obstacle is not None else []
-    return tuple(found)
+            obstacles += [obstacle] if obstacle is not None else []
+    return tuple(obstacles)
 
 
 def _parts(dataset: Any) -> list[Any]:
     """Returns the datasets that a dataset is made from, itself first, each once."""
-    found: dict[int, Any] = {}
+    parts: dict[int, Any] = {}
     waiting = [dataset]
     while waiting:
         part = waiting.pop()
-        if id(part) not in found:
-            found[id(part)] = part
+        if id(part) not in parts:
+            parts[id(part)] = part
             waiting += part._inputs()
-    return list(found.values())
+    return list(parts.values())
 
 
 def _captured(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
@@ -386,10 +389,10 @@ def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
 
 def _stateful(operations: frozenset[str]) -> list[str]:
     """Returns the operations that have a state of their own."""
-    known = ((name, op_def_registry.get(name)) for name in operations)
+    definitions = ((name, op_def_registry.get(name)) for name in operations)
     return sorted(
         name
-        for name, definition in known
+        for name, definition in definitions
         if definition is not None and definition.is_stateful and not _HARMLESS.fullmatch(name)
     )
 

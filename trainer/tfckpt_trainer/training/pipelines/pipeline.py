@@ -45,11 +45,13 @@ class Probe:
         """Returns what the record of a checkpoint says about the pipeline `name`."""
         # Python may have no state, but a pipeline that starts over has lost its position.
         may_be_exact = self.position is not InputPosition.COUNT
-        python = [one.cause for one in self.obstacles if one.is_python and may_be_exact]
+        python = [
+            obstacle.cause for obstacle in self.obstacles if obstacle.is_python and may_be_exact
+        ]
         return PipelineFacts(
             name=name,
             position=self.position,
-            causes=[one.cause for one in self.obstacles if one.cause not in python],
+            causes=[obstacle.cause for obstacle in self.obstacles if obstacle.cause not in python],
             python=python,
             remedies=list(dict.fromkeys(obstacle.remedy for obstacle in self.obstacles)),
             skips=skips and self.position is InputPosition.COUNT,

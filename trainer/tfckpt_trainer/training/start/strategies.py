@@ -71,8 +71,8 @@ def create_strategy(
     try:
         chosen = StrategyName(name)
     except ValueError:
-        known = ", ".join(member.value for member in StrategyName)
-        raise UsageError(f"Unknown strategy {name!r}. Choose one of {known}.") from None
+        names = ", ".join(member.value for member in StrategyName)
+        raise UsageError(f"Unknown strategy {name!r}. Choose one of {names}.") from None
     if communication is not None and chosen is not StrategyName.MULTI_WORKER:
         raise UsageError(
             f"communication has no effect on the strategy {chosen.value!r}. Leave it out, or "

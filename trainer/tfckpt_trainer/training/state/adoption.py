@@ -94,27 +94,29 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
         if name not in _COUNTERS
     }
     saved = _Saved(prefix, read_index(prefix), read_object_graph(prefix))
-    found = {name: _find(name, thing, objects, saved) for name, thing in objects.items()}
-    adopted = [one for one in found.values() if one is not None]
-    matched = {match.key: match for one in adopted for match in one.comparison.matched}
-    problems = {key: text for one in adopted for key, text in one.comparison.different.items()}
-    missing = [path for one in adopted for path in one.comparison.missing]
-    if "model" in found and found["model"] is None:
+    pairings = {name: _find(name, thing, objects, saved) for name, thing in objects.items()}
+    adopted = [pairing for pairing in pairings.values() if pairing is not None]
+    matched = {match.key: match for pairing in adopted for match in pairing.comparison.matched}
+    problems = {
+        key: text for pairing in adopted for key, text in pairing.comparison.different.items()
+    }
+    missing = [path for pairing in adopted for path in pairing.comparison.missing]
+    if "model" in pairings and pairings["model"] is None:
         problems["model"] = _no_model(saved)
     step, source = _step(saved, adopted, objects.get("optimizer"))
     return Adoption(
-        roots=tuple(one.root for one in adopted),
+        roots=tuple(pairing.root for pairing in adopted),
         comparison=Comparison(
             matched=tuple(matched.values()),
             missing=tuple(missing),
-            extra=tuple(_extra_layers(found.get("model"), matched)),
+            extra=tuple(_extra_layers(pairings.get("model"), matched)),
             different=problems,
         ),
         step=step,
         notes=(
-            *(f"{one.name} from {_shown(one.place)}" for one in adopted),
+            *(f"{pairing.name} from {_shown(pairing.place)}" for pairing in adopted),
             f"step {step} from {source}",
-            *(f"{name} starts over" for name, one in found.items() if one is None),
+            *(f"{name} starts over" for name, pairing in pairings.items() if pairing is None),
             *_left(saved.children, adopted),
         ),
     )
@@ -126,9 +128,13 @@ def _find(name: str, thing: Any, objects: Mapping[str, Any], saved: _Saved) -> _
         return _compared(name, thing, (name,), saved)
     fitting = []
     for place in _places(name, thing, objects, saved.children):
-        one = _compared(name, thing, place, saved)
-        if one.comparison.matched and not one.comparison.missing and not one.comparison.different:
-            fitting.append(one)
+        pairing = _compared(name, thing, place, saved)
+        if (
+            pairing.comparison.matched
+            and not pairing.comparison.missing
+            and not pairing.comparison.different
+        ):
+            fitting.append(pairing)
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -161,7 +167,7 @@ def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int
         if value is not None:
             return value, name
     optimizers = optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]
-    counters = [getattr(one, "iterations", None) for one in optimizers]
+    counters = [getattr(owner, "iterations", None) for owner in optimizers]
     iterations = {id(raw_variable(counter)) for counter in counters if counter is not None}
     for match in _matches(adopted):
         if id(raw_variable(match.variable)) in iterations:
@@ -173,7 +179,7 @@ def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int
 
 
 def _matches(adopted: Iterable[_Found]) -> Iterator[Match]:
-    return (match for one in adopted for match in one.comparison.matched)
+    return (match for pairing in adopted for match in pairing.comparison.matched)
 
 
 def _extra_layers(model: _Found | None, matched: Mapping[str, Match]) -> Iterator[str]:
@@ -188,7 +194,7 @@ def _extra_layers(model: _Found | None, matched: Mapping[str, Match]) -> Iterato
 
 
 def _left(saved: Mapping[str, int], adopted: Iterable[_Found]) -> Iterator[str]:
-    places = [one.place for one in adopted]
+    places = [pairing.place for pairing in adopted]
     if () in places:
         return
     taken = {place[0] for place in places}

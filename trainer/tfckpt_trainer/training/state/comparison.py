@@ -87,11 +87,11 @@ class Comparison:
     def summary(self) -> list[str]:
         """The same in fewer sentences: what changed, and the tensors of each object together."""
         left, changes = self, []
-        for one in self.optimizers:
+        for change in self.optimizers:
             before = len(left.problems)
-            left = left._without(f"{one.path}/")
+            left = left._without(f"{change.path}/")
             count = before - len(left.problems)
-            changes += [f"{one.words}, so {count} of its variables do not fit"] if count else []
+            changes += [f"{change.words}, so {count} of its variables do not fit"] if count else []
         return [
             *changes,
             # Those of the model explain those of its optimizer.
@@ -119,10 +119,10 @@ class Comparison:
         for path in paths:
             shown = self.titles.get(path, path.removesuffix(_SUFFIX))
             of_object.setdefault(path.partition("/")[0], []).append(shown)
-        for found in of_object.values():
-            more = f" and {len(found) - SHOWN_PATHS} more" if len(found) > SHOWN_PATHS else ""
-            names = ", ".join(found[:SHOWN_PATHS])
-            yield sentence.format(f"{names}{more}", "is" if len(found) == 1 else "are")
+        for titles in of_object.values():
+            more = f" and {len(titles) - SHOWN_PATHS} more" if len(titles) > SHOWN_PATHS else ""
+            names = ", ".join(titles[:SHOWN_PATHS])
+            yield sentence.format(f"{names}{more}", "is" if len(titles) == 1 else "are")
 
 
 def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
@@ -139,7 +139,7 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
     """Compares an object graph that was read before with live objects, as `compare` does."""
     live = {id(variable): (path, variable) for path, variable in live_variables(root)}
     pairs = list(_pairs(root, nodes))
-    found = {
+    variables = {
         key: thing
         for _, thing, node in pairs
         if (key := node.checkpoint_key) is not None and is_variable(thing)
@@ -147,7 +147,7 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
     optimizers = tuple(find_optimizer_changes(pairs, nodes))
     misfits = {key: optimizer for optimizer in optimizers for key in optimizer.misfits}
     matched, different = [], {}
-    for key, variable in found.items():
+    for key, variable in variables.items():
         difference = describe_difference(key, variable, index)
         if key in misfits and not difference:
             difference = f"{key} has another meaning, because {misfits[key].words}"
@@ -155,14 +155,14 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
             different[key] = difference
         else:
             matched.append(Match(key, variable))
-    taken = {id(variable) for variable in found.values()}
-    known = {node.checkpoint_key: node for node in nodes if node.checkpoint_key is not None}
-    saved_titles = {key: node.full_name for key, node in known.items() if _is_numbered(key)}
+    taken = {id(variable) for variable in variables.values()}
+    saved_nodes = {node.checkpoint_key: node for node in nodes if node.checkpoint_key is not None}
+    saved_titles = {key: node.full_name for key, node in saved_nodes.items() if _is_numbered(key)}
     live_titles = {path: variable_name(v) for path, v in live.values() if _is_numbered(path)}
     return Comparison(
         matched=tuple(matched),
         missing=tuple(path for number, (path, _) in live.items() if number not in taken),
-        extra=tuple(sorted(set(known) - set(found))),
+        extra=tuple(sorted(set(saved_nodes) - set(variables))),
         different=different,
         optimizers=optimizers,
         titles=saved_titles | live_titles,

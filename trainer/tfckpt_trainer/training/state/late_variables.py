@@ -21,11 +21,11 @@ class LateVariables:
     def __init__(self) -> None:
         self._at_start: set[str] | None = None
 
-    def opened(self, found: Iterable[Found]) -> None:
+    def opened(self, states: Iterable[Found]) -> None:
         """Takes all state of the script at the start of the run."""
-        self._at_start = _paths(found)
+        self._at_start = _paths(states)
 
-    def check(self, found: Iterable[Found]) -> None:
+    def check(self, states: Iterable[Found]) -> None:
         """Makes sure that the state has no further variables.
 
         Raises:
@@ -33,7 +33,7 @@ class LateVariables:
         """
         if self._at_start is None:
             return
-        late = sorted(_paths(found) - self._at_start)
+        late = sorted(_paths(states) - self._at_start)
         if not late:
             return
         raise late_variables_error(len(late), late)
@@ -56,5 +56,5 @@ def late_variables_error(count: int, names: Sequence[str], advice: str = "") -> 
     )
 
 
-def _paths(found: Iterable[Found]) -> set[str]:
-    return {one.path for one in found if one.rule.is_variable and not one.is_metric}
+def _paths(states: Iterable[Found]) -> set[str]:
+    return {state.path for state in states if state.rule.is_variable and not state.is_metric}

@@ -19,7 +19,7 @@ DIFFERS = -1
 """Stands for the checksum of a value that differs between the replicas of one worker."""
 
 
-def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
+def find_differing(group: WorkerGroup, states: Sequence[Found]) -> list[str]:
     """Returns the paths of all values that must be stored for each worker.
 
     Those are the values that are not equal on all replicas, all on-read variables, whose replicas
@@ -28,31 +28,35 @@ def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
 
     Args:
         group: The workers.
-        found: What this worker found.
+        states: What this worker found.
 
     Raises:
         tf.errors.OpError: Another worker is gone.
     """
-    found = [one for one in found if one.tracked or one.rule.is_variable or _is_storable(one)]
+    states = [
+        state for state in states if state.tracked or state.rule.is_variable or _is_storable(state)
+    ]
     alone = group.size == 1
-    if alone and not any(one.rule.is_variable and len(components(one.thing)) > 1 for one in found):
-        return [one.path for one in found if not (one.tracked or one.rule.is_variable)]
+    if alone and not any(
+        state.rule.is_variable and len(components(state.thing)) > 1 for state in states
+    ):
+        return [state.path for state in states if not (state.tracked or state.rule.is_variable)]
     devices = DeviceChecksums()
     # All are started before the first result is waited for, so that all devices compute together.
-    started = [_start(one, devices, alone=alone) for one in found]
+    started = [_start(state, devices, alone=alone) for state in states]
     mine = [finish() for finish in started]
-    paths = [one.path for one in found]
+    paths = [state.path for state in states]
     summary = [crc32c("\n".join(paths).encode()), crc32c(np.array(mine, np.int64).tobytes())]
     summaries = group.all_gather(summary)
-    if any(one != summary for one in summaries):
+    if any(other != summary for other in summaries):
         return _compare(group, dict(zip(paths, mine, strict=True)))
     return [path for path, value in zip(paths, mine, strict=True) if value == DIFFERS]
 
 
-def _is_storable(one: Found) -> bool:
+def _is_storable(state: Found) -> bool:
     """Whether an object that keeps its value outside variables can be saved at present."""
     try:
-        one.thing._serialize_to_tensors()
+        state.thing._serialize_to_tensors()
     except (tf.errors.OpError, NotImplementedError, TypeError, ValueError):
         return False
     except AttributeError:
@@ -70,11 +74,11 @@ def _compare(group: WorkerGroup, mine: dict[str, int]) -> list[str]:
     ]
 
 
-def _start(one: Found, devices: DeviceChecksums, *, alone: bool) -> Callable[[], int]:
+def _start(state: Found, devices: DeviceChecksums, *, alone: bool) -> Callable[[], int]:
     """Starts to measure a value; returns what waits for its checksum, or for `DIFFERS`."""
-    sums = devices.start(one.thing) if one.rule is Rule.MIRRORED else None
+    sums = devices.start(state.thing) if state.rule is Rule.MIRRORED else None
     if sums is None:
-        return lambda: _measure(one, alone=alone)
+        return lambda: _measure(state, alone=alone)
     return lambda: _common(map(result_of, sums))
 
 
@@ -84,14 +88,14 @@ def _common(checksums: Iterable[int]) -> int:
     return different.pop() if len(different) == 1 else DIFFERS
 
 
-def _measure(one: Found, *, alone: bool) -> int:
+def _measure(state: Found, *, alone: bool) -> int:
     """Returns the checksum of a value in main memory, or `DIFFERS`."""
-    if alone and one.tracked and not one.rule.is_variable:
+    if alone and state.tracked and not state.rule.is_variable:
         return 0
-    if one.rule is Rule.MIRRORED:
-        return _common(checksum(memory_of(component)) for component in components(one.thing))
-    if one.rule is Rule.OTHER and one.tracked:
-        return _checksum_of_object(one.thing)
+    if state.rule is Rule.MIRRORED:
+        return _common(checksum(memory_of(component)) for component in components(state.thing))
+    if state.rule is Rule.OTHER and state.tracked:
+        return _checksum_of_object(state.thing)
     return DIFFERS
 
 

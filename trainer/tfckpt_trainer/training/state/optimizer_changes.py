@@ -85,10 +85,10 @@ def _misfits(optimizer: Any, node: Node, nodes: Sequence[Node]) -> Iterator[str]
     saved = nodes[node.children["_variables"]].children if "_variables" in node.children else {}
     for number, variable in enumerate(optimizer._variables):
         if str(number) in saved:
-            one = nodes[saved[str(number)]]
-            is_other = _role(one.full_name) != _role(variable_name(variable))
-            if one.checkpoint_key is not None and is_other:
-                yield one.checkpoint_key
+            saved_node = nodes[saved[str(number)]]
+            is_other = _role(saved_node.full_name) != _role(variable_name(variable))
+            if saved_node.checkpoint_key is not None and is_other:
+                yield saved_node.checkpoint_key
 
 
 def _optimizer_of(name: str) -> str:

@@ -66,13 +66,13 @@ def _encode(value: Any, place: str) -> Any:
         return value if math.isfinite(value) else {_SPECIAL: "float", "value": repr(value)}
     if isinstance(value, dict):
         items = [
-            [_encode(key, place), _encode(one, f"{place}[{key!r}]")] for key, one in value.items()
+            [_encode(key, place), _encode(item, f"{place}[{key!r}]")] for key, item in value.items()
         ]
         if all(isinstance(key, str) for key in value) and _SPECIAL not in value:
             return dict(items)
         return {_SPECIAL: "dictionary", "value": items}
     if isinstance(value, (list, tuple)):
-        listed = [_encode(one, f"{place}[{number}]") for number, one in enumerate(value)]
+        listed = [_encode(item, f"{place}[{number}]") for number, item in enumerate(value)]
         return listed if isinstance(value, list) else {_SPECIAL: "tuple", "value": listed}
     return _encode_array(value, place)
 
@@ -97,12 +97,12 @@ def _encode_array(value: Any, place: str) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, list):
-        return [_decode(one) for one in value]
+        return [_decode(item) for item in value]
     if not isinstance(value, dict):
         return value
     kind = value.get(_SPECIAL)
     if kind is None:
-        return {name: _decode(one) for name, one in value.items()}
+        return {name: _decode(item) for name, item in value.items()}
     return _DECODERS[kind](value)
 
 
@@ -115,7 +115,7 @@ def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
 _DECODERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "integer": lambda value: int(value["value"]),
     "float": lambda value: float(value["value"]),
-    "dictionary": lambda value: {_decode(key): _decode(one) for key, one in value["value"]},
-    "tuple": lambda value: tuple(_decode(one) for one in value["value"]),
+    "dictionary": lambda value: {_decode(key): _decode(item) for key, item in value["value"]},
+    "tuple": lambda value: tuple(_decode(item) for item in value["value"]),
     "array": _decode_array,
 }

@@ -25,18 +25,18 @@ UNTRACKED = "untracked"
 """Name of the file, in the directory of the workers' own files."""
 
 
-def untracked_variables(found: Iterable[Found]) -> list[Found]:
+def untracked_variables(states: Iterable[Found]) -> list[Found]:
     """Returns the variables that a `tf.train.Checkpoint` would leave out."""
-    return [one for one in found if one.rule.is_variable and not one.tracked]
+    return [state for state in states if state.rule.is_variable and not state.tracked]
 
 
-def read_values(found: Iterable[Found]) -> dict[str, tf.Tensor]:
+def read_values(states: Iterable[Found]) -> dict[str, tf.Tensor]:
     """Returns one value of each variable: the first replica's, or the reduced one.
 
     Reading an on-read variable is a collective: all workers call this together.
     """
     with tf.device(HOST):
-        return {one.path: tf.identity(_value_of(one)) for one in found}
+        return {state.path: tf.identity(_value_of(state)) for state in states}
 
 
 def write_values(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
@@ -50,7 +50,7 @@ def write_values(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
         )
 
 
-def compare_values(found: Iterable[Found], prefix: Path) -> Comparison:
+def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
     """Compares the variables with the values at `prefix`; changes nothing.
 
     Raises:
@@ -58,7 +58,7 @@ def compare_values(found: Iterable[Found], prefix: Path) -> Comparison:
         FileNotFoundError: There is none.
     """
     index = read_index(prefix)
-    live = {one.path: one.thing for one in found}
+    live = {state.path: state.thing for state in states}
     present = {path: thing for path, thing in live.items() if path in index.entries}
     differences = {path: describe_difference(path, thing, index) for path, thing in present.items()}
     return Comparison(
@@ -88,6 +88,6 @@ def restore_values(prefix: Path, matches: Sequence[Match]) -> None:
             component.assign(share)
 
 
-def _value_of(one: Found) -> Any:
-    raw = raw_variable(one.thing)
-    return raw.read_value() if one.rule.is_on_read else components(raw)[0].read_value()
+def _value_of(state: Found) -> Any:
+    raw = raw_variable(state.thing)
+    return raw.read_value() if state.rule.is_on_read else components(raw)[0].read_value()

@@ -157,7 +157,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, (list, tuple)):
         named = ((str(number), value) for number, value in enumerate(thing))
     elif isinstance(thing, (set, frozenset)):
-        by_name = sorted(thing, key=lambda one: str(getattr(one, "name", "")))
+        by_name = sorted(thing, key=lambda member: str(getattr(member, "name", "")))
         named = ((str(number), value) for number, value in enumerate(by_name))
     elif isinstance(thing, _WALKED) or _is_of_script(thing):
         # Public names first: they make the paths that people know.

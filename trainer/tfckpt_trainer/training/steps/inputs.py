@@ -62,9 +62,9 @@ class Inputs:
             raise UsageError("dataset is an empty dictionary; expected a dataset by name, or None.")
         readers = {
             str(name): StepReader(
-                worker_dataset(one, group), group.local_replicas, mark=group.size > 1
+                worker_dataset(source, group), group.local_replicas, mark=group.size > 1
             )
-            for name, one in datasets.items()
+            for name, source in datasets.items()
         }
         self._pipelines = {
             name: Pipeline(name, reader.iterator, skips=skips) for name, reader in readers.items()
@@ -149,25 +149,25 @@ def _check_takes_context(function: Callable[..., Any]) -> None:
         return  # A function of C, without a signature.
 
 
-def _kind(found: Any) -> str:
+def _kind(value: Any) -> str:
     """Returns the type of what the script passed, with its article."""
-    name = type(found).__name__.lstrip("_")
-    return "None" if found is None else f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+    name = type(value).__name__.lstrip("_")
+    return "None" if value is None else f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def _instead_of(found: Any) -> str:
+def _instead_of(value: Any) -> str:
     """Returns what to pass in place of something that is no dataset, as a sentence."""
-    if isinstance(found, tf.data.Iterator):
+    if isinstance(value, tf.data.Iterator):
         return " Pass the dataset itself, not iter(dataset): the run saves its position."
-    if isinstance(found, tf.distribute.DistributedDataset | tf.distribute.DistributedIterator):
+    if isinstance(value, tf.distribute.DistributedDataset | tf.distribute.DistributedIterator):
         return " Pass the dataset from which it was made: each worker reads its own batches."
-    parts = tf.nest.flatten(found) if isinstance(found, list | tuple) else []
+    parts = tf.nest.flatten(value) if isinstance(value, list | tuple) else []
     if parts and all(isinstance(part, tf.data.Dataset) for part in parts):
         return (
             " Pass several by name: dataset={'train': …, 'other': …}. To read them in step, use "
             "tf.data.Dataset.zip."
         )
-    if isinstance(found, list | tuple | np.ndarray | tf.Tensor):
+    if isinstance(value, list | tuple | np.ndarray | tf.Tensor):
         return " Make one of arrays: tf.data.Dataset.from_tensor_slices(…).batch(…)."
     return ""
 

@@ -56,8 +56,10 @@ class ParameterServerStep:
         Returns:
             The mean of each metric over all workers; a single scalar is named `loss`.
         """
-        scheduled = [self._coordinator.schedule(self._compute, args=(one,)) for one in elements]
-        results = [one.fetch() for one in scheduled]
+        scheduled = [
+            self._coordinator.schedule(self._compute, args=(element,)) for element in elements
+        ]
+        results = [result.fetch() for result in scheduled]
         if self._variables:
             gradients = [of_worker for _, of_worker in results]
             self._coordinator.schedule(self._update, args=(gradients,))

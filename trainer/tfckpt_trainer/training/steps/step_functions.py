@@ -71,10 +71,10 @@ def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
         return {}
     for name, value in metrics.items():
         if value is None or isinstance(value, Mapping | tuple | list):
-            found = f"a {type(value).__name__}" if value is not None else "None"
+            kind = f"a {type(value).__name__}" if value is not None else "None"
             subject = "The step returned" if value is reported else f"The step returned {name!r} as"
             raise UsageError(
-                f"{subject} {found}; expected its loss, or a dictionary of scalars by name, such "
+                f"{subject} {kind}; expected its loss, or a dictionary of scalars by name, such "
                 "as {'loss': loss, 'accuracy': accuracy}."
             )
     return {

@@ -148,40 +148,40 @@ class NamedReaders:
         self._readers = dict(readers)
         first = next(iter(self._readers.values()))
         self.replicas = first.replicas
-        self.element_spec = {name: one.element_spec for name, one in self._readers.items()}
-        self.is_endless = all(one.is_endless for one in self._readers.values())
+        self.element_spec = {name: reader.element_spec for name, reader in self._readers.items()}
+        self.is_endless = all(reader.is_endless for reader in self._readers.values())
 
     @property
     def total(self) -> int | None:
         """Number of steps of the shortest dataset; None if it is unknown or endless."""
-        limited = [one.total for one in self._readers.values() if not one.is_endless]
-        known = [total for total in limited if total is not None]
-        return min(known) if known and len(known) == len(limited) else None
+        limited = [reader.total for reader in self._readers.values() if not reader.is_endless]
+        totals = [total for total in limited if total is not None]
+        return min(totals) if totals and len(totals) == len(limited) else None
 
     @property
     def left(self) -> int | None:
         """Number of steps that are left to read; None if it is unknown or endless."""
-        lefts = [one.left for one in self._readers.values() if not one.is_endless]
-        known = [left for left in lefts if left is not None]
-        return min(known) if known and len(known) == len(lefts) else None
+        lefts = [reader.left for reader in self._readers.values() if not reader.is_endless]
+        steps = [left for left in lefts if left is not None]
+        return min(steps) if steps and len(steps) == len(lefts) else None
 
     @property
     def steps(self) -> int | None:
         """Number of steps read since the start of the datasets; None if unknown."""
-        known = [one.steps for one in self._readers.values() if one.steps is not None]
-        return known[0] if known else None
+        steps = [reader.steps for reader in self._readers.values() if reader.steps is not None]
+        return steps[0] if steps else None
 
     @property
     def is_last(self) -> bool | None:
         """Whether a dataset has no further step; None if unknown."""
-        found = {one.is_last for one in self._readers.values()}
-        if True in found:
+        answers = {reader.is_last for reader in self._readers.values()}
+        if True in answers:
             return True
-        return None if None in found else False
+        return None if None in answers else False
 
     def has_next(self) -> bool:
         """Whether there are elements for one more step; reads them if it is unknown."""
-        return all(one.has_next() for one in self._readers.values())
+        return all(reader.has_next() for reader in self._readers.values())
 
     def read(self) -> list[dict[str, Any]]:
         """Returns the elements of the next step, one for each replica.
@@ -189,7 +189,7 @@ class NamedReaders:
         Raises:
             StopIteration: There are not enough.
         """
-        read = {name: one.read() for name, one in self._readers.items()}
+        read = {name: reader.read() for name, reader in self._readers.items()}
         return [
             {name: elements[replica] for name, elements in read.items()}
             for replica in range(self.replicas)

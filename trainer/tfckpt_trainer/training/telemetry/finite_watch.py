@@ -114,9 +114,9 @@ def check_values(run: RunDirectory, on_not_finite: Callable[[str, int], None]) -
             checkpoint = newest_finite(Catalog(run).scan(time.time(), quick=True))
             if checkpoint is None or checkpoint.not_finite_tensors is not None:
                 return
-            found = verify_checkpoint(run, checkpoint.name, finite=True)
-            if found is None or found.unread is not None:
+            verification = verify_checkpoint(run, checkpoint.name, finite=True)
+            if verification is None or verification.unread is not None:
                 return
-            store_result(run, found.record)
-            if found.not_finite:
-                on_not_finite(checkpoint.name, len(found.not_finite))
+            store_result(run, verification.record)
+            if verification.not_finite:
+                on_not_finite(checkpoint.name, len(verification.not_finite))

@@ -25,8 +25,8 @@ class GpuReader:
         if self._library is None:
             return []
         # A failing GPU must neither stop the heartbeat nor hide the other GPUs.
-        found = (self._status(handle) for handle in self._visible())
-        return [status for status in found if status is not None]
+        statuses = (self._status(handle) for handle in self._visible())
+        return [status for status in statuses if status is not None]
 
     def _status(self, handle: Any) -> GpuStatus | None:
         nvml = self._library

@@ -23,7 +23,7 @@ def update_run_info(run: RunDirectory, **fields: Any) -> None:
     Raises:
         OSError: The disk refuses.
     """
-    known = load_if_exists(run.run_file, RunInfo) or RunInfo(
+    info = load_if_exists(run.run_file, RunInfo) or RunInfo(
         id=uuid.uuid4().hex[:12], created_at=time.time()
     )
-    store(run.run_file, msgspec.structs.replace(known, **fields))
+    store(run.run_file, msgspec.structs.replace(info, **fields))

@@ -90,23 +90,25 @@ class Telemetry:
         by = command.requested_by if command else ""
         self.event_log.note(kind, message, **{**position, "by": by, **fields})
 
-    def note_exactness(self, found: Exactness) -> bool:
+    def note_exactness(self, exactness: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.
 
         Returns:
-            Whether `found` differs from the last call.
+            Whether `exactness` differs from the last call.
         """
-        if found == self._exactness:
+        if exactness == self._exactness:
             return False
         noted = self._exactness.reasons if self._exactness is not None else []
-        self._exactness = found
-        if found.is_missing_state and found.reasons != noted:
-            restored = "; ".join(one.restored for one in found.inputs if one.reason)
+        self._exactness = exactness
+        if exactness.is_missing_state and exactness.reasons != noted:
+            restored = "; ".join(
+                pipeline.restored for pipeline in exactness.inputs if pipeline.reason
+            )
             after = f"After a restore, {restored}." if restored else ""
             self.note(
                 EventKind.NOTE,
-                f"Exact resume is {found.explained}. {after}".rstrip(),
-                details={"exactness": msgspec.to_builtins(found)},
+                f"Exact resume is {exactness.explained}. {after}".rstrip(),
+                details={"exactness": msgspec.to_builtins(exactness)},
             )
         return True
 

@@ -89,21 +89,21 @@ class Prepared:
         """Identities of the variables that take the values of this worker."""
         taken = {id(match.variable) for match in self.worker_matches}
         return {
-            id(raw_variable(one.thing))
-            for one in self.found
-            if one.rule.is_variable and all(id(part) in taken for part in components(one.thing))
+            id(raw_variable(state.thing))
+            for state in self.found
+            if state.rule.is_variable and all(id(part) in taken for part in components(state.thing))
         }
 
 
 def find_damage(prefix: Path) -> list[str]:
     """Verifies the files at `prefix`; returns what is wrong with them."""
     try:
-        found = verify(prefix).findings
+        findings = verify(prefix).findings
     except (BundleError, FileNotFoundError) as error:
         return [f"{prefix.name} is damaged or missing: {error}"]
     return [
         f"{prefix.name} is damaged: {finding.message}"
-        for finding in found
+        for finding in findings
         if finding.severity == "error"
     ]
 
@@ -118,11 +118,11 @@ def merge_problems(checks: Sequence[RestoreCheck]) -> list[str]:
     for index, check in enumerate(checks):
         for problem in check.problems:
             workers.setdefault(problem, []).append(str(index))
-    found = [
+    problems = [
         problem
         if len(of) == len(checks)
         else f"worker{'s' * (len(of) > 1)} {', '.join(of)}: {problem}"
         for problem, of in workers.items()
     ]
-    more = len(found) - SHOWN_PROBLEMS
-    return [*found[:SHOWN_PROBLEMS], f"and {more} more"] if more > 0 else found
+    more = len(problems) - SHOWN_PROBLEMS
+    return [*problems[:SHOWN_PROBLEMS], f"and {more} more"] if more > 0 else problems

@@ -291,8 +291,8 @@ class RestoreManager:
             self._telemetry.event_log.note(EventKind.NOTE, sentence)
         catalog = Catalog(self._run)
         head = read_head(self._run)
-        found = in_order_of_use(catalog.scan(time.time()), head)
-        checkpoints = [c for c in found if c.step is not None]
+        candidates = in_order_of_use(catalog.scan(time.time()), head)
+        checkpoints = [c for c in candidates if c.step is not None]
         resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
@@ -312,18 +312,20 @@ class RestoreManager:
     def _find(self, name: str) -> RestoreTarget:
         catalog = Catalog(self._run)
         checkpoints = catalog.scan(time.time())
-        found = next((c for c in checkpoints if c.name == name), None)
-        if found is None:
-            known = ", ".join(c.name for c in checkpoints[:5]) or "none"
-            problem = f"There is no checkpoint {name}; the newest are {known}."
+        checkpoint = next((c for c in checkpoints if c.name == name), None)
+        if checkpoint is None:
+            newest = ", ".join(c.name for c in checkpoints[:5]) or "none"
+            problem = f"There is no checkpoint {name}; the newest are {newest}."
             return RestoreTarget(name, problem=problem)
         tips = catalog.branch_tips(list_trash(self._run))
         position = BranchStep(self._state.position.branch, self._state.position.step)
         try:
-            plan = plan_restore(checkpoints, tips, found, position)
+            plan = plan_restore(checkpoints, tips, checkpoint, position)
         except RefusedError as refusal:
             return RestoreTarget(name, problem=str(refusal))
-        return RestoreTarget(name, step=found.step or 0, branch=plan.branch, best=_best_of(found))
+        return RestoreTarget(
+            name, step=checkpoint.step or 0, branch=plan.branch, best=_best_of(checkpoint)
+        )
 
 
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:

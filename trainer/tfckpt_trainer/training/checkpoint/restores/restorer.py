@@ -182,10 +182,10 @@ class Restorer:
         if not self._group.is_chief:
             return []
         return [
-            f"{one.path} ({type(one.thing).__name__}) keeps its value outside variables; it was "
-            "restored and not compared."
-            for one in prepared.found
-            if one.rule is Rule.OTHER
+            f"{state.path} ({type(state.thing).__name__}) keeps its value outside variables; it "
+            "was restored and not compared."
+            for state in prepared.found
+            if state.rule is Rule.OTHER
         ]
 
     def _check_shared(
@@ -212,7 +212,7 @@ class Restorer:
     def _changed_optimizers(self, comparison: Comparison) -> list[str]:
         """Returns a note for each optimizer that takes over the state of another; on the chief."""
         changes = comparison.optimizers if self._group.is_chief else ()
-        return [f"{_capitalized(one.words)}, and takes over its state." for one in changes]
+        return [f"{_capitalized(change.words)}, and takes over its state." for change in changes]
 
     def _read(self, name: str, prepared: Prepared, with_worker_state: bool) -> Reading:
         """Restores what was checked, and proves the values of variables."""

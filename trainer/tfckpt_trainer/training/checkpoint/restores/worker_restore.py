@@ -108,8 +108,8 @@ class WorkerRestore:
             saved = self._state.worker.load_random_state(self._worker_prefix(name, 0))
         prepared.objects = saved or RandomState(python=[], numpy=[])
         check.left_out += [
-            f"extra[{one!r}] is missing in the checkpoint"
-            for one in self._state.worker.missing_objects(prepared.objects)
+            f"extra[{key!r}] is missing in the checkpoint"
+            for key in self._state.worker.missing_objects(prepared.objects)
         ]
 
     def restore(

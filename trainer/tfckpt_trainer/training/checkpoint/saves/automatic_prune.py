@@ -181,8 +181,8 @@ class AutomaticPruner:
             # Training goes on, whatever is wrong with what it does beside that.
             kind = EventKind.REFUSED if isinstance(error, RefusedError) else EventKind.FAILED
             is_ours = not isinstance(error, TfckptError | OSError)
-            found = repr(error) if is_ours else describe_error(error)
-            self._event_log.note(kind, f"{what}: {found}", by=RETENTION)
+            cause = repr(error) if is_ours else describe_error(error)
+            self._event_log.note(kind, f"{what}: {cause}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
         """Notes files that could not be deleted in the event log, each problem once."""

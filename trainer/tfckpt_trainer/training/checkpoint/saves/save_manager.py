@@ -298,9 +298,9 @@ class SaveManager:
         self._state.position.parent = saved
         telemetry.event_log.later(lambda: point_state_file_at(self._run, saved))
         self._report(record, outcome, command)
-        found = outcome.exactness
-        if found is not None and telemetry.note_exactness(found):
-            telemetry.event_log.later(lambda: update_run_info(self._run, exactness=found))
+        exactness = outcome.exactness
+        if exactness is not None and telemetry.note_exactness(exactness):
+            telemetry.event_log.later(lambda: update_run_info(self._run, exactness=exactness))
         if record.trigger != AFTER_ERROR:
             # What led to the error may be wrong with this checkpoint too: keep those before it.
             self._pruner.after_save(saved)

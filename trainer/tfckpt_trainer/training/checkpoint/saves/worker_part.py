@@ -147,18 +147,18 @@ class WorkerPart:
         return CopiedPart(self._group.index, exactness, values, writes, timer)
 
     def _measure(self) -> MeasuredState:
-        found = self._state.shared.find()
-        self._state.shared.late_variables.check(found)
+        states = self._state.shared.find()
+        self._state.shared.late_variables.check(states)
         return MeasuredState(
-            found=found,
-            per_worker=find_differing(self._group, found),
+            found=states,
+            per_worker=find_differing(self._group, states),
             untracked=read_values(
                 variable
-                for variable in untracked_variables(found)
+                for variable in untracked_variables(states)
                 # The chief writes them. To read an on-read variable is a collective.
                 if self._group.is_chief or variable.rule.is_on_read
             ),
-            contents=self._state.contents(found),
+            contents=self._state.contents(states),
         )
 
     def _copy(
