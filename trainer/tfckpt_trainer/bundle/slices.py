@@ -74,10 +74,10 @@ def decode_slice_key(key: bytes) -> tuple[str, Slice]:
         extents.append((start, length))
     if position != len(key):
         raise WireError("a slice key is too long")
-    found = name.decode("utf-8", "surrogateescape"), Slice(tuple(extents))
-    if slice_key(*found) != key:
+    name_and_slice = name.decode("utf-8", "surrogateescape"), Slice(tuple(extents))
+    if slice_key(*name_and_slice) != key:
         raise WireError("a slice key is not encoded as TensorFlow does")
-    return found
+    return name_and_slice
 
 
 def _read_string(data: bytes, position: int) -> tuple[bytes, int]:

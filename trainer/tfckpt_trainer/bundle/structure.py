@@ -76,14 +76,14 @@ def graph_findings(prefix: Path, index: Index) -> list[Finding]:
     except BundleError as error:
         return [Finding("error", "object-graph", file, KEY, str(error))]
     names = sorted(index.entries)
-    found = []
+    findings = []
     for node in nodes:
         for attribute in node.attributes:
             key = attribute.checkpoint_key
             if key not in index.entries and not component_keys(key, names):
                 message = f"the object graph names {key}, which is not in the index"
-                found.append(Finding("error", "object-graph", file, key, message))
-    return found
+                findings.append(Finding("error", "object-graph", file, key, message))
+    return findings
 
 
 def component_keys(key: str, names: Sequence[str]) -> list[str]:
@@ -93,13 +93,13 @@ def component_keys(key: str, names: Sequence[str]) -> list[str]:
         key: The checkpoint key of the attribute.
         names: The names of all tensors, sorted (for binary search).
     """
-    found = []
+    keys = []
     for start in (f"{key}-", f"{key}_"):
         place = bisect_left(names, start)
         while place < len(names) and names[place].startswith(start):
-            found.append(names[place])
+            keys.append(names[place])
             place += 1
-    return found
+    return keys
 
 
 def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
@@ -157,9 +157,9 @@ def _name_findings(file: str, index: Index) -> Iterator[Finding]:
         if not _is_utf8(name):
             message = f"{name} is not UTF-8; tf.train.load_checkpoint cannot list the checkpoint"
             yield Finding("warning", "name", file, name, message)
-    known = {(entry.name, part) for entry in index.entries.values() for part in entry.slices}
+    parts = {(entry.name, part) for entry in index.entries.values() for part in entry.slices}
     for name, part in index.parts:
-        if (name, part) not in known:
+        if (name, part) not in parts:
             message = f"{name}: no tensor has the part {_format_slice(part)}"
             yield Finding("warning", "slice-unused", file, name, message)
 
@@ -224,8 +224,8 @@ def _edges(part: Slice, shape: tuple[int, ...]) -> _Edges:
     )
 
 
-def _share(one: _Edges, other: _Edges) -> bool:
-    return all(max(a, c) < min(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
+def _share(edges: _Edges, other: _Edges) -> bool:
+    return all(max(a, c) < min(b, d) for (a, b), (c, d) in zip(edges, other, strict=True))
 
 
 def _format_slice(part: Slice) -> str:

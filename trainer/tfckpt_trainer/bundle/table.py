@@ -120,8 +120,8 @@ class Table:
     def offset_of(self, key: bytes) -> int | None:
         """Returns the file offset of the value of `key`, for error messages."""
         for _, offset, size in self._handles():
-            for found, _, position in self._block_entries(offset, size):
-                if found == key:
+            for entry_key, _, position in self._block_entries(offset, size):
+                if entry_key == key:
                     return position
         return None
 

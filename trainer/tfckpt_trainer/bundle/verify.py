@@ -288,9 +288,9 @@ class _Checks:
         except BundleError as error:
             self.add("error", "checksum", path, entry.name, str(error))
             whole = self._read_through(shard, entry.offset + done, entry.offset + entry.size, whole)
-        found = scan.result() if scan is not None else None
-        if found is not None:
-            self._not_finite.append(found)
+        not_finite = scan.result() if scan is not None else None
+        if not_finite is not None:
+            self._not_finite.append(not_finite)
         return whole
 
     def _read_through(self, shard: Shard, start: int, end: int, whole: int) -> int:

@@ -188,7 +188,7 @@ def _compared(name: str, before: Index, after: Index) -> TensorComparison:
 
 def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
     stored = [index.parts.get((entry.name, part)) for part in entry.slices] or [entry]
-    return [(one.size, one.crc32c) if one is not None else (0, 0) for one in stored]
+    return [(piece.size, piece.crc32c) if piece is not None else (0, 0) for piece in stored]
 
 
 class _Sums:

@@ -105,13 +105,13 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
     """
     if nodes is None:
         return _in_order(_with_root_scalars(list(_named(index))))
-    known = SavedObjects(nodes).variables(index)
+    by_name = SavedObjects(nodes).variables(index)
     rest = [
         Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
         for name, entry in tensors_of(index).items()
-        if name not in known
+        if name not in by_name
     ]
-    variables = _with_unique_paths([*known.values(), *rest])
+    variables = _with_unique_paths([*by_name.values(), *rest])
     # Beside other state, such a scalar is rather a best loss; alone, it is a model that was saved.
     return _in_order(
         _with_root_scalars(variables) if all(map(_is_root_scalar, variables)) else variables
@@ -219,7 +219,7 @@ class SavedObjects:
     def variables(self, index: Index) -> dict[str, Variable]:
         """Returns the variables by tensor name."""
         readable, names = self._readable_paths(), sorted(index.entries)
-        found = {}
+        variables = {}
         for number, path in self._paths.items():
             for attribute in self.nodes[number].attributes:
                 key = attribute.checkpoint_key
@@ -231,10 +231,10 @@ class SavedObjects:
                     objects = "/".join(map(escaped, path)) + rest
                     shown = readable.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
-                    found[name] = Variable(
+                    variables[name] = Variable(
                         shown, entry, role, attribute.full_name, object_path=objects
                     )
-        return self._with_slots(found, readable)
+        return self._with_slots(variables, readable)
 
     def _walk(
         self, starts: Iterable[tuple[int, tuple[str, ...]]], enter: Callable[[int], bool]
@@ -242,8 +242,8 @@ class SavedObjects:
         waiting = deque(starts)
         while waiting:
             number, path = waiting.popleft()
-            known = self._paths.setdefault(number, path)
-            if known != path or not enter(number):
+            first_path = self._paths.setdefault(number, path)
+            if first_path != path or not enter(number):
                 continue
             for name, child in self.nodes[number].children.items():
                 if child not in self._paths:
@@ -284,19 +284,19 @@ class SavedObjects:
         return _plain_role(path[-1] if path else "", entry, at_root=len(path) <= 1)
 
     def _with_slots(
-        self, found: dict[str, Variable], readable: dict[int, str]
+        self, variables: dict[str, Variable], readable: dict[int, str]
     ) -> dict[str, Variable]:
         """Marks slot variables and sets their owners."""
         for optimizer, slot, variable, slot_name in self.slots():
             value = self.nodes[slot].checkpoint_key
-            known = found.get(value) if value is not None else None
-            if known is not None and value is not None and variable in self._paths:
+            slot_variable = variables.get(value) if value is not None else None
+            if slot_variable is not None and value is not None and variable in self._paths:
                 owner = readable.get(variable, "/".join(self._paths[variable]))
                 path = "/".join((*self._paths[optimizer], slot_name, owner))
-                found[value] = replace(
-                    known, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=path
+                variables[value] = replace(
+                    slot_variable, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=path
                 )
-        return found
+        return variables
 
     def slots(self) -> Iterator[tuple[int, int, int, str]]:
         """Yields the nodes of each optimizer, slot variable and variable, and the slot's name.
@@ -317,9 +317,9 @@ class SavedObjects:
                 if name in _LISTS_OF_ALL or (trained and len(slots) != len(trained)):
                     continue
                 owners = trained or [by_name.get(self._name_of_owner(slot), slot) for slot in slots]
-                for one, variable in zip(slots, owners, strict=True):
-                    if one != variable and _value_of(self.nodes[one]) is not None:
-                        yield number, one, variable, name.strip("_")
+                for slot_node, variable in zip(slots, owners, strict=True):
+                    if slot_node != variable and _value_of(self.nodes[slot_node]) is not None:
+                        yield number, slot_node, variable, name.strip("_")
 
     def _by_full_name(self) -> dict[str, int]:
         """Returns the variables outside optimizers whose full name no other one has."""

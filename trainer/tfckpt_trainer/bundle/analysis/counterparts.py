@@ -20,8 +20,8 @@ from tfckpt_trainer.bundle.structure import component_keys
 def has_same_graph(before: Index, after: Index) -> bool:
     """Whether the object graphs of two checkpoints are equal, and so the names of variables."""
     graphs = [index.entries.get(KEY) for index in (before, after)]
-    known = [(graph.size, graph.crc32c) for graph in graphs if graph is not None]
-    return len(known) == 2 and known[0] == known[1]
+    checksums = [(graph.size, graph.crc32c) for graph in graphs if graph is not None]
+    return len(checksums) == 2 and checksums[0] == checksums[1]
 
 
 def find_counterparts(
@@ -42,15 +42,20 @@ def find_counterparts(
     """
     if has_same_graph(before.index, after.index):
         return {name: name for name in before.index.entries if name in after.index.entries}
-    found = {KEY: KEY} if all(KEY in one.index.entries for one in (before, after)) else {}
+    counterparts = (
+        {KEY: KEY} if all(KEY in contents.index.entries for contents in (before, after)) else {}
+    )
     if before.nodes is not None and after.nodes is not None:
-        _add(found, _by_graph(before, after))
-    _add(found, ((entry, entry) for entry in before.index.entries if entry in after.index.entries))
+        _add(counterparts, _by_graph(before, after))
+    _add(
+        counterparts,
+        ((entry, entry) for entry in before.index.entries if entry in after.index.entries),
+    )
     if not as_restored:
         names = {variable.path: variable.entry.name for variable in after.variables}
         paths = [(variable.entry.name, names.get(variable.path)) for variable in before.variables]
-        _add(found, ((old, new) for old, new in paths if new is not None))
-    return found
+        _add(counterparts, ((old, new) for old, new in paths if new is not None))
+    return counterparts
 
 
 def renamed_index(index: Index, names: Mapping[str, str]) -> Index:
@@ -72,10 +77,10 @@ def renamed_index(index: Index, names: Mapping[str, str]) -> Index:
         return index
     return replace(
         index,
-        entries={chosen[name]: _renamed(one, chosen) for name, one in index.entries.items()},
+        entries={chosen[name]: _renamed(entry, chosen) for name, entry in index.entries.items()},
         parts={
-            (chosen[name], part): _renamed(one, chosen)
-            for (name, part), one in index.parts.items()
+            (chosen[name], part): _renamed(entry, chosen)
+            for (name, part), entry in index.parts.items()
             if name in chosen
         },
     )
@@ -85,20 +90,23 @@ def _renamed(entry: TensorEntry, names: Mapping[str, str]) -> TensorEntry:
     return replace(entry, name=names.get(entry.name, entry.name))
 
 
-def _add(found: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
+def _add(counterparts: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
     """Adds pairs of names that are both still free."""
-    taken = set(found.values())
+    taken = set(counterparts.values())
     for old, new in pairs:
-        if old not in found and new not in taken:
-            found[old] = new
+        if old not in counterparts and new not in taken:
+            counterparts[old] = new
             taken.add(new)
 
 
 def _by_graph(before: Contents, after: Contents) -> Iterator[tuple[str, str]]:
-    sides = [SavedObjects(one.nodes or ()) for one in (before, after)]
+    sides = [SavedObjects(contents.nodes or ()) for contents in (before, after)]
     names = sorted(before.index.entries)
     for left, right in _same_objects(*sides).items():
-        keys = {one.name: one.checkpoint_key for one in sides[1].nodes[right].attributes}
+        keys = {
+            attribute.name: attribute.checkpoint_key
+            for attribute in sides[1].nodes[right].attributes
+        }
         for attribute in sides[0].nodes[left].attributes:
             old, new = attribute.checkpoint_key, keys.get(attribute.name)
             if new is None:

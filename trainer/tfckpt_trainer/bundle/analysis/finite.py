@@ -83,24 +83,28 @@ class FiniteScan:
             self._first = self._seen + int(np.argmin(finite))
 
 
-def merge_parts(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
+def merge_parts(parts: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
     """Merges the results of parts per tensor; returns the largest counts first."""
     by_tensor: dict[str, NotFinite] = {}
-    for one in found:
-        known = by_tensor.get(one.tensor)
-        if known is not None:
-            one = NotFinite(
-                one.tensor,
-                known.nan + one.nan,
-                known.infinite + one.infinite,
-                known.elements,
-                min(known.first, one.first),
+    for part in parts:
+        earlier = by_tensor.get(part.tensor)
+        if earlier is not None:
+            part = NotFinite(
+                part.tensor,
+                earlier.nan + part.nan,
+                earlier.infinite + part.infinite,
+                earlier.elements,
+                min(earlier.first, part.first),
             )
-        elif one.tensor in index.entries:
-            # Parts without findings are not in `found`, but their elements count.
-            one = replace(one, elements=index.entries[one.tensor].element_count)
-        by_tensor[one.tensor] = one
-    return tuple(sorted(by_tensor.values(), key=lambda one: (-one.nan - one.infinite, one.tensor)))
+        elif part.tensor in index.entries:
+            # Parts without findings are not in `parts`, but their elements count.
+            part = replace(part, elements=index.entries[part.tensor].element_count)
+        by_tensor[part.tensor] = part
+    return tuple(
+        sorted(
+            by_tensor.values(), key=lambda merged: (-merged.nan - merged.infinite, merged.tensor)
+        )
+    )
 
 
 def _is_whole(entry: TensorEntry, part: Slice | None) -> bool:

@@ -33,17 +33,19 @@ def find_keras_counterparts(arrays: Sequence[Array], contents: Contents) -> dict
         Paths in the checkpoint, by the names in the file.
     """
     paths = {variable.path for variable in contents.variables}
-    full_names = _unique((one.full_name, one.path) for one in contents.variables)
-    found = {}
+    full_names = _unique((variable.full_name, variable.path) for variable in contents.variables)
+    counterparts = {}
     for array in arrays:
-        known = (full_names[name] for name in _inner_names(array.name) if name in full_names)
-        path = array.name if array.name in paths else next(known, "")
+        candidates = (full_names[name] for name in _inner_names(array.name) if name in full_names)
+        path = array.name if array.name in paths else next(candidates, "")
         if path:
-            found[array.name] = path
+            counterparts[array.name] = path
     for by_attributes in (False, True):
-        rest = [array for array in arrays if array.name not in found]
-        found |= _by_layer(rest, contents, set(found.values()), by_attributes=by_attributes)
-    return found
+        rest = [array for array in arrays if array.name not in counterparts]
+        counterparts |= _by_layer(
+            rest, contents, set(counterparts.values()), by_attributes=by_attributes
+        )
+    return counterparts
 
 
 def _inner_names(name: str) -> Iterator[str]:
@@ -53,13 +55,13 @@ def _inner_names(name: str) -> Iterator[str]:
 
 
 def _unique(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    known = list(pairs)
-    counts = Counter(name for name, _ in known)
-    return {name: path for name, path in known if name and counts[name] == 1}
+    entries = list(pairs)
+    counts = Counter(name for name, _ in entries)
+    return {name: path for name, path in entries if name and counts[name] == 1}
 
 
 def _by_layer(
-    arrays: Iterable[Array], contents: Contents, known: Set[str], *, by_attributes: bool
+    arrays: Iterable[Array], contents: Contents, matched_paths: Set[str], *, by_attributes: bool
 ) -> dict[str, str]:
     """Matches the layers whose names end alike and whose variables have the same shapes."""
     files: dict[str, list[Array]] = {}
@@ -69,9 +71,9 @@ def _by_layer(
             files.setdefault(owner, []).append(array)
     # The lists of an optimizer can hold the variables of one layer again.
     layers = {
-        tuple(one.path for one in own): (_attributes(own) if by_attributes else name, own)
+        tuple(variable.path for variable in own): (_attributes(own) if by_attributes else name, own)
         for name, own in _layers(contents)
-        if known.isdisjoint(one.path for one in own)
+        if matched_paths.isdisjoint(variable.path for variable in own)
     }
     pairs = []
     for owner, own in files.items():
@@ -79,9 +81,10 @@ def _by_layer(
         fitting = [
             (name, variables)
             for name, variables in layers.values()
-            if _ends_alike(owner, name) and [one.entry.shape for one in variables] == shapes
+            if _ends_alike(owner, name)
+            and [variable.entry.shape for variable in variables] == shapes
         ]
-        exact = [one for one in fitting if one[0] == owner] or fitting
+        exact = [layer for layer in fitting if layer[0] == owner] or fitting
         if len(exact) == 1:
             pairs.append((own, exact[0][1]))
     taken = Counter(variables[0].path for _, variables in pairs)
@@ -93,8 +96,8 @@ def _by_layer(
     }
 
 
-def _ends_alike(one: str, other: str) -> bool:
-    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+def _ends_alike(name: str, other: str) -> bool:
+    return f"/{name}".endswith(f"/{other}") or f"/{other}".endswith(f"/{name}")
 
 
 def _attributes(variables: Iterable[Variable]) -> str:
@@ -108,7 +111,7 @@ def _layers(contents: Contents) -> Iterator[tuple[str, list[Variable]]]:
     if contents.nodes is None:
         return
     objects = SavedObjects(contents.nodes)
-    by_key = {one.entry.name: one for one in contents.variables}
+    by_key = {variable.entry.name: variable for variable in contents.variables}
     trained: set[int] = set()
     for number in sorted(objects.optimizers):
         children = objects.nodes[number].children
@@ -117,7 +120,7 @@ def _layers(contents: Contents) -> Iterator[tuple[str, list[Variable]]]:
         if own:
             yield own[0].full_name.rpartition("/")[0], own
     for node in objects.nodes:
-        inside = sorted(node.children.values(), key=lambda one: one not in trained)
+        inside = sorted(node.children.values(), key=lambda child: child not in trained)
         held: dict[str, list[Variable]] = {}
         for variable in _known(objects, inside, by_key):
             layer = variable.full_name.rpartition("/")[0]

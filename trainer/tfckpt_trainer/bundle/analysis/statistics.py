@@ -155,10 +155,10 @@ def _of_values(
     moments = _Moments()
     for chunk in values():
         moments.add(chunk)
-    found = None
+    distribution = None
     if histogram and moments.count:
-        found = _histogram(values, moments.low, moments.high)
-    return moments.result(found)
+        distribution = _histogram(values, moments.low, moments.high)
+    return moments.result(distribution)
 
 
 def _counted(
@@ -199,7 +199,7 @@ def _from_counts(values: NDArray[np.float64], counts: NDArray[np.int64]) -> Stat
             places = _bins(values, low, high)
             sums = np.zeros(BINS, np.int64)
             np.add.at(sums, places, counts)
-            histogram = Histogram(low, high, tuple(int(one) for one in sums))
+            histogram = Histogram(low, high, tuple(int(number) for number in sums))
     return Statistics(
         elements=elements,
         zeros=int(counts[values == 0].sum()),
@@ -268,16 +268,16 @@ class _Moments:
             self._scale = scale
 
     def result(self, histogram: Histogram | None) -> Statistics:
-        known = self.count > 0
+        has_values = self.count > 0
         return Statistics(
             elements=self.elements,
             zeros=self.zeros,
             nan=self.nan,
             infinite=self.infinite,
-            minimum=self.low if known else None,
-            maximum=self.high if known else None,
-            mean=self._mean * self._scale if known else None,
-            deviation=self._deviation if known else None,
+            minimum=self.low if has_values else None,
+            maximum=self.high if has_values else None,
+            mean=self._mean * self._scale if has_values else None,
+            deviation=self._deviation if has_values else None,
             norm=self._norm.value,
             histogram=histogram,
         )

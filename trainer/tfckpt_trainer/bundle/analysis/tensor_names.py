@@ -28,11 +28,11 @@ _NAMES: tuple[Callable[[Variable], str], ...] = (
 
 def find_tensors(variables: Iterable[Variable], text: str) -> list[Variable]:
     """Returns the tensors with this path or name; several only if their titles are equal."""
-    known = list(variables)
+    candidates = list(variables)
     for name in _NAMES:
-        found = [one for one in known if name(one) == text]
-        if found:
-            return found
+        matches = [variable for variable in candidates if name(variable) == text]
+        if matches:
+            return matches
     return []
 
 
@@ -43,19 +43,24 @@ def match_tensors(variables: Iterable[Variable], pattern: str) -> list[Variable]
         variables: The tensors of one checkpoint.
         pattern: A text, or a pattern such as `model/*`.
     """
-    known = list(variables)
-    found = find_tensors(known, pattern)
-    for name in _NAMES if not found else ():
-        found = [one for one in known if fnmatchcase(name(one), pattern)]
-        if found:
+    candidates = list(variables)
+    matches = find_tensors(candidates, pattern)
+    for name in _NAMES if not matches else ():
+        matches = [variable for variable in candidates if fnmatchcase(name(variable), pattern)]
+        if matches:
             break
-    return found
+    return matches
 
 
 def tensors_by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
     """Returns the tensors by all their names; `find_tensors` for many names at once."""
-    known = list(variables)
-    return {name(one): one for name in reversed(_NAMES) for one in known if name(one)}
+    all_variables = list(variables)
+    return {
+        name(variable): variable
+        for name in reversed(_NAMES)
+        for variable in all_variables
+        if name(variable)
+    }
 
 
 def nearest_path(variables: Iterable[Variable], text: str) -> str:
@@ -65,7 +70,7 @@ def nearest_path(variables: Iterable[Variable], text: str) -> str:
         variables: The tensors.
         text: What was written; patterns have no nearest path.
     """
-    if any(one in text for one in "*?["):
+    if any(wildcard in text for wildcard in "*?["):
         return ""
     paths = list(dict.fromkeys(variable.path for variable in variables))
     wanted = text.casefold()

@@ -41,16 +41,16 @@ def find_differences(
         paths: What to call tensors in the sentences, by name; by default their names.
     """
     shown = paths or {}
-    newest, found = sources[-1], []
+    newest, differences = sources[-1], []
     wanted = _numeric(newest.index)
     for source in sources[:-1]:
-        known = _numeric(source.index)
-        for name in sorted(wanted.keys() | known.keys()):
-            left, right = _kind(known.get(name)), _kind(wanted.get(name))
+        entries = _numeric(source.index)
+        for name in sorted(wanted.keys() | entries.keys()):
+            left, right = _kind(entries.get(name)), _kind(wanted.get(name))
             if left != right:
                 sides = f"{left} in {source.prefix.name}, {right} in {newest.prefix.name}"
-                found.append(f"{shown.get(name, name)}: {sides}")
-    return found
+                differences.append(f"{shown.get(name, name)}: {sides}")
+    return differences
 
 
 def write_average(
@@ -104,8 +104,8 @@ def _averaged_chunks(
     wide = np.complex128 if dtype.kind == "c" else np.float64
     band = max(dtype.itemsize, BAND // len(sources))
     streams = [
-        row_major_chunks(one.prefix, one.index, one.index.entries[entry.name], band)
-        for one in sources
+        row_major_chunks(source.prefix, source.index, source.index.entries[entry.name], band)
+        for source in sources
     ]
     weights = [source.weight for source in sources]
     for chunks in in_step(streams):

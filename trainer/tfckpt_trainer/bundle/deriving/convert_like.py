@@ -67,7 +67,7 @@ def write_arrays_like(
     with open_array_file(file) as reader:
         arrays = _arrays_by_tensor(_as_in_checkpoint(reader.arrays, like), like)
         entries = tensors_of(like.index).values()
-        taken = {one.name for one in entries} - arrays.keys()
+        taken = {entry.name for entry in entries} - arrays.keys()
         variables = tuple(variable for variable in like.variables if variable.entry.name in taken)
         total = sum(array.size for array in arrays.values()) + sum(
             variable.size for variable in variables
@@ -100,8 +100,8 @@ def write_arrays_like(
 
 def _as_in_checkpoint(arrays: Sequence[Array], like: EditSource) -> list[Array]:
     """Returns the arrays, those of Keras with the paths of their variables."""
-    known = tensors_by_name(like.variables)
-    unknown = [array for array in arrays if array.name not in known]
+    by_name = tensors_by_name(like.variables)
+    unknown = [array for array in arrays if array.name not in by_name]
     if not unknown:
         return list(arrays)
     paths = find_keras_counterparts(unknown, read_contents(like.prefix, like.index))
@@ -110,27 +110,27 @@ def _as_in_checkpoint(arrays: Sequence[Array], like: EditSource) -> list[Array]:
 
 def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Array]:
     """Returns the arrays by the names of the tensors whose places they take."""
-    known = tensors_by_name(like.variables)
-    unknown = [array.name for array in arrays if array.name not in known]
+    by_name = tensors_by_name(like.variables)
+    unknown = [array.name for array in arrays if array.name not in by_name]
     if unknown:
         raise RefusedError(
             f"{like.prefix.name} does not have these tensors of the file: {_listed(unknown)}."
         )
     problems: list[str] = []
-    found: dict[str, Array] = {}
+    by_tensor: dict[str, Array] = {}
     for array in arrays:
-        entry = known[array.name].entry
-        if entry.name in found:
-            problems.append(f"{array.name} and {found[entry.name].name} are the same tensor")
+        entry = by_name[array.name].entry
+        if entry.name in by_tensor:
+            problems.append(f"{array.name} and {by_tensor[entry.name].name} are the same tensor")
         elif not _fits(array, entry):
             sides = format_tensor(array.dtype, array.shape), format_tensor(entry.dtype, entry.shape)
             problems.append(f"{array.name} is {sides[0]}, expected {sides[1]}")
-        found[entry.name] = array
+        by_tensor[entry.name] = array
     if problems:
         raise RefusedError(
             f"The file does not match {like.prefix.name}: {_listed(problems, separator='; ')}."
         )
-    return found
+    return by_tensor
 
 
 def _fits(array: Array, entry: TensorEntry) -> bool:

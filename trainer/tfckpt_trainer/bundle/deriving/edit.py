@@ -143,16 +143,16 @@ class Edit:
                 f"{dtype} is not a numeric TensorFlow type. Use a type such as float16."
             )
         for variable in self._matching(pattern):
-            known = self.tensors[variable.entry.name]
-            if not can_be_cast(known.entry.dtype, dtype):
+            tensor = self.tensors[variable.entry.name]
+            if not can_be_cast(tensor.entry.dtype, dtype):
                 raise RefusedError(
-                    f"{variable.path} is {known.entry.dtype} and cannot be cast to {dtype}. "
+                    f"{variable.path} is {tensor.entry.dtype} and cannot be cast to {dtype}. "
                     "Floating-point types can be cast only to floating-point types, integers only "
                     "to integers."
                 )
-            if known.entry.dtype != dtype:
-                self.tensors[variable.entry.name] = replace(known, dtype=dtype)
-                self.changes.append(f"{variable.path}: {known.entry.dtype} becomes {dtype}")
+            if tensor.entry.dtype != dtype:
+                self.tensors[variable.entry.name] = replace(tensor, dtype=dtype)
+                self.changes.append(f"{variable.path}: {tensor.entry.dtype} becomes {dtype}")
 
     def drop(self, pattern: str) -> None:
         """Leaves out the tensors that match.
@@ -211,16 +211,20 @@ class Edit:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise RefusedError(f"There is a tensor {twice[0]} already.")
-        changed = {one: name for one, name in zip(self.tensors, names, strict=True) if one != name}
+        changed = {
+            old_name: name
+            for old_name, name in zip(self.tensors, names, strict=True)
+            if old_name != name
+        }
         self.tensors = dict(zip(names, self.tensors.values(), strict=True))
-        self._keys = {known: changed.get(key, key) for known, key in self._keys.items()}
+        self._keys = {entry_name: changed.get(key, key) for entry_name, key in self._keys.items()}
         return len(changed)
 
     def _rename_as_keras(self, old: str, new: str) -> None:
         """Gives variables that are known by names from Keras other such names."""
         assert self._graph is not None
-        known = self._left()
-        named = find_named(known, old)
+        variables = self._left()
+        named = find_named(variables, old)
         if not named:
             self._refuse_path(old)
         before, _, last = old.rpartition("/")
@@ -230,8 +234,10 @@ class Edit:
                 f"{named[0].path} is at {named[0].object_path}. To move it, rename that path, or "
                 "an object above it."
             )
-        paths = {one.entry.name: f"{new}{one.path.removeprefix(old)}" for one in named}
-        taken = {one.path for one in known} & set(paths.values())
+        paths = {
+            variable.entry.name: f"{new}{variable.path.removeprefix(old)}" for variable in named
+        }
+        taken = {variable.path for variable in variables} & set(paths.values())
         if taken:
             raise RefusedError(f"There is a tensor {min(taken)} already.")
         child = f"{old.partition('/')[0]}/"
@@ -240,7 +246,7 @@ class Edit:
         )
         self._graph_changed = True
         self._shown |= paths
-        attribute = find_attribute(known, named, last)
+        attribute = find_attribute(variables, named, last)
         if attribute and self._graph.has(attribute):
             holder, _, held = attribute.rpartition("/")
             wanted = new.rpartition("/")[2]
@@ -259,13 +265,13 @@ class Edit:
         ]
 
     def _matching(self, pattern: str) -> list[Variable]:
-        known = [
+        variables = [
             variable for variable in self._source.variables if variable.entry.name in self.tensors
         ]
-        found = match_tensors(known, pattern)
-        if not found:
+        matches = match_tensors(variables, pattern)
+        if not matches:
             raise unknown_tensor(self._source.prefix, self._source.variables, pattern)
-        return found
+        return matches
 
     def _emptied(self, keys: set[str], left: list[str]) -> set[str]:
         """Returns the attributes that are stored as several tensors of which none is left."""
@@ -330,14 +336,14 @@ def write_edit(
         nonlocal overflown
         overflown += loss.overflown
 
-    for name, one in edit.tensors.items():
-        prefix, index = one.source.prefix, one.source.index
-        if one.dtype == one.entry.dtype:
-            writer.copy(prefix, index, one.entry, name=name, on_chunk=on_read)
+    for name, tensor in edit.tensors.items():
+        prefix, index = tensor.source.prefix, tensor.source.index
+        if tensor.dtype == tensor.entry.dtype:
+            writer.copy(prefix, index, tensor.entry, name=name, on_chunk=on_read)
         else:
-            stored = row_major_chunks(prefix, index, one.entry)
-            chunks = cast_chunks(one.path, stored, one.dtype, on_read, note)
-            writer.add(name, one.dtype, one.entry.shape, chunks)
+            stored = row_major_chunks(prefix, index, tensor.entry)
+            chunks = cast_chunks(tensor.path, stored, tensor.dtype, on_read, note)
+            writer.add(name, tensor.dtype, tensor.entry.shape, chunks)
     if edit.nodes is not None:
         writer.add_object_graph(edit.nodes)
     elif KEY in source.index.entries:
@@ -346,7 +352,7 @@ def write_edit(
 
 
 def _exactly_one(source: EditSource, wanted: str) -> Variable:
-    found = find_tensors(source.variables, wanted)
-    if not found:
+    matches = find_tensors(source.variables, wanted)
+    if not matches:
         raise unknown_tensor(source.prefix, source.variables, wanted)
-    return found[0]
+    return matches[0]

@@ -35,7 +35,7 @@ def find_attribute(variables: Sequence[Variable], named: Sequence[Variable], nam
         The path of the attribute; empty if no object of this name holds just these variables, such
         as a layer in a list.
     """
-    wanted = {one.entry.name for one in named}
+    wanted = {variable.entry.name for variable in named}
     path = named[0].object_path
     while path:
         held = {

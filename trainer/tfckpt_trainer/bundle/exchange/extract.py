@@ -105,7 +105,7 @@ def write_arrays_as(
         write_npz(path, stored)
     else:
         write_safetensors(path, stored, {"format": "tf", "checkpoint": source})
-    widened = {one.name: types[one.dtype] for one in arrays if one.dtype in types}
+    widened = {array.name: types[array.dtype] for array in arrays if array.dtype in types}
     return Extraction(
-        {one.name: one.name for one in arrays}, sum(array.size for array in stored), widened
+        {array.name: array.name for array in arrays}, sum(array.size for array in stored), widened
     )

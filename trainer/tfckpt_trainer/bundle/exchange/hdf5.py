@@ -260,7 +260,7 @@ def _problem_of(data: Any) -> str:
         return "has its data in another file, which is not read"
     stored = data.id.get_storage_size()
     made = data.id.get_create_plist()
-    if not {made.get_filter(one)[0] for one in range(made.get_nfilters())} <= _FILTERS:
+    if not {made.get_filter(position)[0] for position in range(made.get_nfilters())} <= _FILTERS:
         return "is compressed, which is not supported"
     if data.chunks is not None and math.prod(data.chunks) * data.dtype.itemsize > _LARGEST_CHUNK:
         return f"is stored in pieces of more than {_LARGEST_CHUNK >> 20} MiB"

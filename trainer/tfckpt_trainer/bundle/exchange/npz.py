@@ -113,9 +113,9 @@ class NpzReader:
             )
             raise self._incomplete(problem) from error
         try:
-            found = archive_members(self._archive)
-            members = [one for one in found if one.filename.endswith(_SUFFIX)]
-            if found and not members:
+            entries = archive_members(self._archive)
+            members = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
+            if entries and not members:
                 # Files of Keras (`.keras`) and PyTorch are archives too.
                 raise DamagedFileError(f"{path} is not an npz file: it has no arrays. {_ADVICE}")
             self.arrays = tuple(self._array(member) for member in members)

@@ -60,7 +60,7 @@ def write_safetensors(
         OSError: The file cannot be written.
     """
     # Large elements first, so that each tensor is aligned.
-    ordered = sorted(arrays, key=lambda one: -ITEM_SIZES[one.dtype])
+    ordered = sorted(arrays, key=lambda array: -ITEM_SIZES[array.dtype])
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     offset = 0
     for array in ordered:
@@ -118,9 +118,9 @@ class SafetensorsReader:
         if not 0 < length <= min(_HEADER_LIMIT, size - 8):
             raise self._damage(f"its header has {length} bytes, the file {size}")
         try:
-            found = msgspec.json.decode(self._file.read(length), type=dict[str, msgspec.Raw])
-            found.pop(_METADATA, None)
-            places = {name: msgspec.json.decode(raw, type=_Place) for name, raw in found.items()}
+            entries = msgspec.json.decode(self._file.read(length), type=dict[str, msgspec.Raw])
+            entries.pop(_METADATA, None)
+            places = {name: msgspec.json.decode(raw, type=_Place) for name, raw in entries.items()}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._damage(str(error)) from error
         end = 0

@@ -42,5 +42,6 @@ def build_object_graph(names: Iterable[str]) -> tuple[Node, ...]:
             node = following
         attributes[node].append(Attribute(attribute, path.rpartition("/")[2], name))
     return tuple(
-        Node(own, tuple(found), ()) for own, found in zip(children, attributes, strict=True)
+        Node(own, tuple(node_attributes), ())
+        for own, node_attributes in zip(children, attributes, strict=True)
     )

@@ -110,12 +110,12 @@ class _Block:
         return bytes(self._data) + struct.pack(f"<{count + 1}I", *self._restarts, count)
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _shared(key: bytes, other: bytes) -> int:
     """Returns how many bytes at the start are equal."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
+    length = min(len(key), len(other))
+    if key[:length] == other[:length]:
         return length
-    return next(place for place in range(length) if one[place] != other[place])
+    return next(place for place in range(length) if key[place] != other[place])
 
 
 def _separator(start: bytes, limit: bytes) -> bytes:
