@@ -84,7 +84,7 @@ def add_derived_checkpoint(
     shard_size: int | None = None,
     workers_of: str | None = None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
-    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
+    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda tensors: None,
 ) -> CheckpointRecord:
     """Writes a new checkpoint, verifies it, and adds it with its record.
 
@@ -124,11 +124,11 @@ def add_derived_checkpoint(
             touch()
             on_verified(done, total)
 
-        found = verify(place / name, digests=True, finite=True, on_progress=show)
-        if not found.ok:
-            raise DamagedFileError(f"{name} was not written: {found.findings[0].message}.")
-        on_not_finite(found.not_finite)
-        files = [_facts(path.name, path, found.file_checksums[path.name]) for path in paths]
+        verification = verify(place / name, digests=True, finite=True, on_progress=show)
+        if not verification.ok:
+            raise DamagedFileError(f"{name} was not written: {verification.findings[0].message}.")
+        on_not_finite(verification.not_finite)
+        files = [_facts(path.name, path, verification.file_checksums[path.name]) for path in paths]
         own = _copy_worker_state(run, name, workers_of, place, touch)
         stored = replace(record, files=[*files, *own], saved_at=time.time())
         # Last, so that a directory of another program stays as it was if the disk is full.
@@ -227,7 +227,7 @@ def _copy_worker_state(
         return []
     target = place / _WORKERS
     os.mkdir(target)
-    found = []
+    facts = []
     for path in sorted(run.worker_state_directory(source).iterdir()):
         checksum = 0
         with open_plain(path) as old, open(target / path.name, "xb") as new:
@@ -237,9 +237,9 @@ def _copy_worker_state(
                 touch()
         sync_file(target / path.name)
         stored = (run.worker_state_directory(name) / path.name).relative_to(run.root)
-        found.append(_facts(stored.as_posix(), target / path.name, checksum))
+        facts.append(_facts(stored.as_posix(), target / path.name, checksum))
     sync_directory(target)
-    return found
+    return facts
 
 
 def _facts(name: str, path: Path, checksum: int) -> FileFacts:

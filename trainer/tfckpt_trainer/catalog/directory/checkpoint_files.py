@@ -53,13 +53,13 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
     @property
     def shards(self) -> dict[tuple[int, int], FileFact]:
         """Data files by number and count, as in their names."""
-        found = {}
+        shards = {}
         for fact in self.facts:
             if not fact.name.endswith(_INDEX):
                 place = place_of(fact.name)
                 if place is not None:
-                    found[place] = fact
-        return found
+                    shards[place] = fact
+        return shards
 
     @property
     def index_first(self) -> list[FileFact]:
@@ -130,8 +130,8 @@ class FileScanner:
         Raises:
             OSError: The directory cannot be read.
         """
-        known = [self.files[name].facts for name in watched if name in self.files]
-        names = [fact.name for facts in known for fact in facts]
+        watched_facts = [self.files[name].facts for name in watched if name in self.files]
+        names = [fact.name for facts in watched_facts for fact in facts]
         changes: dict[str, list[str]] = {}
         self._beside = None
         for file in self._listing.refresh(names, missing_ok=missing_ok):
@@ -147,10 +147,10 @@ class FileScanner:
         Returns:
             Its files; None if it is gone.
         """
-        known = self.files.get(name)
-        if known is None:
+        files = self.files.get(name)
+        if files is None:
             return None
-        names = {fact.name for fact in known.facts} | {link.name for link in known.links}
+        names = {fact.name for fact in files.facts} | {link.name for link in files.links}
         self._assemble(name, list(self._listing.check(names)))
         return self.files.get(name)
 
@@ -175,16 +175,16 @@ class FileScanner:
 
     def link_targets(self) -> frozenset[str]:
         """Returns the names of the files that symbolic links of the directory lead to."""
-        return frozenset(found.link.file for found in self._listing.links.values())
+        return frozenset(fact.link.file for fact in self._listing.links.values())
 
     def _assemble(self, name: str, changed: list[str]) -> bool:
         """Groups the files of a checkpoint again; returns whether they changed."""
-        before, known = self.files.get(name), self._listing.facts
+        before, by_file = self.files.get(name), self._listing.facts
         names = {f"{name}{_META}", *changed}
         if before is not None:
             names.update([fact.name for fact in before.facts])
             names.update([link.name for link in before.links])
-        facts = [known[file] for file in names if file in known and file[-5:] != _TEMPORARY]
+        facts = [by_file[file] for file in names if file in by_file and file[-5:] != _TEMPORARY]
         links: list[Link] = []
         if self._listing.links:
             links = _add_links(facts, names, self._listing.links)
@@ -251,16 +251,16 @@ def owner_of(name: str) -> str:
 
 
 def _add_links(
-    facts: list[FileFact], names: Iterable[str], known: Mapping[str, LinkFact]
+    facts: list[FileFact], names: Iterable[str], link_facts: Mapping[str, LinkFact]
 ) -> list[Link]:
     """Returns the symbolic links among `names`, and adds the facts of their targets."""
     links = []
     for name in names:
-        found = known.get(name)
-        if found is not None and not name.endswith(_TEMPORARY):
-            links.append(found.link)
-            if found.file is not None:
-                facts.append(found.file)
+        fact = link_facts.get(name)
+        if fact is not None and not name.endswith(_TEMPORARY):
+            links.append(fact.link)
+            if fact.file is not None:
+                facts.append(fact.file)
     return sorted(links)
 
 

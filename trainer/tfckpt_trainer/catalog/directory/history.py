@@ -180,7 +180,9 @@ def resume_point_from(history: RunHistory, committed: Container[str]) -> ResumeP
 def _used_last(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
     """Returns what was saved or restored last, according to the readable records."""
     head, records, highest = history.head, history.records, _highest_sequence(history)
-    saves = [one for one in records.values() if one.name in committed and one.derived is None]
+    saves = [
+        record for record in records.values() if record.name in committed and record.derived is None
+    ]
     newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
     if head is not None and (newest is None or head.sequence > newest.sequence):
         return ResumePoint(head.checkpoint, head.branch, highest)

@@ -118,8 +118,8 @@ class Listing:
         suspects = {*watched, *self._next_in_turn(), *self._unsettled}
         if inodes != self._inodes:
             suspects |= self._inodes.keys() - inodes.keys()
-            known = self._inodes.get
-            suspects.update([name for name, inode in inodes.items() if known(name) != inode])
+            inode_before = self._inodes.get
+            suspects.update([name for name, inode in inodes.items() if inode_before(name) != inode])
         self._changed.update([name for name in suspects if self._check(name, name in inodes)])
         # Last: after an error the next refresh has to find the same changes.
         self._inodes = inodes
@@ -132,14 +132,14 @@ class Listing:
 
     def others(self) -> dict[str, FileFact]:
         """Returns the regular files that are not relevant; there are few of them."""
-        found = {}
+        facts = {}
         for name in self._inodes:
             if not self._is_relevant(name):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     seen = os.lstat(f"{self._directory}/{name}")
                     if stat.S_ISREG(seen.st_mode):
-                        found[name] = _fact(name, seen)
-        return found
+                        facts[name] = _fact(name, seen)
+        return facts
 
     def names(self) -> Iterable[str]:
         """Returns the names of all entries at the last refresh."""

@@ -130,11 +130,11 @@ def find_neighbours(root: Path) -> Neighbours:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
-            elif found := format_of(entry.name):
-                formats[entry.name] = found
+            elif form := format_of(entry.name):
+                formats[entry.name] = form
     for name in sorted(directories)[:_MOST_DIRECTORIES]:
         names = _names_in(root / name)
-        inside = {format_of(one) for one in names} - {None}
+        inside = {format_of(file) for file in names} - {None}
         if names & SAVED_MODEL_FILES:
             formats[name] = SAVED_MODEL
         elif names & _ORBAX_FILES:
@@ -146,17 +146,17 @@ def find_neighbours(root: Path) -> Neighbours:
     return Neighbours(tuple(below), _described(root, formats.items()))
 
 
-def look_again(root: Path, known: Neighbours) -> Neighbours:
+def look_again(root: Path, neighbours: Neighbours) -> Neighbours:
     """Returns the same files with the size and time that they have now.
 
     Keras writes HDF5 files in their place, which does not change the directory. Directories are
     measured again only if they changed: they can have thousands of files.
     """
-    kept = [other for other in known.others if _is_same_directory(root / other.name, other)]
+    kept = [other for other in neighbours.others if _is_same_directory(root / other.name, other)]
     again = _described(
-        root, ((other.name, other.format) for other in known.others if other not in kept)
+        root, ((other.name, other.format) for other in neighbours.others if other not in kept)
     )
-    return known._replace(others=_newest_first((*kept, *again)))
+    return neighbours._replace(others=_newest_first((*kept, *again)))
 
 
 def has_checkpoint(names: frozenset[str]) -> bool:
@@ -195,16 +195,16 @@ def position_in_name(name: str) -> tuple[int | None, int | None]:
     numbers, none is known to be it.
     """
     stem = name.removesuffix(end_of_name(name))
-    words = {one["word"][0].lower(): int(one["number"]) for one in _WORD.finditer(stem)}
+    words = {match["word"][0].lower(): int(match["number"]) for match in _WORD.finditer(stem)}
     if words:
         return words.get("e"), words.get("s", words.get("i"))
     numbers = _NUMBER.findall(stem)
     return (int(numbers[0]) if len(numbers) == 1 else None), None
 
 
-def _described(root: Path, found: Iterable[tuple[str, Format]]) -> tuple[OtherFile, ...]:
+def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFile, ...]:
     def described() -> Iterator[OtherFile]:
-        for name, form in found:
+        for name, form in files:
             with suppress(OSError):
                 facts = os.stat(root / name)
                 if stat.S_ISREG(facts.st_mode):
@@ -222,14 +222,14 @@ def _described(root: Path, found: Iterable[tuple[str, Format]]) -> tuple[OtherFi
     return _newest_first(described())
 
 
-def _newest_first(found: Iterable[OtherFile]) -> tuple[OtherFile, ...]:
-    return tuple(sorted(found, key=lambda one: (-one.saved_at, one.name)))
+def _newest_first(files: Iterable[OtherFile]) -> tuple[OtherFile, ...]:
+    return tuple(sorted(files, key=lambda file: (-file.saved_at, file.name)))
 
 
-def _is_same_directory(path: Path, known: OtherFile) -> bool:
+def _is_same_directory(path: Path, file: OtherFile) -> bool:
     with suppress(OSError):
         facts = os.lstat(path)
-        return stat.S_ISDIR(facts.st_mode) and facts.st_mtime == known.saved_at
+        return stat.S_ISDIR(facts.st_mode) and facts.st_mtime == file.saved_at
     return False
 
 

@@ -40,7 +40,7 @@ class Verifications:
         """
         self.refresh()
         names = {name for place in self._places for name in place.found}
-        return {name: found for name in names if (found := self.of(name)) is not None}
+        return {name: record for name in names if (record := self.of(name)) is not None}
 
     def refresh(self) -> set[str]:
         """Reads new results; returns the checkpoints whose results changed.
@@ -52,8 +52,8 @@ class Verifications:
 
     def of(self, name: str) -> VerificationRecord | None:
         """Returns the newest result of checkpoint `name`, as of the last refresh."""
-        found = [place.found[name] for place in self._places if name in place.found]
-        return max(found, key=lambda record: record.verified_at, default=None)
+        records = [place.found[name] for place in self._places if name in place.found]
+        return max(records, key=lambda record: record.verified_at, default=None)
 
 
 def result_directories(run: RunDirectory) -> tuple[Path, ...]:

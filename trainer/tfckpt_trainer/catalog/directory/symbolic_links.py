@@ -79,7 +79,7 @@ def link_reasons(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]
         yield checkpoint.name, f"symbolic links are not moved; {advice}"
     links = [(link, checkpoint.name) for checkpoint in linked for link in checkpoint.links]
     # Direct links first: they are the better reason.
-    links.sort(key=lambda found: found[0].target.rpartition("/")[2] != found[0].file)
+    links.sort(key=lambda pair: pair[0].target.rpartition("/")[2] != pair[0].file)
     for link, name in links:
         target = owner_of(link.file)
         if target in there:
@@ -97,10 +97,10 @@ def linked_from_below(root: Path) -> dict[str, str]:
     Raises:
         OSError: The directory cannot be read.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     real = os.path.realpath(root)
     with os.scandir(root) as entries:
-        places = sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
+        places = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     for place in places:
         with suppress(OSError), os.scandir(os.path.join(root, place)) as entries:
             for entry in entries:
@@ -108,8 +108,8 @@ def linked_from_below(root: Path) -> dict[str, str]:
                     target = _target_in(real, os.path.join(root, place), entry.name)
                     if target:
                         reason = f"{place}/{entry.name} is a symbolic link to it"
-                        found.setdefault(target, reason)
-    return found
+                        reasons.setdefault(target, reason)
+    return reasons
 
 
 def _target_in(root: str, directory: str, name: str) -> str:

@@ -130,10 +130,10 @@ def find_trashed(run: RunDirectory, text: str) -> tuple[TrashManifest, TrashedCh
 
 def in_trash_error(run: RunDirectory, text: str) -> UsageError | None:
     """Returns the error for a name or a step that is in the trash; None if it is not there."""
-    found = find_trashed(run, text)
-    if found is None:
+    match = find_trashed(run, text)
+    if match is None:
         return None
-    manifest, trashed = found
+    manifest, trashed = match
     undo = command_or_key("trash", "undo", run.root, "--trash", manifest.id)
     advice = Advice.of("Bring it back with {undo}.", undo=undo)
     return UsageError(f"{trashed.name} is in the trash.", advice)

@@ -62,14 +62,14 @@ class VersionOneScanner:
             listed: The names in TensorFlow's state file.
         """
         names = {_without_shards(name) for name in listed}
-        found: dict[tuple[str, str], list[FileFact]] = {}
+        data_files: dict[tuple[str, str], list[FileFact]] = {}
         for name, fact in files.items():
             prefix, path = _prefix_and_path(name)
             named = prefix in names or f"{prefix}{_META}" in files
             usual = not name.endswith(_META) and any(part in name for part in _USUAL)
             if (named or usual) and self._is_data(fact, named):
-                found.setdefault((prefix, path), []).append(fact)
-        return tuple(sorted(_made(found, files), key=lambda one: one.name))
+                data_files.setdefault((prefix, path), []).append(fact)
+        return tuple(sorted(_made(data_files, files), key=lambda checkpoint: checkpoint.name))
 
     def _is_data(self, fact: FileFact, named: bool) -> bool:
         """Whether a file has the data of a checkpoint.
@@ -79,16 +79,16 @@ class VersionOneScanner:
             named: Whether the state file or a graph file has its name. Otherwise its content has
                 to tell.
         """
-        known = self._known.get(fact.name)
+        entry = self._known.get(fact.name)
         evidence = fact.identity, named
-        if known is None or known[0] != evidence:
+        if entry is None or entry[0] != evidence:
             path = self._directory / fact.name
             try:
                 is_data = is_table(path) and (named or _starts_with_meta(path))
             except (DamagedFileError, OSError):
                 is_data = named
-            known = self._known[fact.name] = evidence, is_data
-        return known[1]
+            entry = self._known[fact.name] = evidence, is_data
+        return entry[1]
 
 
 def _starts_with_meta(path: Path) -> bool:
@@ -106,9 +106,9 @@ def _starts_with_meta(path: Path) -> bool:
 
 
 def _made(
-    found: Mapping[tuple[str, str], list[FileFact]], files: Mapping[str, FileFact]
+    data_files: Mapping[tuple[str, str], list[FileFact]], files: Mapping[str, FileFact]
 ) -> Iterator[VersionOne]:
-    for (name, path), facts in found.items():
+    for (name, path), facts in data_files.items():
         graph = files.get(f"{name}{_META}")
         parts = sorted([*facts, graph] if graph is not None else facts)
         yield VersionOne(

@@ -45,18 +45,20 @@ class Checksums:
     def __init__(self) -> None:
         self._left = READ_PER_PRUNE
 
-    def of(self, path: Path, size: int, known: Mapping[str, FileFacts], name: str) -> int | None:
+    def of(
+        self, path: Path, size: int, recorded_files: Mapping[str, FileFacts], name: str
+    ) -> int | None:
         """Returns the checksum of a file or a directory; None if it would take long.
 
         Args:
             path: The file or directory.
             size: Size of the file in bytes.
-            known: Files in the record of the checkpoint, by name.
+            recorded_files: Files in the record of the checkpoint, by name.
             name: Name of the file, relative to the run directory.
         """
         if path.is_dir():
             return checksum_of_names(path)
-        facts = known.get(name)
+        facts = recorded_files.get(name)
         if facts is not None and facts.size == size:
             return facts.crc32c
         if size > min(SMALL_FILE, self._left):

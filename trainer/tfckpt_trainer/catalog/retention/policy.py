@@ -69,8 +69,8 @@ class Policy:
             for value in _given(values.pop(kind.fields.key, None), kind)
         ]
         if values:
-            known = ", ".join(kind.fields.key for kind in registry.RULES)
-            raise TypeError(f"Policy() has no rule {next(iter(values))!r}; there are {known}.")
+            keys = ", ".join(kind.fields.key for kind in registry.RULES)
+            raise TypeError(f"Policy() has no rule {next(iter(values))!r}; there are {keys}.")
         object.__setattr__(self, "rules", tuple(built_in))
         object.__setattr__(self, "own", check_rules(rules))
 
@@ -173,8 +173,8 @@ class RetentionSettings:
         own = self.policy.own
         if not own:
             return {}
-        known = own[0] if isinstance(own[0], Verdicts) else Verdicts(tuple(map(name_of, own)))
-        return {KEY: msgspec.to_builtins(known)}
+        verdicts = own[0] if isinstance(own[0], Verdicts) else Verdicts(tuple(map(name_of, own)))
+        return {KEY: msgspec.to_builtins(verdicts)}
 
     @property
     def recorded(self) -> dict[str, Any] | None:

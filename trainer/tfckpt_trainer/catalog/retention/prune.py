@@ -417,10 +417,10 @@ def require_prunable(
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        known = f"the newest are {', '.join(list(by_name)[:5]) or 'none'}."
+        newest = f"the newest are {', '.join(list(by_name)[:5]) or 'none'}."
         if not unknown:
-            raise UsageError(f"No checkpoint was given; {known}")
-        raise UnknownCheckpointError(f"There is no checkpoint {unknown[0]}; {known}", unknown[0])
+            raise UsageError(f"No checkpoint was given; {newest}")
+        raise UnknownCheckpointError(f"There is no checkpoint {unknown[0]}; {newest}", unknown[0])
     chosen = [by_name[name] for name in dict.fromkeys(names)]
     protected = protections(checkpoints, in_use)
     for checkpoint in chosen:
@@ -492,7 +492,7 @@ def _trashed(
     """Returns the entry of a checkpoint in the manifest, its index file first."""
     there = files_of(run, evidence)
     names = [path.relative_to(run.root).as_posix() for path, _ in there]
-    known = {f.name: f for f in checkpoint.record.files} if checkpoint.record else {}
+    recorded_files = {f.name: f for f in checkpoint.record.files} if checkpoint.record else {}
     return TrashedCheckpoint(
         name=checkpoint.name,
         step=checkpoint.step,
@@ -500,7 +500,7 @@ def _trashed(
         files=names,
         identities=[identity for _, identity in there],
         checksums=[
-            checksums.of(path, identity[0], known, name)
+            checksums.of(path, identity[0], recorded_files, name)
             for name, (path, identity) in zip(names, there, strict=True)
         ],
         listed=checkpoint.listed,
@@ -511,17 +511,17 @@ def _trashed(
 def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity]]:
     """Returns all existing files and directories of a checkpoint, the index file first."""
     name, aside = evidence.files.name, run.saving_directory
-    found: list[tuple[Path, Identity | None]] = []
-    found += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
+    paths: list[tuple[Path, Identity | None]] = []
+    paths += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
     if evidence.aside is not None:
-        found += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
+        paths += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
     record = [run.record(name), run.record_copy(name)]
     own = [run.worker_state_directory(name), run.verification(name)]
     temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
     for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():
-            found.append((path, identity_of(path)))
-    return [(path, identity) for path, identity in found if identity is not None]
+            paths.append((path, identity_of(path)))
+    return [(path, identity) for path, identity in paths if identity is not None]
 
 
 def _refuse_another_device(run: RunDirectory) -> None:

@@ -168,8 +168,8 @@ class KeepEverySteps(NumberRule):
         for checkpoint in checkpoints:
             if checkpoint.step is not None:
                 span = checkpoint.branch, checkpoint.step // self.number
-                found = first.get(span)
-                if found is None or found.step is None or checkpoint.step < found.step:
+                earliest = first.get(span)
+                if earliest is None or earliest.step is None or checkpoint.step < earliest.step:
                     first[span] = checkpoint
         return [(c, f"the first in {self.number} steps") for c in first.values()]
 
@@ -195,8 +195,8 @@ class KeepEveryHours(NumberRule):
         for checkpoint in checkpoints:
             # `//` on floats cannot overflow: an absurd time gets a span of its own.
             span = checkpoint.saved_at / 3600 // self.number
-            found = first.get(span)
-            if found is None or checkpoint.saved_at < found.saved_at:
+            earliest = first.get(span)
+            if earliest is None or checkpoint.saved_at < earliest.saved_at:
                 first[span] = checkpoint
         return [(c, f"the first in {self.number:g} h") for c in first.values()]
 
@@ -256,12 +256,12 @@ class BestBy:
 
     def unmet(self, checkpoints: Sequence[Checkpoint]) -> str:
         """Returns that no checkpoint has the metric, if that is so."""
-        known = {m for c in checkpoints for m, value in c.metrics.items() if is_number(value)}
-        if self.metric in known:
+        metrics = {m for c in checkpoints for m, value in c.metrics.items() if is_number(value)}
+        if self.metric in metrics:
             return ""
         has_other_value = any(self.metric in checkpoint.metrics for checkpoint in checkpoints)
         what = "a finite value of the metric" if has_other_value else "the metric"
-        names = ", ".join(sorted(known)) or "none"
+        names = ", ".join(sorted(metrics)) or "none"
         return f"No checkpoint has {what} {self.metric!r}; the metrics are: {names}."
 
     def kept(self, checkpoints: Sequence[Checkpoint]) -> Kept:

@@ -78,8 +78,8 @@ def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint
         return
     stamps = list(_stamps(state))
     paths = list(state.all_paths)
-    known = frozenset(state.names)
-    entries = [t.list_entry for t in returned if t.list_entry and t.name not in known]
+    names = frozenset(state.names)
+    entries = [t.list_entry for t in returned if t.list_entry and t.name not in names]
     is_sorted = stamps == sorted(stamps)
     for entry in sorted(entries, key=lambda entry: entry.place):
         wanted = _place_by_time(entry, stamps) if is_sorted else entry.place

@@ -135,8 +135,8 @@ def find_alerts(
         return of_supervisor
     others = [status for status, _ in workers if status.index != 0]
     seen = _Seen(root, *chief, others, checkpoints)
-    found = tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
-    return (*found, *of_supervisor)
+    alerts = tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+    return (*alerts, *of_supervisor)
 
 
 def missing_directory_alert(path: str) -> Alert:
@@ -305,9 +305,9 @@ def not_finite_alert(
         of_others: Further metrics, with the index of the worker that reported them.
         has_ended: Whether no trainer takes commands.
     """
-    found = [(metric.name, metric) for metric in metrics]
-    found += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
-    who, first = found[0]
+    named_metrics = [(metric.name, metric) for metric in metrics]
+    named_metrics += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
+    who, first = named_metrics[0]
     checkpoint = newest_finite(checkpoints)
     if checkpoint is None:
         back = "No checkpoint without NaN or infinite values can be restored."
@@ -316,7 +316,7 @@ def not_finite_alert(
         back = f"The newest checkpoint with no known NaN or infinite value is {checkpoint.name}."
         advice = _advice_to_go_back(root, checkpoint.name, has_ended=has_ended)
     title = f"{who} is {_VALUES.get(first.value, first.value)}"
-    return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)
+    return Alert(NOT_FINITE, title, f"{_not_finite_in_words(named_metrics)}. {back}", advice)
 
 
 def _advice_to_go_back(root: Path, name: str, *, has_ended: bool) -> Advice:
@@ -332,17 +332,17 @@ def _advice_to_go_back(root: Path, name: str, *, has_ended: bool) -> Advice:
     )
 
 
-def _not_finite_in_words(found: Sequence[tuple[str, NotFiniteMetric]]) -> str:
+def _not_finite_in_words(named_metrics: Sequence[tuple[str, NotFiniteMetric]]) -> str:
     """Returns which metrics are not finite since when; metrics of equal value and step together."""
     groups: dict[tuple[str, int], list[str]] = {}
-    for who, metric in found[:_NAMED]:
+    for who, metric in named_metrics[:_NAMED]:
         groups.setdefault((metric.value, metric.step), []).append(who)
     parts = [
         f"{join_names(names)} {'is' if len(names) == 1 else 'are'} {_VALUES.get(value, value)} "
         f"since step {step:,}"
         for (value, step), names in groups.items()
     ]
-    more = len(found) - _NAMED
+    more = len(named_metrics) - _NAMED
     if more > 0:
         parts.append(f"{more} more metric{' is' if more == 1 else 's are'} not finite")
     return ", ".join(parts)
@@ -407,15 +407,15 @@ def _overdue_save(seen: _Seen) -> Alert | None:
 
 
 def _not_finite_metrics(seen: _Seen) -> Alert | None:
-    known = {metric.name for metric in seen.chief.not_finite}
+    chief_metrics = {metric.name for metric in seen.chief.not_finite}
     # Means over all replicas are the same on all workers, so only other metrics name a worker.
     of_others = [
         (status.index, metric)
         for status in seen.others
         for metric in status.not_finite
-        if metric.name not in known
+        if metric.name not in chief_metrics
     ]
-    if not known and not of_others:
+    if not chief_metrics and not of_others:
         return None
     return not_finite_alert(
         seen.root,

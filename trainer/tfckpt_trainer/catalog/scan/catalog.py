@@ -98,7 +98,7 @@ class Catalog:
         """The newest checkpoint according to TensorFlow's state file, as of the last scan."""
         state = self._annotations.state
         name = state.latest_name if state is not None else None
-        return next((one for one in self._result if one.name == name), None)
+        return next((checkpoint for checkpoint in self._result if checkpoint.name == name), None)
 
     @property
     def newer_records(self) -> tuple[str, ...]:
@@ -233,8 +233,8 @@ class Catalog:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
-        found = [known.checkpoint for known in self._known.values()]
-        ordered = in_order(found, listed, self._newest_saved())
+        all_checkpoints = [entry.checkpoint for entry in self._known.values()]
+        ordered = in_order(all_checkpoints, listed, self._newest_saved())
         head = self._head(ordered.checkpoints)
         checkpoints = []
         for own in ordered.checkpoints:
@@ -249,9 +249,9 @@ class Catalog:
                 checkpoint.dropped_by_manager,
                 checkpoint.is_placed_by_step,
             ):
-                known = self._known[name]
+                entry = self._known[name]
                 own = replace(
-                    known.checkpoint,
+                    entry.checkpoint,
                     pinned=pinned,
                     is_head=is_head,
                     listed=is_listed,
@@ -259,7 +259,7 @@ class Catalog:
                     is_placed_by_step=by_step,
                 )
                 checkpoint = self._describe_links(own)
-                self._known[name] = _Known(known.evidence, known.verdict, own)
+                self._known[name] = _Known(entry.evidence, entry.verdict, own)
             checkpoints.append(checkpoint)
         return tuple(checkpoints)
 
@@ -280,8 +280,8 @@ class Catalog:
     def _count_shared_bytes(self) -> int:
         seen: set[int] = set()
         shared = 0
-        for known in self._known.values():
-            for fact in known.evidence.files.index_first:
+        for entry in self._known.values():
+            for fact in entry.evidence.files.index_first:
                 shared += fact.size if fact.inode in seen else 0
                 seen.add(fact.inode)
         return shared
@@ -307,8 +307,8 @@ class Catalog:
         return restorable[0] if restorable else ""
 
     def _is_committed(self, name: str) -> bool:
-        known = self._known.get(name)
-        return known is not None and known.evidence.files.index is not None
+        entry = self._known.get(name)
+        return entry is not None and entry.evidence.files.index is not None
 
 
 def scan_checkpoints(
@@ -333,13 +333,13 @@ def scan_checkpoints(
     reader = EvidenceReader(run, names)
     reader.refresh([], [], quick=False)
     quiet = quiet_seconds_of(run.root)
-    found = {}
+    checkpoints = {}
     for name in names:
         evidence = reader.read(name, is_listed=False)
         if evidence is not None and evidence.files.index is not None and not evidence.files.links:
             verdict = derive_state(run.root, evidence, now=now, quiet=quiet)
-            found[name] = _describe(evidence, verdict)
-    return found
+            checkpoints[name] = _describe(evidence, verdict)
+    return checkpoints
 
 
 class _Budget:

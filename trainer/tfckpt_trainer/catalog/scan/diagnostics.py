@@ -48,7 +48,7 @@ def diagnostics(
         quiet_seconds: Seconds without a change after which no save is under way.
     """
     before = now - quiet_seconds
-    found = [
+    entries = [
         *StateFileDiagnostics(observed, now, quiet_seconds).find(),
         *_newer(observed),
         *_saved_model(observed),
@@ -65,7 +65,7 @@ def diagnostics(
         *_cut_copies(observed, before),
         *_neighbours(observed),
     ]
-    return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
+    return tuple(sorted(entries, key=lambda diagnostic: diagnostic.severity == "note"))
 
 
 def describe_newer(newer: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ def _version_one(observed: Observation) -> Iterator[Diagnostic]:
     if not observed.version_one:
         return
     first = observed.version_one[0]
-    names = join_names([one.name for one in observed.version_one])
+    names = join_names([checkpoint.name for checkpoint in observed.version_one])
     be = "are" if len(observed.version_one) > 1 else "is"
     message = (
         f"{names} {be} in TensorFlow's V1 format. This program lists them, and does "
@@ -298,11 +298,11 @@ def _leftover_directories(observed: Observation, before: float) -> Iterator[Diag
 
 
 def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]:
-    known = {name for one in observed.version_one for name in one.files}
+    v1_files = {name for checkpoint in observed.version_one for name in checkpoint.files}
     facts = [
         fact
         for name, fact in sorted(observed.unowned.items())
-        if name not in known and fact.modified_at <= before
+        if name not in v1_files and fact.modified_at <= before
     ]
     state_files = [fact for fact in facts if _STATE_TEMPORARY.fullmatch(fact.name)]
     parts = [fact for fact in facts if _PART_TEMPORARY.fullmatch(fact.name)]
@@ -327,14 +327,14 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
 
 
 def _cut_copies(observed: Observation, before: float) -> Iterator[Diagnostic]:
-    left = [one for one in observed.arriving if one.changed_at <= before]
+    left = [copy for copy in observed.arriving if copy.changed_at <= before]
     if left:
         message = (
-            f"A copy of {join_names([one.name for one in left])} to this directory was cut off. "
+            f"A copy of {join_names([copy.name for copy in left])} to this directory was cut off. "
             "The same `copy` goes on where it ended. To abandon it, delete what has arrived: "
-            f"`rm -r {shlex.join([one.path for one in left])}`."
+            f"`rm -r {shlex.join([copy.path for copy in left])}`."
         )
-        size = sum(one.bytes for one in left)
+        size = sum(copy.bytes for copy in left)
         yield Diagnostic("copy-cut-off", "note", left[0].name, message, size)
 
 

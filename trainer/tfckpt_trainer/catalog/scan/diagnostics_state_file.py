@@ -163,12 +163,12 @@ class StateFileDiagnostics:
         return Diagnostic("other-place", "warning", name, message)
 
     def _listed_without_files(self, latest: str) -> Iterator[Diagnostic]:
-        state, known = (
+        state, names_here = (
             self.observed.state,
             {checkpoint.name for checkpoint in self.observed.checkpoints},
         )
-        known |= {latest, *self._version_one}
-        gone = [name for name in state.names if name not in known] if state is not None else []
+        names_here |= {latest, *self._version_one}
+        gone = [name for name in state.names if name not in names_here] if state is not None else []
         if gone:
             message = (
                 f"The state file lists {join_names(gone)}, which have no files. A manager counts "
@@ -182,7 +182,11 @@ class StateFileDiagnostics:
 
     @property
     def _version_one(self) -> frozenset[str]:
-        return frozenset(n for one in self.observed.version_one for n in (one.name, one.path))
+        return frozenset(
+            n
+            for checkpoint in self.observed.version_one
+            for n in (checkpoint.name, checkpoint.path)
+        )
 
     def _advice_instead(self) -> str:
         newest = self._newest

@@ -108,23 +108,23 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
         OSError: The directory cannot be read.
     """
     root = os.path.realpath(run.root)
-    found, unseen = _open_files(root)
+    open_files, unseen = _open_files(root)
     ours = {os.getpid(), *_our_pids(run)}
     control = f"{run.control.name}/"
-    names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
+    names = {_checkpoint_of(opened.file) for opened in open_files if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
-    commands = {f"{name}{_TEMPORARY}/" for name, one in files.items() if one.writer}
+    commands = {f"{name}{_TEMPORARY}/" for name, checkpoint in files.items() if checkpoint.writer}
     writers: dict[int, _Open] = {}
-    for opened in found:
+    for opened in open_files:
         # Files in `.tfckpt/` are written by this library or by processes that it launched.
         is_own = opened.pid in ours or opened.file.startswith((control, *commands))
         if opened.writes and not is_own:
             writers.setdefault(opened.pid, opened)
     fresh = {
         name: age
-        for name, found in files.items()
-        if (age := _age(found, now)) <= quiet and not _was_made_here(run, found)
+        for name, checkpoint in files.items()
+        if (age := _age(checkpoint, now)) <= quiet and not _was_made_here(run, checkpoint)
     }
     return ForeignWriters(
         processes=tuple(_describe(opened) for opened in writers.values()),
@@ -156,17 +156,17 @@ def is_trainer_gone(run: RunDirectory) -> bool:
 
 def _open_files(root: str) -> tuple[list[_Open], int]:
     """Returns the open files below `root`, and how many processes could not be checked."""
-    found: list[_Open] = []
+    files: list[_Open] = []
     unseen = 0
     for pid in psutil.pids():
         try:
-            found += _of_process(pid, root) if _PROC.is_dir() else _of_process_elsewhere(pid, root)
+            files += _of_process(pid, root) if _PROC.is_dir() else _of_process_elsewhere(pid, root)
         except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
             # It has ended.
             continue
         except (OSError, psutil.Error):
             unseen += 1
-    return found, unseen
+    return files, unseen
 
 
 def _of_process(pid: int, root: str) -> Iterator[_Open]:
@@ -226,17 +226,17 @@ def _describe(opened: _Open) -> WritingProcess:
 
 def _perhaps_fresh(root: Path, now: float, quiet: float) -> set[str]:
     """Returns the checkpoints with a fresh file, or with one whose own time is not enough."""
-    found = set()
+    names = set()
     with os.scandir(root) as entries:
         for entry in entries:
             name = owner_of(entry.name)
-            if not name or name in found:
+            if not name or name in names:
                 continue
             with suppress(FileNotFoundError):
                 is_file = entry.is_file(follow_symlinks=False)
                 if not is_file or abs(now - entry.stat(follow_symlinks=False).st_mtime) <= quiet:
-                    found.add(name)
-    return found
+                    names.add(name)
+    return names
 
 
 def _checkpoint_of(file: str) -> str:

@@ -46,12 +46,12 @@ def find_named(run: RunDirectory, texts: Iterable[str], now: float) -> dict[str,
         elif text.isascii() and text.isdecimal():
             steps.add(text)
     with_step = _names_with_steps(run, steps) if steps else {}
-    found = scan_checkpoints(run, named.union(*with_step.values()), now)
-    chosen = {text: found[text] for text in named if text in found}
+    checkpoints = scan_checkpoints(run, named.union(*with_step.values()), now)
+    chosen = {text: checkpoints[text] for text in named if text in checkpoints}
     for text, names in with_step.items():
-        one = _only_trained(text, [found.get(name) for name in names])
-        if one is not None:
-            chosen[text] = one
+        checkpoint = _only_trained(text, [checkpoints.get(name) for name in names])
+        if checkpoint is not None:
+            chosen[text] = checkpoint
     return chosen
 
 
@@ -60,28 +60,32 @@ def _names_with_steps(run: RunDirectory, steps: AbstractSet[str]) -> dict[str, s
 
     The name of a checkpoint that training saved has its step. Others may have it in their record.
     """
-    found: dict[str, set[str]] = {step: set() for step in steps}
+    by_step: dict[str, set[str]] = {step: set() for step in steps}
     for directory in (run.root, run.saving_directory):
         for entry in list_directory(directory):
             name = owner_of(entry.name)
             said = parse_checkpoint_name(name)
             step = str(said.step) if said is not None else name
-            if step in found:
-                found[step].add(name)
+            if step in by_step:
+                by_step[step].add(name)
     recorded = [
         entry.name.removesuffix(_DOCUMENT) for entry in list_directory(run.records_directory)
     ]
     others = {name for name in recorded if parse_checkpoint_name(name) is None}
     others = {name for name in others if index_path(run.root / name).exists()}
-    return {step: names | others for step, names in found.items()}
+    return {step: names | others for step, names in by_step.items()}
 
 
 def _only_trained(step: str, candidates: Sequence[Checkpoint | None]) -> Checkpoint | None:
     """Returns the only checkpoint with a step that training saved; None if that is not certain."""
-    known = [candidate for candidate in candidates if candidate is not None]
-    if len(known) < len(candidates):
+    checkpoints = [candidate for candidate in candidates if candidate is not None]
+    if len(checkpoints) < len(candidates):
         return None
-    trained = [one for one in known if str(one.step) == step and not is_derived(one)]
+    trained = [
+        checkpoint
+        for checkpoint in checkpoints
+        if str(checkpoint.step) == step and not is_derived(checkpoint)
+    ]
     return trained[0] if len(trained) == 1 else None
 
 
@@ -110,9 +114,9 @@ def scan_for_prune(
     sample = _sample(run, chosen)
     if sample is not None:
         some = Catalog(run, sample.names)
-        found = some.scan(now)
-        if _is_decided(found, sample, in_use):
-            return some, found
+        checkpoints = some.scan(now)
+        if _is_decided(checkpoints, sample, in_use):
+            return some, checkpoints
     catalog = Catalog(run)
     return catalog, catalog.scan(now)
 
@@ -170,14 +174,16 @@ def _sample(run: RunDirectory, chosen: AbstractSet[str]) -> _Sample | None:
     return _Sample(chosen, names, shows_last_verified=is_exact, has_records=has_records)
 
 
-def _is_decided(found: Sequence[Checkpoint], sample: _Sample, in_use: Mapping[str, str]) -> bool:
+def _is_decided(
+    checkpoints: Sequence[Checkpoint], sample: _Sample, in_use: Mapping[str, str]
+) -> bool:
     """Whether a scan of all checkpoints would protect the same chosen ones."""
-    named = [checkpoint for checkpoint in found if checkpoint.name in sample.chosen]
-    is_ordered = _is_order_known(found, named, has_records=sample.has_records)
+    named = [checkpoint for checkpoint in checkpoints if checkpoint.name in sample.chosen]
+    is_ordered = _is_order_known(checkpoints, named, has_records=sample.has_records)
     if len(named) < len(sample.chosen) or not is_ordered:
         return False
     final = {"", LAST_VERIFIED} if sample.shows_last_verified else {""}
-    protected = protections(found, in_use)
+    protected = protections(checkpoints, in_use)
     return all(
         checkpoint.pinned
         or checkpoint.name in in_use
@@ -187,15 +193,15 @@ def _is_decided(found: Sequence[Checkpoint], sample: _Sample, in_use: Mapping[st
 
 
 def _is_order_known(
-    found: Sequence[Checkpoint], named: Sequence[Checkpoint], *, has_records: bool
+    checkpoints: Sequence[Checkpoint], named: Sequence[Checkpoint], *, has_records: bool
 ) -> bool:
     """Whether no other checkpoint can change the order of these; see `Catalog.scan`."""
-    if all(checkpoint.sequence is not None for checkpoint in found):
+    if all(checkpoint.sequence is not None for checkpoint in checkpoints):
         return True
     if has_records:
         return False
     if any(checkpoint.listed for checkpoint in named):
-        return all(checkpoint.listed for checkpoint in found)
+        return all(checkpoint.listed for checkpoint in checkpoints)
     return True
 
 

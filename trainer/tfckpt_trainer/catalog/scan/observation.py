@@ -244,8 +244,8 @@ class Observer:
             },
             temporary_bytes={
                 name: size_of_directory(root / f"{name}_temp")
-                for name, found in files.files.items()
-                if found.temporary_at is not None
+                for name, checkpoint in files.files.items()
+                if checkpoint.temporary_at is not None
             },
             newer=[*self._newer_documents(), *newer_records.values()],
             neighbours=self._neighbours(changed_at),
@@ -289,7 +289,7 @@ class Observer:
 
 
 def _arriving_copies(place: Path) -> list[ArrivingCopy]:
-    found: list[ArrivingCopy] = []
+    copies: list[ArrivingCopy] = []
     with suppress(OSError):
         if place.is_symlink():
             return []
@@ -300,8 +300,8 @@ def _arriving_copies(place: Path) -> list[ArrivingCopy]:
             facts = [os.lstat(path) for path in (os.fspath(place / name), *paths)]
             size, changed_at = sum(f.st_size for f in facts[1:]), max(f.st_mtime for f in facts)
             path = os.fspath(place / name)
-            found.append(ArrivingCopy(name.rpartition(".")[0], path, size, changed_at))
-    return found
+            copies.append(ArrivingCopy(name.rpartition(".")[0], path, size, changed_at))
+    return copies
 
 
 def _modified_at(path: Path, flags: int) -> float:
@@ -352,8 +352,8 @@ def join_names(names: Sequence[str]) -> str:
 
 def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:
     """Yields the graph files that were counted as part of a V2 checkpoint."""
-    for found in files.files.values():
-        for fact in found.facts:
+    for checkpoint in files.files.values():
+        for fact in checkpoint.facts:
             if fact.name.endswith(".meta"):
                 yield fact.name, fact
 
@@ -365,7 +365,7 @@ def _named_like_latest(
     name = state.latest_name if state is not None else None
     if not name:
         return ()
-    known = {file for one in version_one for file in one.files}
+    v1_files = {file for checkpoint in version_one for file in checkpoint.files}
     starts = f"{name}.", f"{name}-"
     return tuple(
         sorted(
@@ -373,6 +373,6 @@ def _named_like_latest(
             for other in files.names()
             if (other == name or other.startswith(starts))
             and owner_of(other) not in files.files
-            and other not in known
+            and other not in v1_files
         )
     )

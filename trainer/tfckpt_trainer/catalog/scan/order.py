@@ -141,7 +141,7 @@ class _Places:
             said = parse_checkpoint_name(name)
             if said is not None and checkpoint.record is None and not checkpoint.links:
                 lines[said.prefix, said.branch].append((said.step, name))
-        return {line: [name for _, name in sorted(found)] for line, found in lines.items()}
+        return {line: [name for _, name in sorted(entries)] for line, entries in lines.items()}
 
     def _agrees(self, line: Sequence[str], latest: str) -> bool:
         """Whether the state file does not contradict the steps of a line."""

@@ -357,9 +357,9 @@ def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
 
 
 def _holding_verification(root: Path, evidence: Evidence) -> VerificationRecord | None:
-    found = evidence.verification
-    holds = found is not None and holds_for(found, evidence.files.facts, root)
-    return found if holds else None
+    record = evidence.verification
+    holds = record is not None and holds_for(record, evidence.files.facts, root)
+    return record if holds else None
 
 
 def _unreadable(
@@ -415,12 +415,12 @@ def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
     place = f".tfckpt/workers/{record.name}/"
     for facts in record.files:
         if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place)):
-            found = identity_of(root / facts.name)
-            if found is None:
+            identity = identity_of(root / facts.name)
+            if identity is None:
                 return f"{facts.name} is missing."
-            if found[0] != facts.size:
+            if identity[0] != facts.size:
                 check_fetched(root / facts.name)
-                return f"{facts.name} has {found[0]} bytes of {facts.size}."
+                return f"{facts.name} has {identity[0]} bytes of {facts.size}."
     return ""
 
 

@@ -68,12 +68,14 @@ class Verified:
     @property
     def unread(self) -> FoundFault | None:
         """The first file that could not be read; the result is then invalid."""
-        return next((found for found in self.record.findings if found.kind == UNREADABLE), None)
+        return next(
+            (finding for finding in self.record.findings if finding.kind == UNREADABLE), None
+        )
 
     @property
     def is_exact(self) -> bool:
         """Whether what the record holds can be restored too, or there never was a record."""
-        return all(found.kind != RECORD_UNUSABLE for found in self.record.findings)
+        return all(finding.kind != RECORD_UNUSABLE for finding in self.record.findings)
 
     @property
     def ok(self) -> bool:
@@ -114,17 +116,17 @@ def verify_checkpoint(
     for _ in range(_ATTEMPTS):
         before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
-        found = verify(
+        result = verify(
             run.root / name,
             on_progress=on_progress,
             cancelled=cancelled,
             finite=finite,
             beside=files.beside(name),
         )
-        if not found.complete:
+        if not result.complete:
             return None
         # A file that cannot be read cannot be compared with its record either: that is one finding.
-        findings = dict.fromkeys([*found.findings, *_record_findings(run, name)])
+        findings = dict.fromkeys([*result.findings, *_record_findings(run, name)])
         if _identities(run, files, name) != before:
             # It was saved again or deleted meanwhile: the findings mix two states.
             continue
@@ -132,13 +134,13 @@ def verify_checkpoint(
             name=name,
             verified_at=began,
             seconds=time.perf_counter() - ticked,
-            bytes=found.bytes,
-            tensors=found.tensors,
+            bytes=result.bytes,
+            tensors=result.tensors,
             files=before,
             findings=[fault_of(finding) for finding in findings],
-            not_finite=len(found.not_finite) if finite else None,
+            not_finite=len(result.not_finite) if finite else None,
         )
-        return Verified(record, found.not_finite)
+        return Verified(record, result.not_finite)
     raise RefusedError(f"{name} changed while it was read: it is being written. Try again later.")
 
 
@@ -153,9 +155,9 @@ def record_damage(run: RunDirectory, name: str) -> None:
         name: The checkpoint.
     """
     with suppress(TfckptError, OSError):
-        found = verify_checkpoint(run, name)
-        if found is not None and found.unread is None and found.record.fault is not None:
-            store_result(run, found.record)
+        result = verify_checkpoint(run, name)
+        if result is not None and result.unread is None and result.record.fault is not None:
+            store_result(run, result.record)
 
 
 def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, Identity]:
@@ -163,17 +165,17 @@ def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, I
 
     The workers' own files, the record and its copy are among them.
     """
-    known = files.files.get(name)
-    found = files.check(name)
-    if found is None or found != known:
+    before = files.files.get(name)
+    checkpoint = files.check(name)
+    if checkpoint is None or checkpoint != before:
         files.refresh([name])
-        found = files.files.get(name)
-    if found is None:
+        checkpoint = files.files.get(name)
+    if checkpoint is None:
         raise UsageError(
             f"There is no checkpoint {name}.",
             only_command("List the checkpoints with ", "ls", run.root),
         )
-    identities = {fact.name: fact.identity for fact in found.facts}
+    identities = {fact.name: fact.identity for fact in checkpoint.facts}
     own = run.worker_state_directory(name)
     for entry in list_directory(own):
         path = own / entry.name
