@@ -90,7 +90,7 @@ def visible_gpus(environment: Mapping[str, str], root: Path = Path("/")) -> Visi
     number = _nvidia_gpus(root)
     has_rocm = not number and (root / "dev/kfd").exists()
     variables = _ROCM if has_rocm else (_CUDA,)
-    variable = next((one for one in variables if one in environment), variables[0])
+    variable = next((name for name in variables if name in environment), variables[0])
     if variable in environment:
         named = (name.strip() for name in environment[variable].split(","))
         # CUDA ignores everything after an invalid name.
@@ -183,9 +183,9 @@ def open_accelerators(descriptors: Path = Path("/proc/self/fd")) -> list[str]:
     Args:
         descriptors: A directory with a link to each of its open files; that of this process.
     """
-    found = set()
+    devices = set()
     for descriptor in descriptors.iterdir():
         # The descriptor of this listing may be closed by now.
         with suppress(OSError):
-            found.add(os.readlink(descriptor))
-    return sorted(filter(_ACCELERATOR.match, found))
+            devices.add(os.readlink(descriptor))
+    return sorted(filter(_ACCELERATOR.match, devices))

@@ -64,12 +64,12 @@ def addresses(hosts: Sequence[str], places: Sequence[int], job: int, step: int) 
     most = max(places.count(node) for node in set(places))
     first = job * PORTS_PER_JOB + step * most
     used = [0] * len(hosts)
-    found = []
+    endpoints = []
     for node in places:
         port = FIRST_PORT + (first + used[node]) % PORT_COUNT
         used[node] += 1
-        found.append(f"{hosts[node]}:{port}")
-    return found
+        endpoints.append(f"{hosts[node]}:{port}")
+    return endpoints
 
 
 def task_count(environment: Environment) -> int:
@@ -239,7 +239,7 @@ def _check_place(step: SlurmStep, environment: Environment) -> None:
     node = environment.get("SLURM_NODEID")
     if told is None or node is None:
         return
-    expected = sorted(int(one) for one in told.split(","))
+    expected = sorted(int(task) for task in told.split(","))
     computed = [task for task, place in enumerate(step.places) if place == int(node)]
     if expected != computed:
         raise UsageError(
@@ -261,7 +261,7 @@ def _text(environment: Environment, *names: str) -> str:
 
 
 def _names(environment: Environment, name: str) -> list[str]:
-    return [one for one in environment.get(name, "").split(",") if one]
+    return [entry for entry in environment.get(name, "").split(",") if entry]
 
 
 def _number(environment: Environment, *names: str) -> int:

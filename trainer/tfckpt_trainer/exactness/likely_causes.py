@@ -48,8 +48,8 @@ def likely_cause(difference: Difference, *, in_place_exact: bool = False) -> Cau
     if difference.phase is Pass.COLD and in_place_exact:
         return _NEW_PROCESS
     facts = difference.facts or CheckFacts(has_dataset=True)
-    found = (rule(difference, facts) for rule in _RULES)
-    return next((cause for cause in found if cause is not None), _UNKNOWN)
+    causes = (rule(difference, facts) for rule in _RULES)
+    return next((cause for cause in causes if cause is not None), _UNKNOWN)
 
 
 def _ended_early(difference: Difference) -> Cause:
@@ -120,9 +120,9 @@ def _not_restored(difference: Difference) -> Cause:
 
 
 def _input(difference: Difference) -> Cause:
-    known = _known_input(difference)
-    if known:
-        return known[0]
+    causes = _known_input(difference)
+    if causes:
+        return causes[0]
     facts = difference.facts or CheckFacts(has_dataset=True)
     if facts.input_operations:
         return Cause(
@@ -159,13 +159,15 @@ def _input_state(difference: Difference, _: CheckFacts) -> Cause | None:
 
 
 def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [operation for operation in facts.step_operations if not operation.startswith(_PYTHON)]
-    if not found:
+    operations = [
+        operation for operation in facts.step_operations if not operation.startswith(_PYTHON)
+    ]
+    if not operations:
         return None
     return Cause(
         "stateful-operation",
         f"The script calls operations whose random state no checkpoint can hold: "
-        f"{', '.join(found)}.",
+        f"{', '.join(operations)}.",
         "Pass random_seed=… to TrainingRun or fit; or use a tf.random.Generator and pass it in "
         "extra={…}, or tf.random.stateless_….",
     )
@@ -242,13 +244,13 @@ def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
 
 
 def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
-    found = [operation for operation in facts.step_operations if operation.startswith(_PYTHON)]
-    if not found:
+    operations = [operation for operation in facts.step_operations if operation.startswith(_PYTHON)]
+    if not operations:
         return None
     return Cause(
         "python-operation",
-        f"The script calls Python from TensorFlow: {', '.join(found)}. State of that code is in "
-        "no checkpoint.",
+        f"The script calls Python from TensorFlow: {', '.join(operations)}. State of that code is "
+        "in no checkpoint.",
         "Write the function with TensorFlow operations, or keep its state in run.state.",
     )
 

@@ -71,16 +71,27 @@ def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | N
         traces: The records of each worker, by index.
         phase: The repeated pass.
     """
-    steps = sorted({step for trace in traces.values() for one, step in trace if one is Pass.FIRST})
+    steps = sorted(
+        {
+            step
+            for trace in traces.values()
+            for trace_phase, step in trace
+            if trace_phase is Pass.FIRST
+        }
+    )
     for step in steps:
-        found = [
-            one
+        differences = [
+            difference
             for worker, trace in sorted(traces.items())
-            for one in _differences_at(trace, worker, phase, step, steps[0])
+            for difference in _differences_at(trace, worker, phase, step, steps[0])
         ]
-        if found:
-            first = min(found, key=urgency)
-            others = dict.fromkeys(one.name for one in found if one.name not in {"", first.name})
+        if differences:
+            first = min(differences, key=urgency)
+            others = dict.fromkeys(
+                difference.name
+                for difference in differences
+                if difference.name not in {"", first.name}
+            )
             return replace(first, others=tuple(others))
     return None
 
@@ -107,7 +118,9 @@ def steps_compared(traces: Mapping[int, Trace], phase: Pass) -> int:
     counts = []
     for trace in traces.values():
         saved = min((step for _, step in trace), default=0)
-        counts.append(sum(1 for one, step in trace if one is phase and step > saved))
+        counts.append(
+            sum(1 for trace_phase, step in trace if trace_phase is phase and step > saved)
+        )
     return min(counts, default=0)
 
 
@@ -147,8 +160,10 @@ def _differences_at(
         if other is None and not state.passed:
             continue  # The script creates it later.
         if other is None or other.digest != state.digest:
-            found = difference(What.STATE, state.title or name)
-            yield replace(found, kind=state.kind, passed=state.passed, expression=state.expression)
+            state_difference = difference(What.STATE, state.title or name)
+            yield replace(
+                state_difference, kind=state.kind, passed=state.passed, expression=state.expression
+            )
     if first.batch != again.batch:
         yield difference(What.INPUT)
     for name, value in first.metrics.items():
@@ -162,8 +177,8 @@ def _changed_values(trace: Trace, phase: Pass, saved: int) -> tuple[tuple[str, s
     A number that each step sets anew is then as it was: it differed because it was looked at at
     another moment.
     """
-    start, restart = (trace.get((one, saved)) for one in (Pass.FIRST, phase))
-    then, again = (trace.get((one, saved + 1)) for one in (Pass.FIRST, phase))
+    start, restart = (trace.get((trace_phase, saved)) for trace_phase in (Pass.FIRST, phase))
+    then, again = (trace.get((trace_phase, saved + 1)) for trace_phase in (Pass.FIRST, phase))
     if start is None or restart is None or then is None or again is None:
         return ()
     return tuple(

@@ -87,13 +87,13 @@ def launch(
 
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
     """Writes `run.json`; the id of an earlier launch in this directory stays."""
-    known = load_if_exists(run.run_file, RunInfo) or RunInfo(
+    info = load_if_exists(run.run_file, RunInfo) or RunInfo(
         id=uuid.uuid4().hex[:12], created_at=time.time()
     )
     store(
         run.run_file,
         msgspec.structs.replace(
-            known,
+            info,
             launched=True,
             worker_count=len(options.tasks),
         ),

@@ -291,7 +291,7 @@ class CommandQueue:
             A sentence for each deleted file.
         """
         cleared = []
-        found: dict[Path, tuple[tuple[int, int, int], float]] = {}
+        damaged_files: dict[Path, tuple[tuple[int, int, int], float]] = {}
         for place in (self._run.inbox, self._run.active):
             for path in _json_files(place):
                 problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
@@ -303,8 +303,8 @@ class CommandQueue:
                     path.unlink(missing_ok=True)
                     cleared.append(f"Deleted {path.name} from {place.name}: {problem}")
                 else:
-                    found[path] = identity, since
-        self._damaged = found
+                    damaged_files[path] = identity, since
+        self._damaged = damaged_files
         return cleared
 
     def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:

@@ -65,11 +65,11 @@ def read_log_times(log: Path) -> LogTimes:
     for line in lines[1:]:
         with suppress(ValueError):
             moment, size = line.split(b" ")
-            known = float(moment), int(size)
+            note = float(moment), int(size)
             # A line truncated by a full disk must not break the order of the others.
-            if not sizes or known[1] >= sizes[-1]:
-                moments.append(known[0])
-                sizes.append(known[1])
+            if not sizes or note[1] >= sizes[-1]:
+                moments.append(note[0])
+                sizes.append(note[1])
     return LogTimes(inode, tuple(moments), tuple(sizes))
 
 
@@ -116,17 +116,17 @@ class LogTimesRecorder:
 
 
 def _last_record(log: Path) -> tuple[int, int, int]:
-    known = read_log_times(log)
-    if known.inode is None or not known.sizes:
+    times = read_log_times(log)
+    if times.inode is None or not times.sizes:
         return 0, 0, 0
-    return known.inode, known.sizes[-1], len(known.sizes)
+    return times.inode, times.sizes[-1], len(times.sizes)
 
 
 def _thin_out(log: Path) -> int:
-    known = read_log_times(log)
-    notes = list(zip(known.moments, known.sizes, strict=True))
+    times = read_log_times(log)
+    notes = list(zip(times.moments, times.sizes, strict=True))
     settled = len(notes) * 3 // 4
     notes = [*notes[:settled:2], *notes[settled:]]
-    lines = [f"inode {known.inode}", *(f"{moment:.2f} {size}" for moment, size in notes), ""]
+    lines = [f"inode {times.inode}", *(f"{moment:.2f} {size}" for moment, size in notes), ""]
     write_atomic(times_path(log), "\n".join(lines).encode(), durable=False)
     return len(notes)

@@ -47,19 +47,21 @@ def gpu_names() -> list[str]:
     """Returns the names of the GPUs that TensorFlow can use, of the model if it is known."""
     gpus = tf.config.list_physical_devices("GPU")
     details = map(tf.config.experimental.get_device_details, gpus)
-    return [str(one.get("device_name", gpu.name)) for gpu, one in zip(gpus, details, strict=True)]
+    return [
+        str(detail.get("device_name", gpu.name)) for gpu, detail in zip(gpus, details, strict=True)
+    ]
 
 
 def _versions() -> dict[str, str]:
     build = tf.sysconfig.get_build_info()
-    known = {
+    versions = {
         "Python": platform.python_version(),
         "TensorFlow": tf.__version__,
         "Keras": keras.__version__,
         "CUDA of TensorFlow": str(build.get("cuda_version", "")),
         "cuDNN of TensorFlow": str(build.get("cudnn_version", "")),
     }
-    return {name: version for name, version in known.items() if version}
+    return {name: version for name, version in versions.items() if version}
 
 
 def memory_peaks() -> MemoryPeaks:

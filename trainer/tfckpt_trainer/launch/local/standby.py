@@ -40,9 +40,9 @@ def as_program(command: Sequence[str]) -> Program | None:
     words = list(command)
     if len(words) < 2 or sys.platform != "linux":
         return None
-    found = shutil.which(words[0])
-    if found is None or os.path.abspath(found) != os.path.abspath(sys.executable):
-        same = found is not None and _is_this_python(Path(found))
+    executable = shutil.which(words[0])
+    if executable is None or os.path.abspath(executable) != os.path.abspath(sys.executable):
+        same = executable is not None and _is_this_python(Path(executable))
         if not same:
             return None
     rest = [word for position, word in enumerate(words[1:]) if (position, word) != (0, "-u")]
@@ -108,15 +108,15 @@ class Standby:
             "directory": str(working_directory),
             "log": str(log),
         }
-        known = len(self._started)
+        count_before = len(self._started)
         deadline = time.monotonic() + ANSWER_SECONDS
         try:
             self._ours.sendall(json.dumps(order).encode() + b"\n")
         except OSError:
             self._gone = True
-        while len(self._started) == known and not self._gone and time.monotonic() < deadline:
+        while len(self._started) == count_before and not self._gone and time.monotonic() < deadline:
             self._listen(0.1)
-        if len(self._started) == known:
+        if len(self._started) == count_before:
             self._gone = True
             raise LaunchError("The standby process does not answer.")
         return RunningWorker(index, ForkedProcess(self, self._started[-1]))

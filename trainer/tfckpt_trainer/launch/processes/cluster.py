@@ -29,9 +29,9 @@ def free_ports(count: int) -> list[int]:
     """Returns `count` different ports of this machine that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for probe in sockets:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
 
 
 def check_ports(ports: Sequence[int]) -> None:
@@ -46,11 +46,11 @@ def check_ports(ports: Sequence[int]) -> None:
     for port in ports:
         if not 0 < port <= _LAST_PORT:
             raise UsageError(f"{port} is not a port; expected a number from 1 to {_LAST_PORT}.")
-        with socket.socket() as one:
+        with socket.socket() as probe:
             # As servers do: lingering connections of an earlier run do not count.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                one.bind((LOOPBACK, port))
+                probe.bind((LOOPBACK, port))
             except OSError as error:
                 raise LaunchError(
                     f"Port {port} cannot be used: {error.strerror}. Launch again with other ports, "
@@ -113,11 +113,11 @@ def check_gpus(options: LaunchOptions) -> None:
         return
     asked = options.slurm
     workers = options.workers if asked is None else asked.tasks_per_node
-    found = f"{count(workers, 'worker')} and {count(gpus, 'GPU')}"
+    counts = f"{count(workers, 'worker')} and {count(gpus, 'GPU')}"
     needs = "each worker needs a GPU of its own"
     if asked is not None:
         raise UsageError(
-            f"Each node has {found}, but {needs}.",
+            f"Each node has {counts}, but {needs}.",
             Advice.of(
                 "Launch with `--tasks-per-node {gpus}`, or with `--gpus-per-node {workers}`.",
                 "",
@@ -130,7 +130,7 @@ def check_gpus(options: LaunchOptions) -> None:
         "`TF_FORCE_GPU_ALLOW_GROWTH=true`."
     )
     raise UsageError(
-        f"There are {found}, but {needs}.",
+        f"There are {counts}, but {needs}.",
         Advice.of(
             "Launch with `--workers {gpus}`. {settings}",
             "Launch {workers}. {settings}",

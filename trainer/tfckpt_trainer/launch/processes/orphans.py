@@ -69,13 +69,13 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
     They come from the workers' heartbeats, and from the supervisor's last one: scripts that do
     not use this library write none of their own.
     """
-    found: dict[tuple[str, int], OrphanProcess] = {}
+    orphans: dict[tuple[str, int], OrphanProcess] = {}
     for told in read_workers(run):
         if told.activity is not Activity.EXITED and is_live(told, now):
             worker = OrphanProcess(
                 told.index, told.host, told.pid, told.process_started_at, told.namespace
             )
-            found[worker.host, worker.pid] = worker
+            orphans[worker.host, worker.pid] = worker
     supervisor = read_supervisor(run)
     for started in supervisor.workers if supervisor is not None else ():
         assert supervisor is not None
@@ -88,5 +88,5 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
             supervisor.namespace if started.host in {"", supervisor.host} else "",
         )
         if started.exit_code is None and worker.is_here and worker.lives:
-            found.setdefault((worker.host, worker.pid), worker)
-    return sorted(found.values(), key=lambda worker: (worker.index, worker.pid))
+            orphans.setdefault((worker.host, worker.pid), worker)
+    return sorted(orphans.values(), key=lambda worker: (worker.index, worker.pid))

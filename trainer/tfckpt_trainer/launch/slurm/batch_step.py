@@ -238,23 +238,23 @@ class BatchStep:
     ) -> BatchJob:
         """Rewrites `job.json` for this start."""
         facts = read_job(self._job)
-        known = load_job_record(self._run)
-        if known is None:
+        job = load_job_record(self._run)
+        if job is None:
             # The launch ended before it could record the job.
-            known = BatchJob(
+            job = BatchJob(
                 scheduler="slurm",
                 id=self._job,
                 user=psutil.Process().username(),
                 submitted_at=time.time(),
                 script=str(self._run.job_script.relative_to(self._run.root)),
             )
-        lost = describe_lost_start(self._run, known, self._own)
+        lost = describe_lost_start(self._run, job, self._own)
         if lost:
             note_event(self._run, EventKind.REQUEUE, lost, by=BY)
         record = msgspec.structs.replace(
-            known,
-            cluster=environment.get("SLURM_CLUSTER_NAME", known.cluster),
-            name=environment.get("SLURM_JOB_NAME", known.name),
+            job,
+            cluster=environment.get("SLURM_CLUSTER_NAME", job.cluster),
+            name=environment.get("SLURM_JOB_NAME", job.name),
             requeues=self._own.requeues,
             max_requeues=max_requeues,
             nodes=list(nodes),

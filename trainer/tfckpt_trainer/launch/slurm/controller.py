@@ -77,13 +77,13 @@ def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> JobFa
 
 
 def _read_in_thread(job: str, while_waiting: Callable[[], None]) -> JobFacts:
-    found: list[JobFacts] = []
-    thread = threading.Thread(target=lambda: found.append(read_job(job)), daemon=True)
+    facts: list[JobFacts] = []
+    thread = threading.Thread(target=lambda: facts.append(read_job(job)), daemon=True)
     thread.start()
     while thread.is_alive():
         while_waiting()
         thread.join(_POLL_SECONDS)
-    return found[0] if found else JobFacts()
+    return facts[0] if facts else JobFacts()
 
 
 def parse_job(text: str) -> JobFacts:
@@ -157,16 +157,16 @@ def describe_dead_nodes(nodes: Sequence[str]) -> str:
 
 def dead_nodes_in_words(shown: str) -> str:
     """Returns which nodes are down, from lines `node|state|reason` of `sinfo`."""
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for line in shown.splitlines():
         node, state, reason = (part.strip() for part in (*line.split("|", 2), "", "")[:3])
         # A star marks a node that does not respond.
         if state.startswith(_DEAD_STATES):
             cause = f": {reason}" if reason not in {"", "none"} else ""
-            found[node] = f"Node {node} is {state.rstrip('*')}{cause}."
+            sentences[node] = f"Node {node} is {state.rstrip('*')}{cause}."
         elif state.endswith("*"):
-            found[node] = f"Node {node} does not respond."
-    return " ".join(found.values())
+            sentences[node] = f"Node {node} does not respond."
+    return " ".join(sentences.values())
 
 
 def _hosts(text: str) -> tuple[str, ...]:

@@ -58,18 +58,18 @@ class JobStart:
 
     def announce(self, run: RunDirectory) -> None:
         """Tells an earlier start of the same job to end."""
-        known = load_job_record(run)
-        if known is not None and known.id == self.job and known.requeues < self.requeues:
-            store(run.job_file, msgspec.structs.replace(known, requeues=self.requeues))
+        record = load_job_record(run)
+        if record is not None and record.id == self.job and record.requeues < self.requeues:
+            store(run.job_file, msgspec.structs.replace(record, requeues=self.requeues))
 
-    def is_replaced(self, known: BatchJob | None) -> bool:
+    def is_replaced(self, record: BatchJob | None) -> bool:
         """Whether `job.json` is that of a later start, or of another job."""
-        return known is not None and (known.id != self.job or known.requeues > self.requeues)
+        return record is not None and (record.id != self.job or record.requeues > self.requeues)
 
-    def is_submitted_after(self, known: BatchJob) -> bool:
+    def is_submitted_after(self, record: BatchJob) -> bool:
         """Whether Slurm took this job after another one, by their IDs."""
-        both = self.job, known.id
-        return not all(one.isdecimal() for one in both) or int(self.job) > int(known.id)
+        both = self.job, record.id
+        return not all(job_id.isdecimal() for job_id in both) or int(self.job) > int(record.id)
 
 
 def start_of_job(environment: Mapping[str, str]) -> JobStart:
@@ -78,20 +78,20 @@ def start_of_job(environment: Mapping[str, str]) -> JobStart:
     return JobStart(environment["SLURM_JOB_ID"], restarts)
 
 
-def describe_lost_start(run: RunDirectory, known: BatchJob, own: JobStart) -> str:
+def describe_lost_start(run: RunDirectory, record: BatchJob, own: JobStart) -> str:
     """Returns that the start before ended without a report; empty if it reported its end.
 
     Args:
         run: The run directory.
-        known: `job.json`, as the start before wrote it.
+        record: `job.json`, as the start before wrote it.
         own: This start.
     """
     last = read_supervisor(run)
-    is_of_job = known.started_at is not None and own.requeues > 0
+    is_of_job = record.started_at is not None and own.requeues > 0
     if last is None or not is_of_job or last.state in _REPORTED:
         return ""
     heard = time.strftime("%H:%M:%S", time.localtime(last.updated_at))
-    cause = describe_dead_nodes(known.nodes) or "A node of the job, or its supervisor, was lost."
+    cause = describe_dead_nodes(record.nodes) or "A node of the job, or its supervisor, was lost."
     return (
         f"The start before ended on {last.host} without a report; its last heartbeat is of "
         f"{heard}. {cause} Slurm has started job {own.job} again."
@@ -100,8 +100,8 @@ def describe_lost_start(run: RunDirectory, known: BatchJob, own: JobStart) -> st
 
 def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:
     """Returns `job.json` if it is that of a later start; None if it cannot be read."""
-    known = read_job_record(run)
-    return known if own.is_replaced(known) else None
+    record = read_job_record(run)
+    return record if own.is_replaced(record) else None
 
 
 def launch_in_app(run: RunDirectory) -> Advice:
@@ -132,12 +132,12 @@ def require_job_of_run(
     """
     deadline = time.monotonic() + limit_seconds
     while True:
-        known = load_job_record(run)
-        if known is None or known.id == own.job:
+        record = load_job_record(run)
+        if record is None or record.id == own.job:
             return
-        if not own.is_submitted_after(known) or time.monotonic() >= deadline:
+        if not own.is_submitted_after(record) or time.monotonic() >= deadline:
             raise LaunchError(
-                f"Job {own.job} ends without training: job {known.id} is the job of this run.",
+                f"Job {own.job} ends without training: job {record.id} is the job of this run.",
                 launch_in_app(run),
             )
         time.sleep(POLL_SECONDS)

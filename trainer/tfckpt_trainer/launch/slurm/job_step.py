@@ -84,13 +84,13 @@ class JobStep:
 
     def messages(self, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Returns the new messages; waits at most `seconds` for the first."""
-        found: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         try:
-            found.append(self._messages.get(seconds > 0, seconds or None))
+            messages.append(self._messages.get(seconds > 0, seconds or None))
             while True:
-                found.append(self._messages.get_nowait())
+                messages.append(self._messages.get_nowait())
         except Empty:
-            return found
+            return messages
 
     def send(self, word: str) -> None:
         """Sends a word to all tasks; does nothing if `srun` has ended."""

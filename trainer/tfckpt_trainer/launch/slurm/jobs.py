@@ -188,10 +188,10 @@ def read_jobs(
         # By number: the environment may hold another name, and a container may know none.
         which = f"--user={user if user is not None else os.geteuid()}"
     else:
-        known = sorted({one for one in ids if is_job_id(one)})
-        if not known:
+        job_ids = sorted({job_id for job_id in ids if is_job_id(job_id)})
+        if not job_ids:
             return JobAnswer()
-        which = f"--jobs={','.join(known)}"
+        which = f"--jobs={','.join(job_ids)}"
     # A job's name may hold anything, also line ends; but not what this call chose at random.
     separator = f"<{uuid.uuid4().hex}>"
     form = "".join(f"{separator}%{letter}" for letter in _FIELDS)
@@ -255,13 +255,13 @@ def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:
     parts = output.split(separator)[1:]
     size = len(_FIELDS)
     complete = len(parts) - len(parts) % size
-    found = {}
+    reports = {}
     for first in range(0, complete, size):
         values = dict(zip(_FIELDS.values(), parts[first : first + size], strict=True))
         values["name"] = values["name"].removesuffix("\n")
         if is_job_id(values["id"]):
-            found[values["id"]] = _report(values)
-    return found
+            reports[values["id"]] = _report(values)
+    return reports
 
 
 _FIELDS = {

@@ -116,9 +116,9 @@ def submit_script(
     try:
         return _call_sbatch(script, runner)
     except UnansweredError as error:
-        found = _look_for_job(run, runner)[0]
-        if found is not None:
-            return found.id, ""
+        job = _look_for_job(run, runner)[0]
+        if job is not None:
+            return job.id, ""
         words = f"Slurm did not answer the submission, and may have accepted the job. {error}"
         _note_outcome(run, UNANSWERED, words, by)
         current = read_job_record(run)
@@ -173,19 +173,19 @@ def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> 
     told = find_unsuccessful_submission(read_entries(run))
     if told is None or told.details["submit"] != UNANSWERED or run.job_file.exists():
         return None
-    found, silence = _look_for_job(run, runner)
+    report, silence = _look_for_job(run, runner)
     if silence:
         raise LaunchError(
             "Slurm may have accepted a job of this run, and cannot be asked about it: "
             f"{silence.rstrip('.')}.",
             Advice.of("Try again on a host where `squeue` works."),
         )
-    if found is None:
+    if report is None:
         return None
     job = msgspec.structs.replace(
-        new_job(run, found.id, "", last_slurm_options(run)),
-        user=found.user,
-        submitted_at=found.submitted_at or told.at,
+        new_job(run, report.id, "", last_slurm_options(run)),
+        user=report.user,
+        submitted_at=report.submitted_at or told.at,
     )
     store(run.job_file, job)
     words = f"Slurm has accepted job {job.id}, whose submission it did not answer."
@@ -210,13 +210,13 @@ def _look_for_job(run: RunDirectory, runner: Runner) -> tuple[JobReport | None, 
     deadline = time.monotonic() + LOOK_SECONDS
     while True:
         answer = read_jobs(runner=runner)
-        found = [
+        jobs = [
             job
             for job in answer.jobs.values()
             if job.state in ACTIVE and _is_script_of(run, job.script)
         ]
-        if found:
-            return max(found, key=lambda job: job.submitted_at or 0.0), ""
+        if jobs:
+            return max(jobs, key=lambda job: job.submitted_at or 0.0), ""
         if not answer.is_present or time.monotonic() > deadline:
             return None, answer.silence
         time.sleep(LOOK_PAUSE_SECONDS)

@@ -219,8 +219,8 @@ def _culprit(exits: Sequence[Exit]) -> Exit | None:
 def _silent(attempt: Attempt, limits: Limits) -> int | None:
     if not attempt.heard or attempt.seconds < limits.start_timeout:
         return None
-    known = attempt.heard | {ended.index for ended in attempt.exits}
-    return next((index for index in range(attempt.workers) if index not in known), None)
+    indices = attempt.heard | {ended.index for ended in attempt.exits}
+    return next((index for index in range(attempt.workers) if index not in indices), None)
 
 
 def _after_failure(

@@ -235,7 +235,7 @@ def _stop_in_event_log(run: RunDirectory) -> str:
 
 def _stops(queue: CommandQueue) -> list[Command]:
     """Returns the commands to stop that were claimed and are not finished, oldest first."""
-    return [one for one in queue.working() if one.kind is CommandKind.STOP]
+    return [command for command in queue.working() if command.kind is CommandKind.STOP]
 
 
 class StopCommands:

@@ -174,10 +174,10 @@ class Supervisor:
     def _start_workers(self) -> Placement:
         placement = self._starter.place()
         members = placement.tasks
-        known = load_if_exists(self._run.run_file, RunInfo)
-        if known is not None:
+        info = load_if_exists(self._run.run_file, RunInfo)
+        if info is not None:
             changed = msgspec.structs.replace(
-                known, cluster=placement.cluster, worker_count=len(members)
+                info, cluster=placement.cluster, worker_count=len(members)
             )
             store(self._run.run_file, changed)
         # An old heartbeat must not be taken for that of a starting worker.

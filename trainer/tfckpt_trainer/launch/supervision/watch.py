@@ -48,8 +48,8 @@ class Watch:
         self._looked_at = time.monotonic()
         statuses = {status.index: status for status in read_workers(self._run, len(self._workers))}
         # A process that only imported the library may belong to a script that does not use it.
-        self._heard.update(i for i, one in statuses.items() if one.phase is not Phase.PREPARE)
-        self._opened |= {i for i, one in statuses.items() if one.phase not in BEFORE_RUN}
+        self._heard.update(i for i, status in statuses.items() if status.phase is not Phase.PREPARE)
+        self._opened |= {i for i, status in statuses.items() if status.phase not in BEFORE_RUN}
         self._stepped |= any(
             (status.last_step_at or 0) >= self._began for status in statuses.values()
         )

@@ -62,8 +62,8 @@ def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> Status
     if abs(ahead) < TOLERANCE_SECONDS:
         return status
     times = ("updated_at", "last_step_at", "phase_since")
-    found = {name: getattr(status, name, None) for name in times}
-    changes = {name: value - ahead for name, value in found.items() if value is not None}
+    values = {name: getattr(status, name, None) for name in times}
+    changes = {name: value - ahead for name, value in values.items() if value is not None}
     return msgspec.structs.replace(status, **changes)
 
 

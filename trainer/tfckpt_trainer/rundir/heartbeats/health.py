@@ -286,7 +286,9 @@ def read_workers(
     """
     paths = sorted(run.status_directory.glob("worker-*.json"))
     read = (try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error) for path in paths)
-    statuses = [one for one in read if one is not None and (count is None or one.index < count)]
+    statuses = [
+        status for status in read if status is not None and (count is None or status.index < count)
+    ]
     return sorted(statuses, key=lambda status: status.index)
 
 
@@ -318,17 +320,17 @@ def with_started(
     """
     if supervisor is None:
         return list(statuses)
-    known = {status.index: status for status in statuses}
+    by_index = {status.index: status for status in statuses}
     for process in supervisor.workers:
-        status = known.get(process.index)
+        status = by_index.get(process.index)
         if process.exit_code is not None:
             continue
         if status is None or status.updated_at < process.process_started_at:
-            known[process.index] = _importing(process, supervisor)
+            by_index[process.index] = _importing(process, supervisor)
         elif status.phase in BEFORE_RUN and status.pid == process.pid:
             heard_at = max(status.updated_at, supervisor.updated_at)
-            known[process.index] = msgspec.structs.replace(status, updated_at=heard_at)
-    return [known[index] for index in sorted(known)]
+            by_index[process.index] = msgspec.structs.replace(status, updated_at=heard_at)
+    return [by_index[index] for index in sorted(by_index)]
 
 
 def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerStatus:

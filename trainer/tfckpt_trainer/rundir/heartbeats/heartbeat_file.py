@@ -114,15 +114,15 @@ class HeartbeatFile(Generic[StatusT]):
             return
         self._left = CHECK_BEATS
         try:
-            found = load_status(self._path, self._kind)
-            if found is not None and _identity(found) == _identity(own):
+            status = load_status(self._path, self._kind)
+            if status is not None and _identity(status) == _identity(own):
                 self._open()
                 return
         except (DamagedFileError, OSError):
             # It is written anew.
             return
-        if found is not None and not found.has_ended and _identity(found) < _identity(own):
-            self.on_other_trainer(found)
+        if status is not None and not status.has_ended and _identity(status) < _identity(own):
+            self.on_other_trainer(status)
 
 
 def _identity(status: StatusT) -> tuple[float, str, str, int]:

@@ -45,9 +45,9 @@ def explain_lost_worker(
         if gone:
             # It may have written its last heartbeat between the two looks.
             workers = read_workers(run)
-        found = _failed(workers, index, since) or _killed(_gone(workers, index, since))
-        if found or time.monotonic() >= deadline:
-            return found
+        explanation = _failed(workers, index, since) or _killed(_gone(workers, index, since))
+        if explanation or time.monotonic() >= deadline:
+            return explanation
         time.sleep(POLL_SECONDS)
 
 

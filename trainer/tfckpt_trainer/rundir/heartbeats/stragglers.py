@@ -40,9 +40,9 @@ def likely_straggler(statuses: Sequence[WorkerStatus], now: float) -> tuple[int,
     4. It is the only one that computes.
     """
     for reason in (silent_worker, _between_steps, _cpu_stall, _computes_alone):
-        found = reason(statuses, now)
-        if found is not None:
-            return found
+        straggler = reason(statuses, now)
+        if straggler is not None:
+            return straggler
     return None
 
 
@@ -159,7 +159,7 @@ def _between_steps(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, s
     late = [status for status in statuses if status.phase in words and status.phase_since]
     if not late:
         return None
-    status = min(late, key=lambda one: one.phase_since or now)
+    status = min(late, key=lambda status: status.phase_since or now)
     seconds = max(0.0, now - (status.phase_since or now))
     assert status.phase is not None
     return status.index, f"{words[status.phase]} for {seconds:.0f} s"
@@ -170,7 +170,7 @@ def _cpu_stall(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
     slowed = [status for status in statuses if (status.cpu_stall_ratio or 0.0) > CPU_STALL_RATIO]
     if not slowed or len(slowed) == len(statuses) > 1:
         return None
-    status = max(slowed, key=lambda one: one.cpu_stall_ratio or 0.0)
+    status = max(slowed, key=lambda status: status.cpu_stall_ratio or 0.0)
     share = round(100 * (status.cpu_stall_ratio or 0.0))
     return status.index, f"waits for a free core {share}% of the time (CPU stall)"
 

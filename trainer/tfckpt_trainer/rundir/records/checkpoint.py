@@ -244,4 +244,4 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
     @property
     def fault(self) -> FoundFault | None:
         """The first error; None if there is none."""
-        return next((found for found in self.findings if found.severity == "error"), None)
+        return next((finding for finding in self.findings if finding.severity == "error"), None)

@@ -184,10 +184,10 @@ def parse_arguments(kind: CommandKind, given: object) -> CommandArguments:
     try:
         return msgspec.convert(given, record)
     except (msgspec.ValidationError, RecursionError):
-        known = ", ".join(record.__struct_fields__) or "none"
+        names = ", ".join(record.__struct_fields__) or "none"
         raise UsageError(
             f"The arguments of {kind} are invalid: {_problem(record, given)}. "
-            f"Its arguments are: {known}."
+            f"Its arguments are: {names}."
         ) from None
 
 

@@ -115,8 +115,8 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
         draws = f"the step draws random numbers with {_listed(self.draws)}"
         changes = f"no checkpoint holds what the step changes: {_listed(self.changes)}"
         unordered = f"workers change state in no fixed order: {_listed(self.unordered)}"
-        found = {draws: self.draws, changes: self.changes, unordered: self.unordered}
-        return [clause for clause, named in found.items() if named]
+        clauses = {draws: self.draws, changes: self.changes, unordered: self.unordered}
+        return [clause for clause, named in clauses.items() if named]
 
     @property
     def doubts(self) -> list[str]:
@@ -156,7 +156,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def remedies(self) -> list[str]:
         """What to change in the script, each as an imperative sentence."""
-        of_inputs = [remedy for one in self.inputs for remedy in one.remedies]
+        of_inputs = [remedy for pipeline in self.inputs for remedy in pipeline.remedies]
         return list(dict.fromkeys([*of_inputs, *self.step.remedies]))
 
     @property
@@ -178,7 +178,11 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def causes(self) -> str:
         """The reasons in few words; empty if there are none."""
-        of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs if one.reason}
+        of_inputs = {
+            pipeline.reason: " and ".join(pipeline.causes)
+            for pipeline in self.inputs
+            if pipeline.reason
+        }
         return "; ".join(of_inputs.get(reason, reason) for reason in self.reasons)
 
 
@@ -244,8 +248,8 @@ def exactness_of(inputs: list[PipelineFacts], step: StepFacts) -> Exactness:
         inputs: The input pipelines.
         step: The training steps.
     """
-    missing = [*(one.reason for one in inputs if one.reason), *step.missing]
-    doubts = [*(one.doubt for one in inputs if one.doubt), *step.doubts]
+    missing = [*(pipeline.reason for pipeline in inputs if pipeline.reason), *step.missing]
+    doubts = [*(pipeline.doubt for pipeline in inputs if pipeline.doubt), *step.doubts]
     level = ExactnessLevel.EXPECTED
     if missing or doubts:
         level = ExactnessLevel.NOT_POSSIBLE if missing else ExactnessLevel.UNKNOWN
@@ -265,15 +269,15 @@ def merge_steps(facts: Sequence[StepFacts]) -> StepFacts:
 def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
     """Returns what holds for all workers: of each pipeline, what the worst worker saves."""
     inputs: dict[str, PipelineFacts] = {}
-    for one in (facts for exactness in of_workers for facts in exactness.inputs):
-        known = inputs.get(one.name)
-        if known is None or _lost(one) > _lost(known):
-            inputs[one.name] = one
+    for pipeline in (facts for exactness in of_workers for facts in exactness.inputs):
+        worst = inputs.get(pipeline.name)
+        if worst is None or _lost(pipeline) > _lost(worst):
+            inputs[pipeline.name] = pipeline
     step = merge_steps([exactness.step for exactness in of_workers])
     return exactness_of(list(inputs.values()), step)
 
 
-def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness | None:
+def with_check(exactness: Exactness | None, check: CheckSummary | None) -> Exactness | None:
     """Returns what is known about a run: what the trainer found, and what a check compared.
 
     A difference that a quick check found comes first: it was seen in this run. Another check may
@@ -281,19 +285,19 @@ def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness
     A check that found none does not outweigh state that is known to be missing.
     """
     if check is None:
-        return found
-    known = found or Exactness(level=ExactnessLevel.UNKNOWN)
+        return exactness
+    base = exactness or Exactness(level=ExactnessLevel.UNKNOWN)
     if check.is_outdated:
-        return msgspec.structs.replace(known, outdated=check.words)
-    missing = known.reasons if known.is_missing_state else []
+        return msgspec.structs.replace(base, outdated=check.words)
+    missing = base.reasons if base.is_missing_state else []
     if missing and not check.difference:
-        return found
+        return exactness
     if missing and not check.workers:
-        return msgspec.structs.replace(known, reasons=[*missing, check.reason])
+        return msgspec.structs.replace(base, reasons=[*missing, check.reason])
     level, reasons = ExactnessLevel.CHECKED, list[str]()
     if check.difference:
         level, reasons = ExactnessLevel.NOT_POSSIBLE, [check.reason, *missing]
-    return msgspec.structs.replace(known, level=level, reasons=reasons, compared=check.words)
+    return msgspec.structs.replace(base, level=level, reasons=reasons, compared=check.words)
 
 
 def _lost(facts: PipelineFacts) -> tuple[int, bool]:

@@ -101,19 +101,19 @@ def number(value: float) -> str:
     return f"{value:.9g}"
 
 
-def problem_of_values(values: dict[str, Any], known: dict[str, Hyperparameter]) -> str:
+def problem_of_values(values: dict[str, Any], hyperparameters: dict[str, Hyperparameter]) -> str:
     """Returns why not all hyperparameters can have these values, as sentences; empty if they can.
 
     Args:
         values: By name.
-        known: The hyperparameters of the run, by name.
+        hyperparameters: The hyperparameters of the run, by name.
     """
     problems = []
     for name, value in values.items():
-        if name not in known:
-            have = ", ".join(known) or "none"
+        if name not in hyperparameters:
+            have = ", ".join(hyperparameters) or "none"
             problems.append(f"There is no hyperparameter {name}. The run has: {have}.")
-        elif not known[name].bounds.allow(value):
-            words = known[name].bounds.words
+        elif not hyperparameters[name].bounds.allow(value):
+            words = hyperparameters[name].bounds.words
             problems.append(f"{name} cannot be {number(value)}; it must be {words}.")
     return " ".join(problems)

@@ -129,9 +129,9 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
                 raise msgspec.ValidationError("it does not match its checksum")
             del raw["crc32"]
         raw.pop(WRITTEN_BY, None)
-        known = set(kind.__struct_fields__) - {"unknown"}
-        unknown = {key: value for key, value in raw.items() if key not in known}
-        fields = {key: value for key, value in raw.items() if key in known}
+        names = set(kind.__struct_fields__) - {"unknown"}
+        unknown = {key: value for key, value in raw.items() if key not in names}
+        fields = {key: value for key, value in raw.items() if key in names}
         prepare(kind)
         return msgspec.convert({**fields, "unknown": unknown}, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

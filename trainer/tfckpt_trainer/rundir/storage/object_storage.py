@@ -28,11 +28,11 @@ def refuse_url(directory: str | Path, purpose: str = "a run directory") -> None:
     Raises:
         UsageError: It is a URL.
     """
-    found = _URL.fullmatch(os.fsdecode(directory))
-    if found is None:
+    match = _URL.fullmatch(os.fsdecode(directory))
+    if match is None:
         return
-    scheme, rest = found["scheme"].lower(), found["rest"]
-    if found["slashes"] == "/" and scheme not in _SCHEMES:
+    scheme, rest = match["scheme"].lower(), match["rest"]
+    if match["slashes"] == "/" and scheme not in _SCHEMES:
         return
     if scheme == "file":
         raise UsageError(

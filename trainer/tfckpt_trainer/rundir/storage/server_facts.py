@@ -41,10 +41,10 @@ def ask_server(descriptor: int) -> ServerFacts:
     """
     statx = _statx()
     if statx is not None:
-        found = ctypes.create_string_buffer(_BYTES)
-        if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, found) == 0:
-            (size,) = struct.unpack_from("Q", found.raw, _SIZE_AT)
-            seconds, fraction = struct.unpack_from("qI", found.raw, _MODIFIED_AT)
+        buffer = ctypes.create_string_buffer(_BYTES)
+        if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, buffer) == 0:
+            (size,) = struct.unpack_from("Q", buffer.raw, _SIZE_AT)
+            seconds, fraction = struct.unpack_from("qI", buffer.raw, _MODIFIED_AT)
             return ServerFacts(seconds * 1_000_000_000 + fraction, size)
         if ctypes.get_errno() not in {errno.ENOSYS, errno.EINVAL, errno.EPERM}:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

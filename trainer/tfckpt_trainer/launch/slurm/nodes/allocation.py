@@ -78,8 +78,8 @@ class Allocation:
         while time.monotonic() < deadline:
             self._beat()
             time.sleep(POLL_SECONDS)
-        known = read_job(self._job, self._beat).nodes
-        nodes = [node for node in self._nodes if node in known] or nodes
+        job_nodes = read_job(self._job, self._beat).nodes
+        nodes = [node for node in self._nodes if node in job_nodes] or nodes
         return survey_nodes(self._run, nodes, ports(nodes), self._beat)
 
     def _check_count(self, nodes: Sequence[str]) -> None:

@@ -79,10 +79,10 @@ def check_node(run: RunDirectory, token: str, node: str, ports: Sequence[int]) -
 
 def _check_directory(run: RunDirectory, token: str, node: str) -> str:
     try:
-        found = token_file(run, token).read_text(encoding="ascii")
+        content = token_file(run, token).read_text(encoding="ascii")
     except FileNotFoundError:
         return f"{run.root} is not the directory that the first node sees"
-    if found != token:
+    if content != token:
         return f"{run.root} shows other content than on the first node"
     answer = answer_file(run, token, node)
     temporary = answer.with_name(f".{answer.name}.tmp")
@@ -109,17 +109,17 @@ def _is_locked(path: Path) -> bool:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind(("", port))
+            probe.bind(("", port))
         except OSError:
             return False
         return True
 
 
 def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     packages = [
         ("TensorFlow", ("tensorflow", "tensorflow-cpu")),
         ("tfckpt-tui", ("tfckpt-tui",)),
@@ -127,10 +127,10 @@ def _versions() -> dict[str, str]:
     for name, distributions in packages:
         for distribution in distributions:
             try:
-                found.setdefault(name, version(distribution))
+                versions.setdefault(name, version(distribution))
             except PackageNotFoundError:
                 continue
-    return found
+    return versions
 
 
 def main(arguments: Sequence[str]) -> int:

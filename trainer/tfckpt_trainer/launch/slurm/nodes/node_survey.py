@@ -124,7 +124,7 @@ def judge(
     """
     answered = [node for node in nodes if node in answers]
     reports = {node: answers[node].report for node in answered}
-    refusals = [f"{node}: {one.problem}." for node, one in reports.items() if one.problem]
+    refusals = [f"{node}: {report.problem}." for node, report in reports.items() if report.problem]
     refusals += _version_differences(reports)
     warnings = []
     for node, report in reports.items():
@@ -137,7 +137,9 @@ def judge(
         if report.taken_ports:
             taken = ", ".join(map(str, report.taken_ports))
             warnings.append(f"Another program uses port {taken} on {node}; others are used.")
-    unlocked = [node for node, one in reports.items() if not one.locked and not one.problem]
+    unlocked = [
+        node for node, report in reports.items() if not report.locked and not report.problem
+    ]
     if unlocked:
         warnings.append(
             f"Locks (flock) are not shared with {', '.join(unlocked)}. Heartbeats alone keep a "
@@ -162,17 +164,17 @@ def judge(
 
 
 def _version_differences(reports: Mapping[str, NodeReport]) -> list[str]:
-    found = []
+    differences = []
     first = next(iter(reports), "")
     for node, report in reports.items():
         for name, number in reports[first].versions.items():
             other = report.versions.get(name, "none")
             if other != number:
-                found.append(
+                differences.append(
                     f"{node} has {name} {other}, {first} has {number}. Use the same environment "
                     "on all nodes."
                 )
-    return found
+    return differences
 
 
 def _ask(
