@@ -84,12 +84,12 @@ class JobReader:
         """Returns what is known about the job, without a question."""
         if record is None:
             return None
-        known = self._known
-        if known is None or known.record.id != record.id:
+        view = self._known
+        if view is None or view.record.id != record.id:
             return JobView(record)
-        restarted = known.record.started_at != record.started_at
-        report = None if restarted else known.report
-        return JobView(record, report, known.problem, known.is_forgotten)
+        restarted = view.record.started_at != record.started_at
+        report = None if restarted else view.report
+        return JobView(record, report, view.problem, view.is_forgotten)
 
     def is_due(
         self, record: BatchJob | None, state: RunState | None = None, told_at: float = 0.0
@@ -131,34 +131,34 @@ class JobReader:
         if share is None:
             return self._ask(record, state, topic)
         self._spread = 1.0 + SPREAD * random.SystemRandom().random()
-        found = load_answer(share)
-        if found is not None and not found.answer.is_about(topic):
-            found = None
-        view = self._take(found, record, state, topic) if found is not None else None
+        answer_file = load_answer(share)
+        if answer_file is not None and not answer_file.answer.is_about(topic):
+            answer_file = None
+        view = self._take(answer_file, record, state, topic) if answer_file is not None else None
         if view is not None:
             return view
         view = self._ask(record, state, topic)
         if not self._silences:
-            if found is not None:
+            if answer_file is not None:
                 # Of the event log, others may know more.
-                topic = topic._replace(told_at=max(told_at, found.answer.told_at))
+                topic = topic._replace(told_at=max(told_at, answer_file.answer.told_at))
             self._seen = share_answer(share, SharedAnswer(**topic._asdict(), report=view.report))
         return view
 
     def _take(
-        self, found: FoundAnswer, record: BatchJob, state: RunState | None, topic: Topic
+        self, answer_file: FoundAnswer, record: BatchJob, state: RunState | None, topic: Topic
     ) -> JobView | None:
         """Returns the job by a shared answer; None if that is too old."""
-        view = JobView.of(record, found.answer.as_answer)
+        view = JobView.of(record, answer_file.answer.as_answer)
         pause = pause_after(view.state, state)
         # Of a job that has ended, a command that is called once should not show an old answer.
         oldest = pause if self._known is not None else min(pause, RUNNING_SECONDS)
         # The one that this reader has seen is too old, whatever the clocks say.
-        if found.written_at == self._seen or found.age >= oldest:
+        if answer_file.written_at == self._seen or answer_file.age >= oldest:
             return None
         self._known, self._asked_about, self._silences = view, topic, 0
-        self._asked_at, self._pause = self._clock() - found.age, pause
-        self._seen = found.written_at
+        self._asked_at, self._pause = self._clock() - answer_file.age, pause
+        self._seen = answer_file.written_at
         return view
 
     def _ask(self, record: BatchJob, state: RunState | None, topic: Topic) -> JobView:

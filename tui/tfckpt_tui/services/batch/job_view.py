@@ -180,8 +180,8 @@ class JobView:
     @property
     def explanation(self) -> str:
         """The reason in plain words, if it is a common one; safe to show."""
-        known = {**_REASONS, **_STUCK_REASONS}
-        return known.get(self.reason, "").format(id=clean(self.record.id))
+        explanations = {**_REASONS, **_STUCK_REASONS}
+        return explanations.get(self.reason, "").format(id=clean(self.record.id))
 
     @property
     def is_stuck(self) -> bool:
@@ -218,20 +218,20 @@ class JobView:
             now: Seconds since the epoch.
             runs: Whether processes of the run live, by their heartbeats.
         """
-        found = [self.word, self.reason]
+        facts = [self.word, self.reason]
         if self.silence and not runs:
             # It may wait in the queue.
-            found.append(self.state.value)
+            facts.append(self.state.value)
         if self.is_waiting:
             expected = self.expected_start
             if expected is not None and expected > now:
-                found.append(f"starts in {_about(expected - now)}")
+                facts.append(f"starts in {_about(expected - now)}")
         elif self.state is JobState.RUNNING or (runs and not self.word):
             if self.ends_at is not None:
                 left = self.ends_at - now
-                found.append(f"{_about(left)} left" if left > 0 else "at its time limit")
-            found.append(self.node_list)
-        return tuple(part for part in found if part)
+                facts.append(f"{_about(left)} left" if left > 0 else "at its time limit")
+            facts.append(self.node_list)
+        return tuple(part for part in facts if part)
 
     @property
     def facts(self) -> JobFacts:

@@ -58,10 +58,10 @@ def find_by_name(checkpoints: Sequence[Checkpoint], name: str) -> Checkpoint:
     Raises:
         UsageError: There is none.
     """
-    found = _named(checkpoints, name)
-    if found is None:
+    checkpoint = _named(checkpoints, name)
+    if checkpoint is None:
         raise _not_found(checkpoints, name)
-    return found
+    return checkpoint
 
 
 def find_by_step(
@@ -80,23 +80,23 @@ def find_by_step(
         UsageError: There is none.
         RefusedError: Several branches have the step, and ancestry does not decide.
     """
-    found = _trained_first([c for c in checkpoints if c.step == step])
-    if not found:
+    matches = _trained_first([c for c in checkpoints if c.step == step])
+    if not matches:
         near = _near(checkpoints, step)
         raise UnknownCheckpointError(
             f"No checkpoint has step {step:,}; near are: {near}.", str(step)
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         ancestors = frozenset(lineage_at(checkpoints, position).names)
-        passed = [c for c in found if c.name in ancestors]
+        passed = [c for c in matches if c.name in ancestors]
         if len(passed) != 1:
-            names = ", ".join(c.name for c in found)
+            names = ", ".join(c.name for c in matches)
             raise RefusedError(
                 f"Several checkpoints have step {step:,}: {names}. Give one of these names "
                 "instead of the step."
             )
-        found = passed
-    return found[0]
+        matches = passed
+    return matches[0]
 
 
 def find_typed(
@@ -145,15 +145,15 @@ def checkpoints_to_bisect(
     """
     complete = [checkpoint for checkpoint in checkpoints if can_be_verified(checkpoint)]
     end = _verifiable(checkpoints, last) if last is not None else find_checkpoint(complete, None)
-    known = {checkpoint.name: checkpoint for checkpoint in complete}
+    by_name = {checkpoint.name: checkpoint for checkpoint in complete}
     names = lineage_of(checkpoints, end.name).names
-    found = [known[name] for name in reversed(names) if name in known]
+    lineage = [by_name[name] for name in reversed(names) if name in by_name]
     if first is not None:
         begin = _verifiable(checkpoints, first)
-        if begin not in found:
+        if begin not in lineage:
             raise UsageError(f"{begin.name} is not an ancestor of {end.name}. Choose an ancestor.")
-        found = found[found.index(begin) :]
-    return found
+        lineage = lineage[lineage.index(begin) :]
+    return lineage
 
 
 def pair_to_compare(
@@ -207,18 +207,18 @@ def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -
     if ranked:
         best = max if largest else min
         return best(ranked, key=lambda c: c.metrics[metric] or 0.0)
-    known = {name for c in checkpoints for name, value in c.metrics.items() if is_number(value)}
+    metrics = {name for c in checkpoints for name, value in c.metrics.items() if is_number(value)}
     raise UsageError(
         f"No checkpoint has the metric {metric or '(no name given)'}; the metrics are: "
-        f"{', '.join(sorted(known)) or 'none'}."
+        f"{', '.join(sorted(metrics)) or 'none'}."
     )
 
 
 def _verifiable(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint:
-    found = find_checkpoint(checkpoints, text)
-    if not can_be_verified(found):
-        raise UsageError(f"{found.name} cannot be checked: {found.problem}")
-    return found
+    checkpoint = find_checkpoint(checkpoints, text)
+    if not can_be_verified(checkpoint):
+        raise UsageError(f"{checkpoint.name} cannot be checked: {checkpoint.problem}")
+    return checkpoint
 
 
 def _not_found(checkpoints: Sequence[Checkpoint], text: str) -> UnknownCheckpointError:
@@ -228,5 +228,5 @@ def _not_found(checkpoints: Sequence[Checkpoint], text: str) -> UnknownCheckpoin
 
 def _near(checkpoints: Sequence[Checkpoint], step: int) -> str:
     steps = {c.step for c in checkpoints if c.step is not None and c.restorable}
-    nearest = sorted(steps, key=lambda known: abs(known - step))[:_MOST_NEAR]
-    return ", ".join(f"{known:,}" for known in sorted(nearest)) or "none"
+    nearest = sorted(steps, key=lambda candidate: abs(candidate - step))[:_MOST_NEAR]
+    return ", ".join(f"{candidate:,}" for candidate in sorted(nearest)) or "none"

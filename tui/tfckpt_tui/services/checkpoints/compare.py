@@ -63,9 +63,9 @@ class Comparison:
     def problems(self) -> tuple[str, ...]:
         """Which of the two cannot be restored, and why."""
         return tuple(
-            f"{one.name} is {one.state.value}: {one.problem}"
-            for one in (self.before, self.after)
-            if not one.state.restorable
+            f"{checkpoint.name} is {checkpoint.state.value}: {checkpoint.problem}"
+            for checkpoint in (self.before, self.after)
+            if not checkpoint.state.restorable
         )
 
     def count(self, difference: Difference) -> int:
@@ -117,7 +117,10 @@ def compare_checkpoints(
         TfckptError: An index is missing.
         OSError: It cannot be read.
     """
-    sides = [read_contents(run.root / one.name, _index(run, one)) for one in (before, after)]
+    sides = [
+        read_contents(run.root / checkpoint.name, _index(run, checkpoint))
+        for checkpoint in (before, after)
+    ]
     names = find_counterparts(sides[0], sides[1], as_restored=as_restored)
     indexes = renamed_index(sides[0].index, names), sides[1].index
     # Renaming keeps the order.
@@ -167,8 +170,8 @@ def difference_of_each(
     for name in names:
         try:
             with errors_by_path(compared.variables.values()):
-                found = difference_statistics(prefixes, compared.indexes, name)
-            yield MeasuredDifference(name, found)
+                figures = difference_statistics(prefixes, compared.indexes, name)
+            yield MeasuredDifference(name, figures)
         except (BundleError, OSError) as error:
             yield MeasuredDifference(name, None, describe_error(error))
 
@@ -190,19 +193,19 @@ def find_differing(run: RunDirectory, compared: Comparison, pattern: str) -> lis
     wanted = named or {tensor.entry.name for tensor in match_tensors(variables, pattern)}
     if not wanted and compared.variables:
         raise unknown_tensor(run.root / compared.after.name, variables, pattern)
-    found = []
-    for one in compared.tensors:
-        before, after = one.before, one.after
+    names = []
+    for tensor in compared.tensors:
+        before, after = tensor.before, tensor.after
         if before is None or after is None or before.shape != after.shape:
             continue
-        differs = one.difference is not Difference.EQUAL or one.name in named
-        if is_numeric(before) and is_numeric(after) and differs and one.name in wanted:
-            found.append(one.name)
-    if not found:
+        differs = tensor.difference is not Difference.EQUAL or tensor.name in named
+        if is_numeric(before) and is_numeric(after) and differs and tensor.name in wanted:
+            names.append(tensor.name)
+    if not names:
         raise UsageError(
             f"No tensor that matches {pattern!r} differs and has numbers of the same shape in both."
         )
-    return found
+    return names
 
 
 def worst_first(

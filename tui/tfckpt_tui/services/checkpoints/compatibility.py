@@ -57,23 +57,26 @@ def check_compatibility(
         TfckptError: There is no index.
         OSError: An index cannot be read.
     """
-    found = compare_checkpoints(run, reference, target, as_restored=True)
+    comparison = compare_checkpoints(run, reference, target, as_restored=True)
     return Compatibility(
         reference.name,
         tuple(
-            _mismatch(found.titles.get(tensor.name, tensor.name), tensor)
-            for tensor in found.tensors
+            _mismatch(comparison.titles.get(tensor.name, tensor.name), tensor)
+            for tensor in comparison.tensors
             if tensor.difference in _MISMATCHES
         ),
     )
 
 
-def _mismatch(title: str, one: TensorComparison) -> str:
-    if one.before is None:
+def _mismatch(title: str, tensor: TensorComparison) -> str:
+    if tensor.before is None:
         return f"{title} is in the checkpoint but not in the model"
-    if one.after is None:
+    if tensor.after is None:
         return f"{title} is in the model but not in the checkpoint"
-    if one.difference is Difference.DTYPE:
-        return f"{title} is {one.after.dtype} in the checkpoint and {one.before.dtype} in the model"
-    shapes = [format_shape(entry.shape) for entry in (one.after, one.before)]
+    if tensor.difference is Difference.DTYPE:
+        return (
+            f"{title} is {tensor.after.dtype} in the checkpoint "
+            f"and {tensor.before.dtype} in the model"
+        )
+    shapes = [format_shape(entry.shape) for entry in (tensor.after, tensor.before)]
     return f"{title} is {shapes[0]} in the checkpoint and {shapes[1]} in the model"

@@ -107,8 +107,8 @@ def describe_damage(
 
     It comes from a valid verification result, and from tensors beyond the end of a data file.
     """
-    found = cached_result(run, name)
-    findings = found.record.findings if found is not None else ()
+    result = cached_result(run, name)
+    findings = result.record.findings if result is not None else ()
     damage = {
         finding.tensor: finding.message
         for finding in findings
@@ -143,7 +143,7 @@ def errors_by_path(variables: Iterable[Variable]) -> Iterator[None]:
         if not named:
             raise
         # The name of a tensor may end in that of another.
-        meant = max(named, key=lambda one: len(one.entry.name))
+        meant = max(named, key=lambda variable: len(variable.entry.name))
         problem = error.problem.replace(meant.entry.name, meant.path)
         raise BundleError(error.file, error.offset, problem) from error
 
@@ -167,7 +167,7 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
 
 def statistics_of(
     run: RunDirectory,
-    found: Inspection,
+    inspection: Inspection,
     variable: Variable,
     on_read: Callable[[int], None] = lambda size: None,
 ) -> Statistics | None:
@@ -175,7 +175,7 @@ def statistics_of(
 
     Args:
         run: The run directory.
-        found: The inspected checkpoint.
+        inspection: The inspected checkpoint.
         variable: One of its variables.
         on_read: Called with the bytes that are done since the last call.
 
@@ -183,10 +183,12 @@ def statistics_of(
         BundleError: It is missing or damaged.
         FileNotFoundError: A data file is missing.
     """
-    if found.index is None or not is_numeric(variable.entry):
+    if inspection.index is None or not is_numeric(variable.entry):
         return None
     with errors_by_path([variable]):
-        return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
+        return statistics(
+            run.root / inspection.checkpoint.name, inspection.index, variable.entry, on_read
+        )
 
 
 def _total(group: str, variables: Sequence[Variable]) -> Total:

@@ -47,20 +47,20 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
         UsageError: There is none, or several have the step.
     """
     now = time.time()
-    found = find_named(run, [text for text in texts if text is not None], now)
-    known = {text: found.get(text) if text is not None else None for text in texts}
+    by_name = find_named(run, [text for text in texts if text is not None], now)
+    by_text = {text: by_name.get(text) if text is not None else None for text in texts}
     catalog = Catalog(run)
-    checkpoints = () if all(known.values()) else catalog.scan(now)
-    if None in known and not checkpoints:
+    checkpoints = () if all(by_text.values()) else catalog.scan(now)
+    if None in by_text and not checkpoints:
         raise UsageError(
             f"{run.root} has no checkpoint yet. `tfckpt-tui status {run.shell_word}` shows the "
             "state of the run."
         )
     try:
-        return [known[text] or find_checkpoint(checkpoints, text) for text in texts]
+        return [by_text[text] or find_checkpoint(checkpoints, text) for text in texts]
     except UnknownCheckpointError as error:
         catalog.diagnostics(now)
-        if any(_is_named(one, error.text) for one in catalog.version_one):
+        if any(_is_named(checkpoint, error.text) for checkpoint in catalog.version_one):
             raise RefusedError(
                 f"{error.text} is in TensorFlow's V1 format, which is not supported. "
                 f"`tfckpt-tui ls {run.shell_word}` says how to convert it."

@@ -112,10 +112,10 @@ def file_statistics(run: RunDirectory, file: OtherFile, name: str) -> Statistics
         return chunk_statistics(array.dtype, array.chunks)
 
 
-def not_finite_words(found: FileResult) -> str:
+def not_finite_words(result: FileResult) -> str:
     """Returns how many tensors have values that are not finite."""
-    count = units.count(len(found.not_finite), "tensor")
-    return f"{count} with NaN or infinite values, the first is {found.not_finite[0]}"
+    count = units.count(len(result.not_finite), "tensor")
+    return f"{count} with NaN or infinite values, the first is {result.not_finite[0]}"
 
 
 def choose_arrays(source: TensorSource, wanted: Sequence[str]) -> list[Array]:
@@ -133,5 +133,5 @@ def choose_arrays(source: TensorSource, wanted: Sequence[str]) -> list[Array]:
         ]
         if not matched:
             raise UsageError(f"{source.name} has no tensor {text!r}.")
-        chosen |= {one.name: one for one in matched}
+        chosen |= {array.name: array for array in matched}
     return list(chosen.values())

@@ -73,13 +73,13 @@ def verify_and_store(
         UsageError: There is no such checkpoint.
         RefusedError: It is being written.
     """
-    found = verify_checkpoint(
+    verified = verify_checkpoint(
         run, name, on_progress=on_progress, cancelled=cancelled, finite=finite, files=files
     )
-    if found is None or found.unread is not None:
-        return found, ""
+    if verified is None or verified.unread is not None:
+        return verified, ""
     try:
-        store_result(run, found.record, into_run=into_run)
+        store_result(run, verified.record, into_run=into_run)
     except (TfckptError, OSError) as error:
-        return found, describe_error(error)
-    return found, ""
+        return verified, describe_error(error)
+    return verified, ""

@@ -69,8 +69,8 @@ class PruneOutcome:
 class ForeignTrainerError(RefusedError):
     """A trainer that does not use this library seems to be running, and cannot be asked."""
 
-    def __init__(self, found: ForeignWriters) -> None:
-        first = "Stop that program first" if found.processes else wait_words(found)
+    def __init__(self, writers: ForeignWriters) -> None:
+        first = "Stop that program first" if writers.processes else wait_words(writers)
         again = command_or_key("prune", "prune", "--beside-trainer")
         advice = Advice.of(
             "{first}, or give --beside-trainer.",
@@ -78,23 +78,23 @@ class ForeignTrainerError(RefusedError):
             first=first,
             again=again,
         )
-        super().__init__(f"{foreign_words(found)} Nothing was changed.", advice)
-        self.foreign = found
+        super().__init__(f"{foreign_words(writers)} Nothing was changed.", advice)
+        self.foreign = writers
 
 
-def foreign_words(found: ForeignWriters) -> str:
+def foreign_words(writers: ForeignWriters) -> str:
     """Returns the evidence of a trainer that does not use this library, as sentences."""
-    if found.processes:
-        first, more = found.processes[0], len(found.processes) - 1
+    if writers.processes:
+        first, more = writers.processes[0], len(writers.processes) - 1
         others = f" and {more} more" if more else ""
         return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}."
-    age = units.duration(found.fresh_seconds or 0.0)
+    age = units.duration(writers.fresh_seconds or 0.0)
     return f"A file of a checkpoint changed {age} ago. Perhaps another program still writes here."
 
 
-def wait_words(found: ForeignWriters) -> str:
+def wait_words(writers: ForeignWriters) -> str:
     """Returns how long to wait if no program writes, as a clause."""
-    return f"If none does, wait {units.duration(found.wait_seconds)}"
+    return f"If none does, wait {units.duration(writers.wait_seconds)}"
 
 
 def prune(

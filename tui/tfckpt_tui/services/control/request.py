@@ -225,11 +225,11 @@ _NOTHING_TO: Mapping[CommandKind, AbstractSet[RunState]] = {
 
 
 def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsError:
-    found = brief_account(run.root)
+    account = brief_account(run.root)
     # A process of which nothing is heard may live on another host.
-    if kind is not None and found.state in _NOTHING_TO.get(kind, ()) and found.reported:
+    if kind is not None and account.state in _NOTHING_TO.get(kind, ()) and account.reported:
         return NothingRunsError(
-            f"{_ENDED[found.state].format(run.root)}, so there is nothing to {kind}.",
+            f"{_ENDED[account.state].format(run.root)}, so there is nothing to {kind}.",
             only_command("See the state of the run with ", "status", run.root),
         )
     launch = command_or_key("launch", "launch", run.root, "--", "COMMAND")
@@ -328,13 +328,13 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
         return TrainerPresence(
             answers=True, foreign=None, may_update_state_file=False, needed=needed
         )
-    found = foreign_writers(run, time.time())
+    writers = foreign_writers(run, time.time())
     is_our_run = run.run_file.exists()
     # In a run of this library, a recent file is its own last save.
-    is_evidence = bool(found.processes) if is_our_run else found.is_likely
+    is_evidence = bool(writers.processes) if is_our_run else writers.is_likely
     return TrainerPresence(
         answers=False,
-        foreign=found if is_evidence else None,
+        foreign=writers if is_evidence else None,
         may_update_state_file=is_our_run and not is_evidence,
         needed=needed,
     )
@@ -357,10 +357,10 @@ def require_processes(run: RunDirectory) -> tuple[str, ...]:
     Raises:
         NoTrainerError: There are none.
     """
-    found = living_processes(run)
-    if not found:
+    processes = living_processes(run)
+    if not processes:
         raise _nothing_runs(run)
-    return tuple(found)
+    return tuple(processes)
 
 
 def end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[str, ...]]:

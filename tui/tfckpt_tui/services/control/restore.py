@@ -87,10 +87,10 @@ def choose_start(
     presence = detect_trainer(run)
     if presence.answers:
         raise RefusedError(f"A trainer runs in {run.root}; restore the checkpoint in place.")
-    found = presence.foreign
-    if found is not None:
-        advice = "Stop that program first" if found.processes else wait_words(found)
-        raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
+    writers = presence.foreign
+    if writers is not None:
+        advice = "Stop that program first" if writers.processes else wait_words(writers)
+        raise RefusedError(f"{foreign_words(writers)} {advice}, then run this again.")
     with without_trainer(run):
         refuse_newer_release(run)
         reading = read_whole_run(run, read_info(run), time.time())

@@ -250,7 +250,7 @@ def _check_complete(traces: dict[int, Trace], scratch: ScratchRun) -> None:
             f"{WARM_UP_STEPS + 1} steps. The end of its log:\n{scratch.end_of_log(0)}"
         )
     for phase in (Pass.IN_PLACE, Pass.COLD):
-        if any(all(one is not phase for one, _ in trace) for trace in traces.values()):
+        if any(all(pass_ is not phase for pass_, _ in trace) for trace in traces.values()):
             last = max(step for trace in traces.values() for _, step in trace)
             raise TfckptError(
                 f"The script left its loop after step {last}, before the check was complete. Give "
@@ -262,7 +262,7 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
     """Returns the result of what the workers recorded, by the index of the worker."""
     lines = [line for trace in traces.values() for line in trace.values()]
     facts = [line.facts for line in lines if line.facts]
-    known = merge_exactness([fact.exactness for fact in facts if fact.exactness])
+    exactness = merge_exactness([fact.exactness for fact in facts if fact.exactness])
     return CheckResult(
         options=options,
         repetitions=tuple(
@@ -276,6 +276,6 @@ def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -
         seconds=seconds,
         run_directory=next((fact.run_directory for fact in facts), ""),
         gpu_order_varies=any(fact.gpus and not fact.deterministic for fact in facts),
-        obstacles=tuple(known.reasons if known.is_missing_state else ()),
-        remedies=tuple(known.remedies if known.is_missing_state else ()),
+        obstacles=tuple(exactness.reasons if exactness.is_missing_state else ()),
+        remedies=tuple(exactness.remedies if exactness.is_missing_state else ()),
     )

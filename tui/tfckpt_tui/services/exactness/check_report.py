@@ -15,7 +15,7 @@ def cause_of(result: CheckResult, repetition: Repetition) -> Cause | None:
     """Returns the likely cause of the first difference of a pass; None if it is exact."""
     if repetition.difference is None:
         return None
-    in_place = next(one for one in result.repetitions if one.phase is Pass.IN_PLACE)
+    in_place = next(other for other in result.repetitions if other.phase is Pass.IN_PLACE)
     return likely_cause(repetition.difference, in_place_exact=in_place.exact)
 
 
@@ -49,19 +49,19 @@ def check_report(result: CheckResult, stored: str | None) -> CheckReport:
 
 
 def _checked_pass(result: CheckResult, repetition: Repetition) -> CheckedPass:
-    found = repetition.difference
+    difference = repetition.difference
     return CheckedPass(
         pass_=repetition.phase,
         exact=repetition.exact,
         steps=repetition.steps,
-        what=found.what if found else None,
-        name=found.name if found else None,
-        kind=found.kind if found else None,
-        passed=found.passed if found else None,
-        worker=found.worker if found else None,
-        step=found.step if found else None,
-        after_steps=found.after_steps if found else None,
-        message=describe_difference(found) if found else None,
-        others=found.others if found else (),
+        what=difference.what if difference else None,
+        name=difference.name if difference else None,
+        kind=difference.kind if difference else None,
+        passed=difference.passed if difference else None,
+        worker=difference.worker if difference else None,
+        step=difference.step if difference else None,
+        after_steps=difference.after_steps if difference else None,
+        message=describe_difference(difference) if difference else None,
+        others=difference.others if difference else (),
         cause=cause_of(result, repetition),
     )

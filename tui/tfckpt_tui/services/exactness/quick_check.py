@@ -34,6 +34,6 @@ def estimated_seconds(
     timed = [
         record for record in records if record is not None and record.duration_seconds is not None
     ]
-    newest = max(timed, key=lambda one: one.saved_at, default=None)
+    newest = max(timed, key=lambda record: record.saved_at, default=None)
     save = newest.duration_seconds or 0.0 if newest is not None else 0.0
     return 2 * steps * max(seconds) + 2 * save

@@ -101,16 +101,16 @@ def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
     for run_directory in (os.path.realpath(run.root), ""):
         path = _file(options, workers or 1, run_directory)
         try:
-            found = load_if_exists(path, StoredCheck) if path is not None else None
+            check = load_if_exists(path, StoredCheck) if path is not None else None
         except (DamagedFileError, OSError):
             continue
-        if found is not None:
+        if check is not None:
             summary = CheckSummary(
-                at=found.checked_at,
-                steps=found.steps,
-                difference=found.difference.rstrip("."),
+                at=check.checked_at,
+                steps=check.steps,
+                difference=check.difference.rstrip("."),
                 script=program_name(options.command),
-                is_outdated=found.script != script,
+                is_outdated=check.script != script,
             )
             if not summary.is_outdated:
                 return summary
@@ -122,10 +122,10 @@ def _command_of(run: RunDirectory) -> CheckOptions | None:
     """Returns the command of a run; None if it is not known, or another user's."""
     try:
         started = load_if_exists(run.command_file, ScriptCommand)
-        found = started or load_if_exists(run.launch_file, LaunchOptions)
+        record = started or load_if_exists(run.launch_file, LaunchOptions)
     except (DamagedFileError, OSError):
         return None
-    return CheckOptions(found.command, found.working_directory) if found is not None else None
+    return CheckOptions(record.command, record.working_directory) if record is not None else None
 
 
 def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
@@ -135,16 +135,16 @@ def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
         info: The description.
         run: The run directory.
     """
-    found, quick = stored_check(run, info.worker_count), info.check
-    if found is None or (quick is not None and (quick.difference or found.is_outdated)):
+    check, quick = stored_check(run, info.worker_count), info.check
+    if check is None or (quick is not None and (quick.difference or check.is_outdated)):
         return info
-    return msgspec.structs.replace(info, check=found)
+    return msgspec.structs.replace(info, check=check)
 
 
 def script_digest(options: CheckOptions) -> str:
     """Returns a digest of the script that a command runs; empty if it names no file."""
-    found = _find_script(options)
-    return hashlib.sha256(found[1].read_bytes()).hexdigest() if found is not None else ""
+    argument = _find_script(options)
+    return hashlib.sha256(argument[1].read_bytes()).hexdigest() if argument is not None else ""
 
 
 def _find_script(options: CheckOptions) -> tuple[int, Path] | None:
@@ -171,10 +171,10 @@ def _file(options: CheckOptions, processes: int, run_directory: str) -> Path | N
 def _what_runs(options: CheckOptions, run_directory: str) -> list[str]:
     """Returns the command without its Python, and without the word that is the run directory."""
     command = list(options.command)
-    found = _find_script(options)
+    argument = _find_script(options)
     before: list[str] = []
-    if found is not None:
-        place, script = found
+    if argument is not None:
+        place, script = argument
         before = [word for word in command[:place] if not _PYTHON.match(word)]
         before.append(os.path.realpath(script))
         command = command[place + 1 :]

@@ -96,16 +96,16 @@ def event_directory(run: RunDirectory) -> Path:
 
 def running(run: RunDirectory) -> TensorBoard | None:
     """Returns the TensorBoard of `run` if it runs and answers."""
-    known = load_if_exists(_file(run), TensorBoardProcess)
-    if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
+    process = load_if_exists(_file(run), TensorBoardProcess)
+    if process is None or not _is_tensorboard(process) or not _answers(process.host, process.port):
         return None
     return TensorBoard(
-        known.port,
-        known.pid,
-        known.directory,
+        process.port,
+        process.pid,
+        process.directory,
         started=False,
-        host=known.host,
-        with_run=known.with_run,
+        host=process.host,
+        with_run=process.with_run,
     )
 
 
@@ -189,30 +189,33 @@ def stop(run: RunDirectory) -> bool:
     Raises:
         TfckptError: It does not end.
     """
-    known = load_if_exists(_file(run), TensorBoardProcess)
-    if known is None or not _is_tensorboard(known):
+    process = load_if_exists(_file(run), TensorBoardProcess)
+    if process is None or not _is_tensorboard(process):
         _file(run).unlink(missing_ok=True)
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
-            os.killpg(known.pid, number)
+            os.killpg(process.pid, number)
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
-            if not process_lives(known.pid, known.process_started_at):
+            if not process_lives(process.pid, process.process_started_at):
                 _file(run).unlink(missing_ok=True)
                 return True
             time.sleep(POLL_SECONDS)
     raise TfckptError(
-        f"TensorBoard (process {known.pid}) does not end. Check it: `ps -fp {known.pid}`."
+        f"TensorBoard (process {process.pid}) does not end. Check it: `ps -fp {process.pid}`."
     )
 
 
-def _is_tensorboard(known: TensorBoardProcess) -> bool:
+def _is_tensorboard(process: TensorBoardProcess) -> bool:
     """Whether a recorded process runs and is TensorBoard, so that it may be signaled."""
-    if not process_lives(known.pid, known.process_started_at):
+    if not process_lives(process.pid, process.process_started_at):
         return False
     try:
-        return _MODULE in psutil.Process(known.pid).cmdline() and os.getpgid(known.pid) == known.pid
+        return (
+            _MODULE in psutil.Process(process.pid).cmdline()
+            and os.getpgid(process.pid) == process.pid
+        )
     except (psutil.Error, ProcessLookupError):
         return False
 

@@ -136,7 +136,7 @@ def _reason(state: RunState, heartbeats: Heartbeats, job: JobView | None) -> str
         return reason
     if state is RunState.FAILED:
         failed = [status for status in statuses if status.ending is Ending.FAILED]
-        first = min(failed, key=lambda one: one.updated_at, default=None)
+        first = min(failed, key=lambda status: status.updated_at, default=None)
         if first is not None and first.detail:
             return f"Worker {first.index} failed: {as_sentence(first.detail)}"
         if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):

@@ -56,4 +56,4 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
 
 
 def _by_name(values: list[Hyperparameter]) -> dict[str, Hyperparameter]:
-    return {one.name: one for one in values}
+    return {hyperparameter.name: hyperparameter for hyperparameter in values}

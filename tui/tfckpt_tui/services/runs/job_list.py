@@ -78,22 +78,24 @@ class JobList:
         """
         if ask:
             self._ask_about_own()
-        known = [Path(os.path.abspath(root)) for root in roots]
+        paths = [Path(os.path.abspath(root)) for root in roots]
         jobs = self._answer.jobs.values() if self._answer is not None else ()
         more = roots_of_jobs(jobs) if with_others else []
-        readings = self._readings.collect([*known, *more], seconds)
+        readings = self._readings.collect([*paths, *more], seconds)
         records = [
             reading.result.record for reading in readings.values() if reading.result is not None
         ]
         if ask:
             self._ask_about_others(record for record in records if record is not None)
-        listed = frozenset(known)
-        found: list[RunAccount] = []
+        listed = frozenset(paths)
+        accounts: list[RunAccount] = []
         for root, read in readings.items():
             # Only directories with the record of a job are those of a job.
             if root in listed or (read.result is not None and read.result.record is not None):
-                found += self._accounts(root, read)
-        return sorted(found, key=lambda one: (one.state in HAS_ENDED, -one.active_at))
+                accounts += self._accounts(root, read)
+        return sorted(
+            accounts, key=lambda account: (account.state in HAS_ENDED, -account.active_at)
+        )
 
     def _ask_about_own(self) -> None:
         """Asks for the jobs of the user if it is time to."""
@@ -110,12 +112,12 @@ class JobList:
         ids = {
             record.id for record in records if record.scheduler == SLURM
         } - self._answer.jobs.keys()
-        due = sorted(one for one in ids if now >= self._others.get(one, (now, None))[0])
+        due = sorted(job_id for job_id in ids if now >= self._others.get(job_id, (now, None))[0])
         answer = read_jobs(due[:_MOST_JOBS], runner=self._runner) if due else JobAnswer()
-        for one in due[:_MOST_JOBS]:
-            state = answer.jobs[one].state if one in answer.jobs else JobState.UNKNOWN
+        for job_id in due[:_MOST_JOBS]:
+            state = answer.jobs[job_id].state if job_id in answer.jobs else JobState.UNKNOWN
             pause = pause_after(state, silences=bool(answer.silence))
-            self._others[one] = now + pause, answer
+            self._others[job_id] = now + pause, answer
 
     def _accounts(self, root: Path, read: Answer[RunReading | None]) -> Sequence[RunAccount]:
         """Returns the account of a run; none if it does not exist."""
@@ -161,12 +163,12 @@ def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
 
     Slurm knows the path of each script.
     """
-    found = []
+    roots = []
     for job in jobs:
         root = _root_of(job)
         if root is not None and job.state not in ENDED and root.is_absolute():
-            found.append(root)
-    return list(dict.fromkeys(found))
+            roots.append(root)
+    return list(dict.fromkeys(roots))
 
 
 def _root_of(job: JobReport) -> Path | None:

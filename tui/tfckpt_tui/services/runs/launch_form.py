@@ -172,6 +172,6 @@ def _words(options: msgspec.Struct, names: Mapping[str, str]) -> list[str]:
         value = getattr(options, field.name)
         if field.name in names and value != field.default:
             items = value if isinstance(value, tuple) else (value,)
-            shown = (f"{one:g}" if isinstance(one, float) else str(one) for one in items)
+            shown = (f"{item:g}" if isinstance(item, float) else str(item) for item in items)
             words += [names[field.name], ",".join(shown)]
     return words

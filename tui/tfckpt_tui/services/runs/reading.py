@@ -64,8 +64,8 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
     """
     reading = read_processes(run, info, now)
     catalog = Catalog(run)
-    found = catalog.scan(now)
-    return with_checkpoints(reading, catalog, found, catalog.branch_tips(list_trash(run)))
+    checkpoints = catalog.scan(now)
+    return with_checkpoints(reading, catalog, checkpoints, catalog.branch_tips(list_trash(run)))
 
 
 def read_account(
@@ -175,24 +175,24 @@ def as_problem(error: Exception) -> str:
 
 
 def with_checkpoints(
-    reading: RunReading, catalog: Catalog, found: Sequence[Checkpoint], tips: BranchTips
+    reading: RunReading, catalog: Catalog, checkpoints: Sequence[Checkpoint], tips: BranchTips
 ) -> RunReading:
     """Adds the checkpoints to what was read of a run.
 
     Args:
         reading: What was read.
         catalog: The catalog of the run, scanned.
-        found: All checkpoints, newest first.
+        checkpoints: All checkpoints, newest first.
         tips: The tips of all branches.
     """
     return replace(
         reading,
-        start=find_next_start(found, catalog.resumed, tips),
+        start=find_next_start(checkpoints, catalog.resumed, tips),
         latest=catalog.latest,
-        checkpoints=found,
+        checkpoints=checkpoints,
         tips=tips,
         newer_records=catalog.newer_records,
-        saved_at=max((checkpoint.saved_at for checkpoint in found[:1]), default=0.0),
+        saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
     )
 
 
@@ -200,12 +200,12 @@ def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
     """Returns what a start continues from; scans all checkpoints only if one does not tell."""
     resumed = resume_point(run)
     if resumed is not None and resumed.branch is not None:
-        one = _read_one(run, resumed.checkpoint, now)
-        if one is not None and one.restorable:
-            return NextStart(one.name, one.step, resumed.branch)
+        checkpoint = _read_one(run, resumed.checkpoint, now)
+        if checkpoint is not None and checkpoint.restorable:
+            return NextStart(checkpoint.name, checkpoint.step, resumed.branch)
     catalog = Catalog(run)
-    found = catalog.scan(now)
-    return find_next_start(found, catalog.resumed, catalog.branch_tips(list_trash(run)))
+    checkpoints = catalog.scan(now)
+    return find_next_start(checkpoints, catalog.resumed, catalog.branch_tips(list_trash(run)))
 
 
 def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
@@ -216,8 +216,8 @@ def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
 
 
 def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
-    found = Catalog(run, frozenset({name})).scan(now)
-    return next((one for one in found if one.name == name), None)
+    checkpoints = Catalog(run, frozenset({name})).scan(now)
+    return next((checkpoint for checkpoint in checkpoints if checkpoint.name == name), None)
 
 
 def _last_saved(run: RunDirectory) -> float:

@@ -33,22 +33,24 @@ def remember_run(root: Path) -> None:
     """Puts a run first in the list of recent runs; write errors are ignored."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
-        known = _recent()
-        others = [other for other in known.directories if other != path]
-        _keep(RecentRuns(directories=[path, *others][:MOST_RECENT], selected=known.selected))
+        runs = _recent()
+        others = [other for other in runs.directories if other != path]
+        _keep(RecentRuns(directories=[path, *others][:MOST_RECENT], selected=runs.selected))
 
 
 def remember_selection(root: Path, name: str | None) -> None:
     """Stores the checkpoint under the cursor of a run; None for the newest."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
-        known = _recent()
-        selected = {p: one for p, one in known.selected.items() if p in known.directories}
+        runs = _recent()
+        selected = {
+            p: checkpoint for p, checkpoint in runs.selected.items() if p in runs.directories
+        }
         selected.pop(path, None)
         if name is not None:
             selected[path] = name
-        if selected != known.selected:
-            _keep(RecentRuns(directories=known.directories, selected=selected))
+        if selected != runs.selected:
+            _keep(RecentRuns(directories=runs.directories, selected=selected))
 
 
 def last_selection(root: Path) -> str | None:
@@ -61,7 +63,7 @@ def last_selection(root: Path) -> str | None:
 def remembered_runs() -> list[Path]:
     """Returns the recent runs, newest first, without asking whether they still exist."""
     with suppress(OSError, TfckptError):
-        return [Path(known) for known in _recent().directories]
+        return [Path(directory) for directory in _recent().directories]
     return []
 
 
@@ -72,8 +74,8 @@ def _recent() -> RecentRuns:
     return load_if_exists(directory / _FILE, RecentRuns) or RecentRuns()
 
 
-def _keep(known: RecentRuns) -> None:
+def _keep(runs: RecentRuns) -> None:
     directory = state_directory()
     if directory is not None:
         make_directory(directory)
-        store(directory / _FILE, known, durable=False)
+        store(directory / _FILE, runs, durable=False)

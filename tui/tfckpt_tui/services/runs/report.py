@@ -73,8 +73,8 @@ class DirectoryContents:
 def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
     """Returns all checkpoints and the diagnostics of the directory."""
     catalog, now = Catalog(run), time.time()
-    found, diagnostics = catalog.scan(now), catalog.diagnostics(now)
-    return DirectoryContents(found, diagnostics, catalog.version_one, catalog.other_files)
+    checkpoints, diagnostics = catalog.scan(now), catalog.diagnostics(now)
+    return DirectoryContents(checkpoints, diagnostics, catalog.version_one, catalog.other_files)
 
 
 def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
@@ -196,7 +196,7 @@ def has_problem(report: StatusReport) -> bool:
 
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> ExactnessFacts | None:
-    found = with_stored_check(info, run).known_exactness if info is not None else None
-    if found is None:
+    exactness = with_stored_check(info, run).known_exactness if info is not None else None
+    if exactness is None:
         return None
-    return ExactnessFacts(**msgspec.structs.asdict(found), words=found.explained)
+    return ExactnessFacts(**msgspec.structs.asdict(exactness), words=exactness.explained)

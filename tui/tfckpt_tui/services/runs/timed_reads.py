@@ -46,7 +46,7 @@ class TimedReads(Generic[Result]):
         are waited for `seconds` together. What a read raises is raised here.
         """
         wanted = list(dict.fromkeys(directories))
-        new = [one for one in wanted if one not in self._running]
+        new = [directory for directory in wanted if directory not in self._running]
         size, place = AT_ONCE, 0
         while place < len(new):
             batch = new[place : place + size]

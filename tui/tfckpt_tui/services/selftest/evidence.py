@@ -68,7 +68,7 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
         TfckptError: A file is damaged.
     """
     records = sorted(Records(run).look().values(), key=lambda record: record.sequence)
-    found = ((record.name, verify_checkpoint(run, record.name)) for record in records)
+    results = ((record.name, verify_checkpoint(run, record.name)) for record in records)
     return Evidence(
         steps=tuple(
             tuple(Tail(steps_file(directory, worker), RecordedStep).read_new())
@@ -77,7 +77,7 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
         killed=load_if_exists(killed_file(directory), KilledWorker),
         restarts=sum(entry.kind is EventKind.RESTART for entry in read_entries(run)),
         records=tuple(records),
-        verified={name: one for name, one in found if one is not None},
+        verified={name: verified for name, verified in results if verified is not None},
     )
 
 
@@ -88,8 +88,8 @@ def describe_machine(evidence: Evidence, directory: Path) -> dict[str, str]:
         evidence: What the workers recorded; empty if none started.
         directory: The scratch directory.
     """
-    known = [step.devices for step in evidence.lines() if step.devices is not None]
-    facts = {"tfckpt-tui": __version__, **(known[0].versions if known else {})}
+    devices = [step.devices for step in evidence.lines() if step.devices is not None]
+    facts = {"tfckpt-tui": __version__, **(devices[0].versions if devices else {})}
     # Each process of a worker recorded them: count those of the first process.
     processes = {steps[0].process for steps in evidence.steps if steps}
     names = Counter(
@@ -99,13 +99,13 @@ def describe_machine(evidence: Evidence, directory: Path) -> dict[str, str]:
         for name in step.devices.gpus
     )
     listed = ", ".join(f"{number} × {name}" for name, number in names.items())
-    facts["GPUs"] = listed or ("none" if known else "unknown")
+    facts["GPUs"] = listed or ("none" if devices else "unknown")
     if names:
         facts["driver"] = _driver()
-    if known:
-        replicas = units.count(known[0].replicas, "replica")
+    if devices:
+        replicas = units.count(devices[0].replicas, "replica")
         workers = units.count(len(evidence.steps), "worker")
-        facts["strategy"] = f"{known[0].strategy}, {workers}, {replicas}"
+        facts["strategy"] = f"{devices[0].strategy}, {workers}, {replicas}"
     load = os.getloadavg()[0]
     facts["CPUs"] = f"{os.cpu_count()}, load {load:.1f}"
     facts["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"

@@ -40,10 +40,10 @@ class Subject:
     compared: str
     advice: str
 
-    def row(self, passed: bool, found: str) -> Row:
+    def row(self, passed: bool, finding: str) -> Row:
         """Returns the row; the advice only if it failed."""
         outcome = Outcome.PASSED if passed else Outcome.FAILED
-        return Row(self.name, outcome, found, self.compared, "" if passed else self.advice)
+        return Row(self.name, outcome, finding, self.compared, "" if passed else self.advice)
 
     def not_measured(self, why: str) -> Row:
         """Returns a row without a figure."""
@@ -119,27 +119,27 @@ def gpus(evidence: Evidence) -> Row:
 
 def training(evidence: Evidence) -> Row:
     """Judges whether the loss fell."""
-    losses = [(one.step, float.fromhex(one.loss)) for one in _chief(evidence)]
+    losses = [(line.step, float.fromhex(line.loss)) for line in _chief(evidence)]
     if not losses:
         return TRAINING.row(False, "no step")
     (first, before), (last, after) = losses[0], losses[-1]
     passed = all(math.isfinite(loss) for _, loss in losses) and after < before
-    found = f"loss {units.metric(before)} in step {first}, {units.metric(after)} in step {last}"
-    return TRAINING.row(passed, found)
+    finding = f"loss {units.metric(before)} in step {first}, {units.metric(after)} in step {last}"
+    return TRAINING.row(passed, finding)
 
 
 def checkpoints(evidence: Evidence) -> Row:
     """Judges whether all checkpoints are sound."""
-    found = evidence.verified
-    bad = [name for name, verified in found.items() if not verified.ok or verified.unread]
+    results = evidence.verified
+    bad = [name for name, verified in results.items() if not verified.ok or verified.unread]
     if bad:
-        fault = found[bad[0]].record.fault
+        fault = results[bad[0]].record.fault
         why = fault.message if fault is not None else "it cannot be read"
         return CHECKPOINTS.row(False, f"{bad[0]}: {why}")
-    tensors = sum(verified.record.tensors for verified in found.values())
-    read = units.size(sum(verified.record.bytes for verified in found.values()))
-    text = f"{units.count(len(found), 'checkpoint')}, {units.count(tensors, 'tensor')}, {read}"
-    return CHECKPOINTS.row(0 < len(found) == len(evidence.records), text)
+    tensors = sum(verified.record.tensors for verified in results.values())
+    read = units.size(sum(verified.record.bytes for verified in results.values()))
+    text = f"{units.count(len(results), 'checkpoint')}, {units.count(tensors, 'tensor')}, {read}"
+    return CHECKPOINTS.row(0 < len(results) == len(evidence.records), text)
 
 
 def killed_worker(evidence: Evidence) -> Row:
@@ -168,8 +168,10 @@ def stall(evidence: Evidence) -> Row:
         cost, seconds = record.cost, record.duration_seconds
         if cost is not None and cost.background and seconds:
             size = units.size(sum(file.size for file in record.files))
-            found = f"{units.duration(cost.stall_seconds)} of {units.duration(seconds)}, for {size}"
-            return STALL.row(cost.stall_seconds <= STALL_SHARE * seconds, found)
+            finding = (
+                f"{units.duration(cost.stall_seconds)} of {units.duration(seconds)}, for {size}"
+            )
+            return STALL.row(cost.stall_seconds <= STALL_SHARE * seconds, finding)
     return STALL.row(False, "no save in the background was recorded")
 
 
@@ -185,8 +187,8 @@ def host_memory(evidence: Evidence) -> Row:
     if not added:
         return HOST_MEMORY.row(False, "no worker saw the end of a save")
     most, peak, _ = max(added)
-    found = f"peak {units.size(peak)} a process; a save added {units.size(most)}"
-    return HOST_MEMORY.row(all(one <= limit for one, _, limit in added), found)
+    finding = f"peak {units.size(peak)} a process; a save added {units.size(most)}"
+    return HOST_MEMORY.row(all(size <= limit for size, _, limit in added), finding)
 
 
 def device_memory(evidence: Evidence) -> Row:
@@ -203,20 +205,22 @@ def device_memory(evidence: Evidence) -> Row:
         return DEVICE_MEMORY.row(False, "no worker saw the end of a save")
     limit = _devices(evidence)[0].state_bytes + DEVICE_BYTES
     train, save = max(pairs, key=lambda pair: pair[1] - pair[0])
-    found = f"peak {units.size(train)} in training, {units.size(save)} while it saved"
-    return DEVICE_MEMORY.row(save - train <= limit, found)
+    finding = f"peak {units.size(train)} in training, {units.size(save)} while it saved"
+    return DEVICE_MEMORY.row(save - train <= limit, finding)
 
 
 def step_cost(evidence: Evidence) -> Row:
     """Judges what the library adds to a step of the chief."""
-    cost = next((one.cost for one in _chief(evidence) if one.cost is not None), None)
+    cost = next((line.cost for line in _chief(evidence) if line.cost is not None), None)
     if cost is None:
         return STEP_COST.row(False, "no step was measured")
     low, median, high = (f"{1e6 * seconds:+,.0f}" for seconds in cost.added_seconds)
-    found = f"{median} µs (quartiles {low} to {high} µs), {cost.blocks} pairs of {cost.steps} steps"
+    finding = (
+        f"{median} µs (quartiles {low} to {high} µs), {cost.blocks} pairs of {cost.steps} steps"
+    )
     limit = max(ADDED_SECONDS, ADDED_SHARE * cost.plain_seconds)
     plain = units.step_time(cost.plain_seconds)
-    return STEP_COST.row(cost.added_seconds[0] <= limit, f"{plain} plain, {found}")
+    return STEP_COST.row(cost.added_seconds[0] <= limit, f"{plain} plain, {finding}")
 
 
 MEASURED: dict[Subject, Callable[[Evidence], Row]] = {
@@ -238,11 +242,11 @@ def restores(result: CheckResult) -> list[Row]:
     for repetition in result.repetitions:
         subject = PASSES[repetition.phase]
         difference, cause = repetition.difference, cause_of(result, repetition)
-        found = f"{units.count(repetition.steps, 'step')} equal"
+        finding = f"{units.count(repetition.steps, 'step')} equal"
         if difference is not None:
-            found = describe_difference(difference)
+            finding = describe_difference(difference)
         judged = replace(subject, advice=cause.advice if cause is not None else LOGS)
-        rows.append(judged.row(difference is None and repetition.steps > 0, found))
+        rows.append(judged.row(difference is None and repetition.steps > 0, finding))
     return rows
 
 
@@ -260,17 +264,17 @@ def _chief(evidence: Evidence) -> Steps:
 
 def _devices(evidence: Evidence) -> list[WorkerDevices]:
     """Returns the devices of each worker, as its first process found them."""
-    found = (
+    by_worker = (
         next((step.devices for step in steps if step.devices), None) for steps in evidence.steps
     )
-    return [devices for devices in found if devices is not None]
+    return [devices for devices in by_worker if devices is not None]
 
 
 def _repeated(steps: Steps) -> dict[int, tuple[str, str]]:
     """Returns the losses of the steps that two processes trained."""
     by_process: dict[int, dict[int, str]] = {}
-    for one in steps:
-        by_process.setdefault(one.process, {})[one.step] = one.loss
+    for line in steps:
+        by_process.setdefault(line.process, {})[line.step] = line.loss
     first, *later = list(by_process.values()) or [{}]
     again = later[0] if later else {}
     return {step: (first[step], again[step]) for step in first if step in again}

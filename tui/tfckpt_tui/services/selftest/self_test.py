@@ -127,7 +127,7 @@ def run_self_test(options: SelfTestOptions, on_progress: OnProgress) -> SelfTest
             )
 
     problems: list[str] = []
-    found: list[Row] = []
+    results: list[Row] = []
     evidence = Evidence(steps=())
     with scratch_run("selftest", "The self-test") as scratch:
         try:
@@ -136,16 +136,16 @@ def run_self_test(options: SelfTestOptions, on_progress: OnProgress) -> SelfTest
             raise
         except TfckptError as error:
             problems.append(str(error))
-            found += rows.not_run(list(rows.MEASURED), _first_line(error))
+            results += rows.not_run(list(rows.MEASURED), _first_line(error))
         else:
-            found += [judge(evidence) for judge in rows.MEASURED.values()]
+            results += [judge(evidence) for judge in rows.MEASURED.values()]
         if problems:
-            found += rows.not_run(list(rows.PASSES.values()), "the training before it failed")
+            results += rows.not_run(list(rows.PASSES.values()), "the training before it failed")
         else:
-            found += _restores(scratch, options, on_progress, look, problems)
+            results += _restores(scratch, options, on_progress, look, problems)
         machine = describe_machine(evidence, scratch.directory)
     seconds = time.monotonic() - began
-    return SelfTestResult(options, machine, tuple(found), tuple(problems), seconds)
+    return SelfTestResult(options, machine, tuple(results), tuple(problems), seconds)
 
 
 def _train(
@@ -172,8 +172,8 @@ def _train(
     def report() -> None:
         nonlocal killed
         look()
-        for one in trace.read_new():
-            on_progress(f"training on {units.count(options.workers, 'worker')}: step {one.step}")
+        for line in trace.read_new():
+            on_progress(f"training on {units.count(options.workers, 'worker')}: step {line.step}")
         if killed is None:
             killed = load_if_exists(killed_file(directory), KilledWorker)
             if killed is not None:

@@ -67,7 +67,7 @@ class AveragePlan:
     def size(self) -> int:
         """Bytes to read."""
         averaged = sum(variable.size for variable in self.averaged)
-        return averaged * len(self.sources) + sum(one.size for one in self.from_newest)
+        return averaged * len(self.sources) + sum(variable.size for variable in self.from_newest)
 
 
 def normalized_weights(weights: Sequence[float]) -> tuple[float, ...]:
@@ -141,7 +141,9 @@ def plan_average(
     else:
         chosen = dict.fromkeys(names, 1 / len(names))
     newest = read_contents(*_opened(run, ordered[-1]))
-    sources = tuple(_source(run, one, newest, chosen[one.name]) for one in ordered)
+    sources = tuple(
+        _source(run, checkpoint, newest, chosen[checkpoint.name]) for checkpoint in ordered
+    )
     variables = newest.variables
     _refuse_differences(sources)
     averaged = tuple(variable for variable in variables if is_averaged(variable.entry))
@@ -151,7 +153,7 @@ def plan_average(
         sources=sources,
         averaged=averaged,
         from_newest=tuple(variable for variable in variables if not is_averaged(variable.entry)),
-        batch_statistics=tuple(one for one in averaged if _is_batch_statistic(one)),
+        batch_statistics=tuple(variable for variable in averaged if _is_batch_statistic(variable)),
     )
 
 
@@ -180,7 +182,10 @@ def average(
         run,
         plan.new,
         "average",
-        [(one, source.weight) for one, source in zip(plan.checkpoints, plan.sources, strict=True)],
+        [
+            (checkpoint, source.weight)
+            for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
+        ],
         lambda writer, show: write_average(writer, plan.sources, show),
         variables=[*plan.averaged, *plan.from_newest],
         needed=plan.newest.size,
@@ -193,12 +198,12 @@ def average(
     return record, tuple(filter(None, [_not_finite_words(run, record.name, broken), told]))
 
 
-def _not_finite_words(run: RunDirectory, name: str, found: Sequence[NotFinite]) -> str:
-    if not found:
+def _not_finite_words(run: RunDirectory, name: str, tensors: Sequence[NotFinite]) -> str:
+    if not tensors:
         return ""
-    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    more = f" and {len(tensors) - 1:,} more" if len(tensors) > 1 else ""
     return (
-        f"{name} has NaN or infinite values in {found[0].path}{more}. See which checkpoints have "
+        f"{name} has NaN or infinite values in {tensors[0].path}{more}. See which checkpoints have "
         f"them with `tfckpt-tui verify {run.shell_word} --finite`."
     )
 

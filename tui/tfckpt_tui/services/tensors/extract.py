@@ -63,22 +63,22 @@ class Choice:
         return sum(variable.size for variable in self.variables)
 
 
-def choose_tensors(run: RunDirectory, found: Inspection, wanted: Sequence[str]) -> Choice:
+def choose_tensors(run: RunDirectory, inspection: Inspection, wanted: Sequence[str]) -> Choice:
     """Returns the tensors with these names, paths or patterns such as `model/*`; or all.
 
     Raises:
         UsageError: There is none, or one that was named is not numeric.
     """
     if not wanted:
-        numeric = tuple(v for v in found.variables if is_numeric(v.entry))
-        return Choice(numeric, tuple(v for v in found.variables if not is_numeric(v.entry)))
+        numeric = tuple(v for v in inspection.variables if is_numeric(v.entry))
+        return Choice(numeric, tuple(v for v in inspection.variables if not is_numeric(v.entry)))
     chosen: dict[str, Variable] = {}
     left_out: dict[str, Variable] = {}
     for text in wanted:
-        exact = find_tensors(found.variables, text)
-        matched = exact or match_tensors(found.variables, text)
+        exact = find_tensors(inspection.variables, text)
+        matched = exact or match_tensors(inspection.variables, text)
         if not matched:
-            raise unknown_tensor(run.root / found.checkpoint.name, found.variables, text)
+            raise unknown_tensor(run.root / inspection.checkpoint.name, inspection.variables, text)
         for variable in matched:
             if is_numeric(variable.entry):
                 chosen[variable.entry.name] = variable
@@ -94,7 +94,7 @@ def choose_tensors(run: RunDirectory, found: Inspection, wanted: Sequence[str]) 
 
 def extract(
     run: RunDirectory,
-    found: Inspection,
+    inspection: Inspection,
     choice: Choice,
     path: Path,
     kind: ArrayFormat,
@@ -106,9 +106,9 @@ def extract(
         UsageError: No tensor was chosen, or the index of the checkpoint cannot be read.
         TfckptError: A tensor is damaged, or the file cannot be written.
     """
-    name = found.checkpoint.name
-    if found.index is None:
-        raise UsageError(f"{name} cannot be extracted: {found.problem}")
+    name = inspection.checkpoint.name
+    if inspection.index is None:
+        raise UsageError(f"{name} cannot be extracted: {inspection.problem}")
     if not choice.variables:
         raise UsageError(f"{name} has no numeric tensors.")
     _check_output(path)
@@ -122,7 +122,7 @@ def extract(
         ),
         errors_by_path(choice.variables),
     ):
-        return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
+        return extract_tensors(run.root / name, inspection.index, tensors, path, kind, on_read)
 
 
 def extract_file(
@@ -147,7 +147,9 @@ def extract_file(
         if_full="Choose another place with --output, or name fewer tensors.",
         if_read_only="Choose another place with --output.",
     ):
-        return write_arrays_as([one.counted(on_read) for one in arrays], path, kind, source.name)
+        return write_arrays_as(
+            [array.counted(on_read) for array in arrays], path, kind, source.name
+        )
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,11 @@ def extract_like(source: TensorSource, template: Path, path: Path) -> KerasExtra
     if end_of_name(path.name) != end_of_name(template.name):
         raise UsageError(f"{path.name} has to end in {end_of_name(template.name)}, as --like does.")
     with open_array_file(template) as reader:
-        found = reader.arrays
+        targets = reader.arrays
     own = {array.name: array for array in source.arrays}
-    places = {array.name: array.name for array in found if array.name in own}
+    places = {array.name: array.name for array in targets if array.name in own}
     if source.contents is not None:
-        places = find_keras_counterparts(found, source.contents)
+        places = find_keras_counterparts(targets, source.contents)
     arrays = {name: own[place] for name, place in places.items()}
     if not arrays:
         raise RefusedError(f"{template.name} and {source.name} have no tensor in common.")
@@ -200,7 +202,7 @@ def extract_like(source: TensorSource, template: Path, path: Path) -> KerasExtra
     return KerasExtraction(
         {array.name: name for name, array in arrays.items()},
         sum(array.size for array in arrays.values()),
-        tuple(array.name for array in found if array.name not in arrays),
+        tuple(array.name for array in targets if array.name not in arrays),
         tuple(name for name in own if name not in places.values()),
     )
 
@@ -237,27 +239,27 @@ def convert(
         TfckptError: The file or the other checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-    found: LikeConversion | None = None
+    conversion: LikeConversion | None = None
 
     def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
-        nonlocal found
+        nonlocal conversion
 
         def show(done: int, total: int) -> None:
             touch()
             on_progress(done, total)
 
         if like is not None:
-            found = write_arrays_like(writer, source, like.source, on_progress=show)
+            conversion = write_arrays_like(writer, source, like.source, on_progress=show)
         else:
             written = write_arrays(writer, source, by_name=by_name, on_progress=show)
-            found = LikeConversion(written, (), {})
+            conversion = LikeConversion(written, (), {})
 
     variables = like.source.variables if like is not None else ()
     with _new_checkpoint(directory, name, source) as run, errors_by_path(variables):
         record = _record_of(run, name, source, like)
         stored = add_derived_checkpoint(run, record, write, shard_size=shard_size)
-        assert found is not None, "it was written"
-        return stored, found
+        assert conversion is not None, "it was written"
+        return stored, conversion
 
 
 def _record_of(
@@ -315,16 +317,16 @@ def _check_output(path: Path) -> None:
 def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDirectory]:
     """Gives the directory of a new checkpoint; one that was made for it goes if that fails."""
     root = Path(os.path.realpath(directory.expanduser()))
-    found = next(place for place in (root, *root.parents) if os.path.lexists(place))
-    if not found.is_dir():
-        raise UsageError(f"{found} is not a directory; name the directory of the new checkpoint.")
+    parent = next(place for place in (root, *root.parents) if os.path.lexists(place))
+    if not parent.is_dir():
+        raise UsageError(f"{parent} is not a directory; name the directory of the new checkpoint.")
     require_free_name(RunDirectory(root), name)
     if not source.is_file():
         raise UsageError(f"{source} is not a file; name an npz, a safetensors or a Keras file.")
     made = [place for place in (root, *root.parents) if not place.exists()]
     try:
         with explain_write_errors(
-            found,
+            parent,
             source.stat().st_size,
             if_full="Name a directory on another disk.",
             if_read_only="Name another directory.",

@@ -121,7 +121,7 @@ def derive(
     through: FrontEnd,
     on_read: Callable[[int], None],
     on_verified: Callable[[int, int], None],
-    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda found: None,
+    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda tensors: None,
 ) -> tuple[CheckpointRecord, str]:
     """Writes a checkpoint made from others, verifies it, and adds it to the run.
 
@@ -195,7 +195,7 @@ def derive(
 
 def _record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
     """Returns the record of a checkpoint made from others; its place is beside the newest."""
-    known = newest.record
+    record = newest.record
     return CheckpointRecord(
         name=new.name,
         step=new.step,
@@ -204,11 +204,11 @@ def _record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> Chec
         saved_at=time.time(),
         trigger=derivation.operation,
         parent=newest.name,
-        best=dict(known.best) if known is not None else {},
-        state=dict(known.state) if known is not None else {},
-        world=dict(known.world) if known is not None else {},
-        contents=list(known.contents) if known is not None else [],
-        per_worker=known.per_worker if known is not None else None,
+        best=dict(record.best) if record is not None else {},
+        state=dict(record.state) if record is not None else {},
+        world=dict(record.world) if record is not None else {},
+        contents=list(record.contents) if record is not None else [],
+        per_worker=record.per_worker if record is not None else None,
         derived=derivation,
     )
 

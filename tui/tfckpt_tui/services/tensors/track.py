@@ -66,8 +66,8 @@ class TrackedPoint:
     @property
     def not_finite(self) -> int:
         """The number of elements that are NaN or infinite."""
-        found = self.statistics
-        return found.nan + found.infinite if found is not None else 0
+        figures = self.statistics
+        return figures.nan + figures.infinite if figures is not None else 0
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,13 @@ def find_tensor(
         except (BundleError, OSError):
             continue
         newest = newest or (prefix, variables)
-        found = find_tensors(variables, text)
-        if found and not is_numeric(found[0].entry):
-            raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
-        if found:
-            return checkpoint, found[0]
+        tensors = find_tensors(variables, text)
+        if tensors and not is_numeric(tensors[0].entry):
+            raise UsageError(
+                f"{text} is {tensors[0].entry.dtype}; only numeric tensors are tracked."
+            )
+        if tensors:
+            return checkpoint, tensors[0]
     if newest is None:
         raise UsageError(f"No checkpoint of {run.root} can be read, so {text!r} cannot be found.")
     prefix, variables = newest
@@ -160,17 +162,17 @@ def track(
                 yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
             with errors_by_path([tensor]):
-                found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
+                figures = statistics(run.root / checkpoint.name, index, entry, histogram=False)
                 before = _before(checkpoints, checkpoint, seen, entry)
                 update = None if before is None else _update(run, before, checkpoint, index, entry)
         except (BundleError, OSError) as error:
             yield TrackedPoint(checkpoint, problem=describe_error(error))
             continue
-        seen[checkpoint.name] = _Seen(checkpoint, index, entry, found.norm)
+        seen[checkpoint.name] = _Seen(checkpoint, index, entry, figures.norm)
         if before is None:
-            yield TrackedPoint(checkpoint, found)
+            yield TrackedPoint(checkpoint, figures)
         else:
-            yield TrackedPoint(checkpoint, found, before.checkpoint, update, before.norm)
+            yield TrackedPoint(checkpoint, figures, before.checkpoint, update, before.norm)
 
 
 def _read_index_of(prefix: Path, wanted: Contents, tensor: Variable) -> Index:
@@ -182,12 +184,12 @@ def _read_index_of(prefix: Path, wanted: Contents, tensor: Variable) -> Index:
     old: str | None = new
     if not has_same_graph(index, wanted.index):
         names = find_counterparts(read_contents(prefix, index), wanted)
-        old = next((one for one, name in names.items() if name == new), None)
+        old = next((original for original, name in names.items() if name == new), None)
     if old is None or old not in index.entries:
         return replace(index, entries={}, parts={})
     parts = {key: part for key, part in index.parts.items() if key[0] == old}
-    one = replace(index, entries={old: index.entries[old]}, parts=parts)
-    return renamed_index(one, {old: new})
+    own_index = replace(index, entries={old: index.entries[old]}, parts=parts)
+    return renamed_index(own_index, {old: new})
 
 
 def _update(
@@ -209,24 +211,24 @@ def _before(
     if parent is not None and parent.entry.shape == entry.shape:
         return parent
     names = lineage_of(checkpoints, checkpoint.name).names[1:]
-    known = (seen[name] for name in names if name in seen)
-    return next((one for one in known if one.entry.shape == entry.shape), None)
+    ancestors = (seen[name] for name in names if name in seen)
+    return next((ancestor for ancestor in ancestors if ancestor.entry.shape == entry.shape), None)
 
 
 def point_report(point: TrackedPoint) -> TrackedCheckpoint:
     """Returns one entry of what `track --json` prints."""
-    checkpoint, found = point.checkpoint, point.statistics
+    checkpoint, figures = point.checkpoint, point.statistics
     return TrackedCheckpoint(
         name=checkpoint.name,
         step=checkpoint.step,
         branch=checkpoint.branch,
         compared_with=point.before.name if point.before is not None else None,
-        mean=None if found is None else found.mean,
-        deviation=None if found is None else _finite(found.deviation),
-        norm=None if found is None else _finite(found.norm),
-        minimum=None if found is None else found.minimum,
-        maximum=None if found is None else found.maximum,
-        not_finite=None if found is None else point.not_finite,
+        mean=None if figures is None else figures.mean,
+        deviation=None if figures is None else _finite(figures.deviation),
+        norm=None if figures is None else _finite(figures.norm),
+        minimum=None if figures is None else figures.minimum,
+        maximum=None if figures is None else figures.maximum,
+        not_finite=None if figures is None else point.not_finite,
         update=_finite(point.update),
         update_ratio=point.update_ratio,
         problem=point.problem,
