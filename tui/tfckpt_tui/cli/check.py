@@ -117,7 +117,7 @@ def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
             f"To save, train {units.count(steps, 'step')}, restore and train again takes about "
             f"{units.duration(seconds)} in this run. Check?"
         )
-    found = ask(
+    command = ask(
         run,
         CheckArguments(steps=steps),
         through=FrontEnd.COMMAND_LINE,
@@ -125,10 +125,10 @@ def _check_run(run: RunDirectory, steps: int, yes: bool, as_json: bool) -> int:
         on_change=CommandProgress(),
     )
     if as_json:
-        print_json(msgspec.convert(found, QuickCheckReport, from_attributes=True))
+        print_json(msgspec.convert(command, QuickCheckReport, from_attributes=True))
     else:
-        print_line(found.message)
-    is_exact = found.state is CommandState.DONE and bool(found.result.get("exact"))
+        print_line(command.message)
+    is_exact = command.state is CommandState.DONE and bool(command.result.get("exact"))
     return int(ExitCode.DONE if is_exact else ExitCode.PROBLEM)
 
 

@@ -22,13 +22,13 @@ from tfckpt_tui.settings.config import Config, config_path, read_config
 @prints(ConfigReport)
 def config(as_json: bool) -> None:
     """Show every setting with its value, and whether the value comes from the file."""
-    found = read_config(DEFAULT_KEYS)
-    if found.themes or found.app.theme != Config().app.theme:
+    configuration = read_config(DEFAULT_KEYS)
+    if configuration.themes or configuration.app.theme != Config().app.theme:
         # Imported late: the themes need Textual.
         from tfckpt_tui.app.themes import themes_with
 
-        themes_with(found)
-    path, settings = config_path(), _settings(found)
+        themes_with(configuration)
+    path, settings = config_path(), _settings(configuration)
     exists = path is not None and path.exists()
     if as_json:
         where = str(path) if path is not None else None
@@ -70,22 +70,26 @@ def completion(shell: str) -> None:
     sys.stdout.write(kind(cli, {}, "tfckpt-tui", VARIABLE).source() + "\n")
 
 
-def _settings(found: Config) -> list[Setting]:
+def _settings(configuration: Config) -> list[Setting]:
     settings = []
     for section, given, usual in (
-        ("app", msgspec.structs.asdict(found.app), msgspec.structs.asdict(Config().app)),
-        ("retention", found.retention.to_json(), Config().retention.to_json()),
+        ("app", msgspec.structs.asdict(configuration.app), msgspec.structs.asdict(Config().app)),
+        ("retention", configuration.retention.to_json(), Config().retention.to_json()),
     ):
         for name, value in given.items():
             if name not in {"make_room", "columns"}:
                 settings.append(_setting(section, name, value, value != usual[name]))
-    settings += [_setting("app.columns", *one, True) for one in found.app.columns.items()]
+    settings += [
+        _setting("app.columns", *column, True) for column in configuration.app.columns.items()
+    ]
     for name, key in DEFAULT_KEYS.items():
-        own = found.keys.get(name)
+        own = configuration.keys.get(name)
         settings.append(_setting("keys", name, key if own is None else own, own is not None))
-    for name, theme in found.themes.items():
+    for name, theme in configuration.themes.items():
         base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
-        colours = [_setting(f"themes.{name}.colours", *one, True) for one in theme.colours.items()]
+        colours = [
+            _setting(f"themes.{name}.colours", *colour, True) for colour in theme.colours.items()
+        ]
         settings += [base, *colours]
     return settings
 

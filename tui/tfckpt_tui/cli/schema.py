@@ -25,14 +25,14 @@ def schema(name: str | None) -> None:
     """Print the JSON Schema of what COMMAND prints with --json; by default of every command."""
     printed = reports_by_command()
     if name is None:
-        found = {command: json_schema(reports) for command, reports in printed.items()}
+        document = {command: json_schema(reports) for command, reports in printed.items()}
     elif name in printed:
-        found = json_schema(printed[name])
+        document = json_schema(printed[name])
     else:
         raise click.UsageError(
             f"{name!r} is no command with --json. There are: {', '.join(printed)}."
         )
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
 def reports_by_command() -> dict[str, tuple[type[Report], ...]]:
@@ -91,7 +91,7 @@ def meanings_of(record: type) -> dict[str, str]:
 def split_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Returns what a docstring says about a class, and the meanings of its attributes."""
     summary, _, attributes = inspect.cleandoc(text).partition("\nAttributes:\n")
-    found = _ATTRIBUTE.findall(attributes)
+    matches = _ATTRIBUTE.findall(attributes)
     # A field that is a keyword of Python ends with an underscore there.
-    meanings = {name.rstrip("_"): " ".join(words.split()) for name, words in found}
+    meanings = {name.rstrip("_"): " ".join(words.split()) for name, words in matches}
     return summary.strip(), meanings

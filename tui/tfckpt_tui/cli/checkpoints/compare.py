@@ -102,45 +102,47 @@ def compare(
         if pattern is not None:
             raise click.UsageError("--histogram compares two checkpoints of TensorFlow.")
         return compare_files(run, before, after, norms=norms, everything=everything, json=as_json)
-    found = compare_checkpoints(run, *look_up_all(run, [before, after]))
+    comparison = compare_checkpoints(run, *look_up_all(run, [before, after]))
     measured, unread = None, dict[str, str]()
     if norms:
         changed = [
-            tensor.name for tensor in found.tensors if tensor.difference is Difference.CHANGED
+            tensor.name for tensor in comparison.tensors if tensor.difference is Difference.CHANGED
         ]
-        read = list(_metered(found, changed, measure(run, found)))
-        measured = {one.name: one.change for one in read if one.change is not None}
-        unread = {one.name: one.problem for one in read if one.problem}
+        read = list(_metered(comparison, changed, measure(run, comparison)))
+        measured = {tensor.name: tensor.change for tensor in read if tensor.change is not None}
+        unread = {tensor.name: tensor.problem for tensor in read if tensor.problem}
     differences: list[MeasuredDifference] = []
     if pattern is not None:
-        names = find_differing(run, found, pattern)
-        differences = list(_metered(found, names, difference_of_each(run, found, names)))
+        names = find_differing(run, comparison, pattern)
+        differences = list(_metered(comparison, names, difference_of_each(run, comparison, names)))
     unread |= {
         difference.name: difference.problem for difference in differences if difference.problem
     }
-    known = found.damage
-    found = replace(found, damage={**known, **unread})
+    damage = comparison.damage
+    comparison = replace(comparison, damage={**damage, **unread})
     if as_json:
         figures = (
             None
             if pattern is None
             else {difference.name: difference.statistics for difference in differences}
         )
-        print_json(_comparison_report(found, measured, figures))
+        print_json(_comparison_report(comparison, measured, figures))
     else:
-        _print_comparison(found, measured, everything, unread.keys() - known.keys())
+        _print_comparison(comparison, measured, everything, unread.keys() - damage.keys())
         _print_unread(unread if pattern is None else {})
     if pattern is not None and not as_json:
         print_line()
-        _print_differences(found, differences)
-    return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
+        _print_differences(comparison, differences)
+    return int(ExitCode.PROBLEM if comparison.problems or comparison.damage else ExitCode.DONE)
 
 
 def _metered(
-    found: Comparison, names: Sequence[str], work: Iterator[_MeasuredT]
+    comparison: Comparison, names: Sequence[str], work: Iterator[_MeasuredT]
 ) -> Iterator[_MeasuredT]:
     """Shows progress while tensors are read from both checkpoints, in the order of their names."""
-    sizes = [2 * found.variables[name].size if name in found.variables else 0 for name in names]
+    sizes = [
+        2 * comparison.variables[name].size if name in comparison.variables else 0 for name in names
+    ]
     total, meter = sum(sizes), ReadProgress("reading")
     try:
         for done, measured in zip(accumulate(sizes), work, strict=True):
@@ -151,32 +153,36 @@ def _metered(
 
 
 def _print_comparison(
-    found: Comparison,
+    comparison: Comparison,
     measured: dict[str, TensorChange] | None,
     everything: bool,
     unread: Collection[str],
 ) -> None:
-    print_line(f"{found.before.name} → {found.after.name}: {difference_counts(found.count)}")
-    for problem in found.problems:
+    print_line(
+        f"{comparison.before.name} → {comparison.after.name}: {difference_counts(comparison.count)}"
+    )
+    for problem in comparison.problems:
         print_line(f"problem: {problem}")
     shown = [
         tensor
-        for tensor in found.tensors
-        if everything or tensor.difference is not Difference.EQUAL or tensor.name in found.damage
+        for tensor in comparison.tensors
+        if everything
+        or tensor.difference is not Difference.EQUAL
+        or tensor.name in comparison.damage
     ]
     if measured is not None:
-        shown.sort(key=lambda one: worst_first(found.damage, measured, one))
+        shown.sort(key=lambda tensor: worst_first(comparison.damage, measured, tensor))
     header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
     header += CHANGES if measured is not None else []
     rows = [
         [
-            found.path(one.name),
-            _difference_words(found, one, one.name in unread),
-            tensor_words(one.before),
-            tensor_words(one.after),
-            *(change_cells(measured.get(one.name)) if measured is not None else ()),
+            comparison.path(tensor.name),
+            _difference_words(comparison, tensor, tensor.name in unread),
+            tensor_words(tensor.before),
+            tensor_words(tensor.after),
+            *(change_cells(measured.get(tensor.name)) if measured is not None else ()),
         ]
-        for one in shown
+        for tensor in shown
     ]
     if rows:
         print_table(header, rows, right={4, 5, 6})
@@ -191,28 +197,32 @@ def _print_unread(unread: Mapping[str, str]) -> None:
         print_message(f"{len(problems) - _MOST_PROBLEMS} more tensors could not be read.")
 
 
-def _difference_words(found: Comparison, one: TensorComparison, is_unread: bool) -> str:
-    parts = " (saved in other parts)" if one.unknown else ""
-    damage = " (damaged)" if one.name in found.damage else ""
-    return DIFFERENCE_WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
+def _difference_words(comparison: Comparison, tensor: TensorComparison, is_unread: bool) -> str:
+    parts = " (saved in other parts)" if tensor.unknown else ""
+    damage = " (damaged)" if tensor.name in comparison.damage else ""
+    return DIFFERENCE_WORDS[tensor.difference] + parts + (" (not read)" if is_unread else damage)
 
 
 def _comparison_report(
-    found: Comparison,
+    comparison: Comparison,
     measured: Mapping[str, TensorChange] | None,
     figures: Mapping[str, Statistics | None] | None,
 ) -> CompareReport:
-    def tensor(one: TensorComparison) -> ComparedTensor:
+    def tensor(compared: TensorComparison) -> ComparedTensor:
         return msgspec.structs.replace(
-            compared_report(one, found.path(one.name), found.damage.get(one.name, "")),
-            change=UNSET if measured is None else change_report(measured.get(one.name)),
+            compared_report(
+                compared, comparison.path(compared.name), comparison.damage.get(compared.name, "")
+            ),
+            change=UNSET if measured is None else change_report(measured.get(compared.name)),
             difference_statistics=(
-                UNSET if figures is None else statistics_report(figures.get(one.name))
+                UNSET if figures is None else statistics_report(figures.get(compared.name))
             ),
         )
 
-    tensors = [tensor(one) for one in found.tensors]
-    return comparison_report(found.before.name, found.after.name, found.problems, tensors)
+    tensors = [tensor(compared) for compared in comparison.tensors]
+    return comparison_report(
+        comparison.before.name, comparison.after.name, comparison.problems, tensors
+    )
 
 
 def _print_differences(comparison: Comparison, differences: Sequence[MeasuredDifference]) -> None:

@@ -83,16 +83,18 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     file = find_file(run, name)
     if file is not None:
         return inspect_file(run, file, wanted, as_json=as_json, stats=stats)
-    found = look_into(run, look_up(run, name))
-    variables = in_families(matching(found.variables, wanted))
-    figures, unread = _measured(run, found, variables) if stats else ({}, _Unread())
-    problem = found.checkpoint.problem or found.problem or next(iter(unread.all.values()), "")
-    not_read = unread.refused.keys() - found.damage.keys()
-    found = replace(found, damage={**found.damage, **unread.all})
+    inspection = look_into(run, look_up(run, name))
+    variables = in_families(matching(inspection.variables, wanted))
+    figures, unread = _measured(run, inspection, variables) if stats else ({}, _Unread())
+    problem = (
+        inspection.checkpoint.problem or inspection.problem or next(iter(unread.all.values()), "")
+    )
+    not_read = unread.refused.keys() - inspection.damage.keys()
+    inspection = replace(inspection, damage={**inspection.damage, **unread.all})
     if as_json:
-        print_json(_inspection_report(found, variables, figures if stats else None, problem))
+        print_json(_inspection_report(inspection, variables, figures if stats else None, problem))
     else:
-        _print_inspection(found, variables, figures, problem, wanted, not_read)
+        _print_inspection(inspection, variables, figures, problem, wanted, not_read)
     return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
 
 
@@ -114,7 +116,7 @@ class _Unread:
 
 
 def _measured(
-    run: RunDirectory, found: Inspection, variables: Sequence[Variable]
+    run: RunDirectory, inspection: Inspection, variables: Sequence[Variable]
 ) -> tuple[Figures, _Unread]:
     """Returns the statistics of readable tensors, and why the others cannot be read."""
     figures: Figures = {}
@@ -125,7 +127,7 @@ def _measured(
     try:
         for variable in variables:
             try:
-                figures[variable.entry.name] = statistics_of(run, found, variable, show)
+                figures[variable.entry.name] = statistics_of(run, inspection, variable, show)
             except (BundleError, FileNotFoundError) as error:
                 unread.damage[variable.entry.name] = describe_error(error)
             except OSError as error:
@@ -136,14 +138,14 @@ def _measured(
 
 
 def _print_inspection(
-    found: Inspection,
+    inspection: Inspection,
     variables: Sequence[Variable],
     figures: Figures,
     problem: str,
     wanted: str,
     not_read: AbstractSet[str],
 ) -> None:
-    checkpoint = found.checkpoint
+    checkpoint = inspection.checkpoint
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
     print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
     if problem:
@@ -162,22 +164,22 @@ def _print_inspection(
         workers = units.size(checkpoint.record.worker_bytes)
         files += f", {workers} of it the workers' own state"
     print_line(f"size        {units.size(checkpoint.size)} in {files}")
-    if found.has_graph is False:
+    if inspection.has_graph is False:
         print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
     print_line()
-    if found.index is None:
+    if inspection.index is None:
         print_line("Its index cannot be read, so its content is unknown.")
     else:
         if variables or not wanted:
-            _print_variables(found, variables, figures, not_read)
+            _print_variables(inspection, variables, figures, not_read)
         else:
             print_line(f"No variable has {wanted!r} in its path.")
         print_line()
-        rows = [(t.group, str(t.tensors), units.size(t.bytes)) for t in found.totals]
+        rows = [(t.group, str(t.tensors), units.size(t.bytes)) for t in inspection.totals]
         print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
     print_line()
     words = {True: "yes", False: "no", None: "?"}
-    back = [(one.name, words[one.restored], one.detail) for one in found.resumed]
+    back = [(part.name, words[part.restored], part.detail) for part in inspection.resumed]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
         _print_workers(checkpoint.record)
@@ -219,7 +221,7 @@ def _values(values: Mapping[str, object]) -> str:
 
 
 def _print_variables(
-    found: Inspection,
+    inspection: Inspection,
     variables: Sequence[Variable],
     figures: Figures,
     not_read: AbstractSet[str],
@@ -234,7 +236,7 @@ def _print_variables(
             format_shape(variable.entry.shape),
             units.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
-            _what(variable) + _damage_words(found, variable, not_read),
+            _what(variable) + _damage_words(inspection, variable, not_read),
             *(statistics_cells(figures.get(variable.entry.name)) if figures else ()),
         ]
         for variable in variables
@@ -242,10 +244,10 @@ def _print_variables(
     print_table(header, rows, right={2, 3, 4, 6, 7, 8, 9, 10})
 
 
-def _damage_words(found: Inspection, variable: Variable, not_read: AbstractSet[str]) -> str:
+def _damage_words(inspection: Inspection, variable: Variable, not_read: AbstractSet[str]) -> str:
     if variable.entry.name in not_read:
         return " (not read)"
-    return " (damaged)" if variable.entry.name in found.damage else ""
+    return " (damaged)" if variable.entry.name in inspection.damage else ""
 
 
 def _what(variable: Variable) -> str:
@@ -255,25 +257,29 @@ def _what(variable: Variable) -> str:
 
 
 def _inspection_report(
-    found: Inspection, variables: Sequence[Variable], figures: Figures | None, problem: str
+    inspection: Inspection, variables: Sequence[Variable], figures: Figures | None, problem: str
 ) -> InspectReport:
-    checkpoint, record = found.checkpoint, found.checkpoint.record
+    checkpoint, record = inspection.checkpoint, inspection.checkpoint.record
     return InspectReport(
         checkpoint=checkpoint.name,
         step=checkpoint.step,
         branch=checkpoint.branch,
         state=checkpoint.state,
         problem=problem,
-        object_graph=found.has_graph,
-        tensors=tuple(_tensor_report(found, variable, figures) for variable in variables),
-        totals=TensorTotals(**{t.group: TensorTotal(t.tensors, t.bytes) for t in found.totals}),
-        resuming=tuple(ResumedPart(one.name, one.restored, one.detail) for one in found.resumed),
+        object_graph=inspection.has_graph,
+        tensors=tuple(_tensor_report(inspection, variable, figures) for variable in variables),
+        totals=TensorTotals(
+            **{t.group: TensorTotal(t.tensors, t.bytes) for t in inspection.totals}
+        ),
+        resuming=tuple(
+            ResumedPart(part.name, part.restored, part.detail) for part in inspection.resumed
+        ),
         record=None if record is None else msgspec.to_builtins(record),
     )
 
 
 def _tensor_report(
-    found: Inspection, variable: Variable, figures: Figures | None
+    inspection: Inspection, variable: Variable, figures: Figures | None
 ) -> InspectedTensor:
     entry = variable.entry
     return InspectedTensor(
@@ -286,6 +292,6 @@ def _tensor_report(
         role=variable.role,
         slot_of=variable.slot_of or None,
         slot_name=variable.slot_name or None,
-        problem=found.damage.get(entry.name, ""),
+        problem=inspection.damage.get(entry.name, ""),
         statistics=UNSET if figures is None else statistics_report(figures.get(entry.name)),
     )

@@ -147,55 +147,59 @@ def compare_files(
 ) -> int:
     """Prints what differs between two files, or a file and a checkpoint; returns the status."""
     with ExitStack() as stack:
-        sides = [stack.enter_context(opened(run, one)) for one in (before, after)]
+        sides = [stack.enter_context(opened(run, name)) for name in (before, after)]
         sizes = {array.name: array.size for side in sides for array in side.arrays}
-        found = list(_metered(sum(sizes.values()), compare_sources(*sides)))
+        comparisons = list(_metered(sum(sizes.values()), compare_sources(*sides)))
     if json:
-        tensors = [_compared_report(one, norms=norms) for one in found]
+        tensors = [_compared_report(tensor, norms=norms) for tensor in comparisons]
         print_json(comparison_report(sides[0].name, sides[1].name, (), tensors))
     else:
-        _print_comparison(sides[0].name, sides[1].name, found, norms, everything)
-    is_damaged = any(one.problem for one in found)
+        _print_comparison(sides[0].name, sides[1].name, comparisons, norms, everything)
+    is_damaged = any(tensor.problem for tensor in comparisons)
     return int(ExitCode.PROBLEM if is_damaged else ExitCode.DONE)
 
 
 def _metered(total: int, work: Iterator[ArrayComparison]) -> Iterator[ArrayComparison]:
     meter, done = ReadProgress("reading"), 0
     try:
-        for one in work:
-            yield one
-            done += one.after.size if one.after else one.before.size if one.before else 0
+        for tensor in work:
+            yield tensor
+            done += (
+                tensor.after.size if tensor.after else tensor.before.size if tensor.before else 0
+            )
             meter(min(done, total), total)
     finally:
         meter.close()
 
 
 def _print_comparison(
-    before: str, after: str, found: Sequence[ArrayComparison], norms: bool, everything: bool
+    before: str, after: str, comparisons: Sequence[ArrayComparison], norms: bool, everything: bool
 ) -> None:
-    kinds = [one.difference for one in found]
+    kinds = [tensor.difference for tensor in comparisons]
     print_line(f"{before} → {after}: {difference_counts(kinds.count)}")
-    shown = [one for one in found if everything or one.difference is not Difference.EQUAL]
+    shown = [
+        tensor for tensor in comparisons if everything or tensor.difference is not Difference.EQUAL
+    ]
     rows = [
         [
-            one.name,
-            DIFFERENCE_WORDS[one.difference] + (" (damaged)" if one.problem else ""),
-            tensor_words(one.before),
-            tensor_words(one.after),
-            *(change_cells(one.change) if norms else ()),
+            tensor.name,
+            DIFFERENCE_WORDS[tensor.difference] + (" (damaged)" if tensor.problem else ""),
+            tensor_words(tensor.before),
+            tensor_words(tensor.after),
+            *(change_cells(tensor.change) if norms else ()),
         ]
-        for one in shown
+        for tensor in shown
     ]
     if rows:
         header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER", *(CHANGES if norms else ())]
         print_table(header, rows, right={4, 5, 6})
-    for problem in dict.fromkeys(one.problem for one in found if one.problem):
+    for problem in dict.fromkeys(tensor.problem for tensor in comparisons if tensor.problem):
         print_line(f"problem: {problem}")
 
 
-def _compared_report(one: ArrayComparison, *, norms: bool) -> ComparedTensor:
-    tensor = compared_report(one, one.name, one.problem)
-    return replace(tensor, change=change_report(one.change)) if norms else tensor
+def _compared_report(comparison: ArrayComparison, *, norms: bool) -> ComparedTensor:
+    tensor = compared_report(comparison, comparison.name, comparison.problem)
+    return replace(tensor, change=change_report(comparison.change)) if norms else tensor
 
 
 class FileVerdicts(NamedTuple):
@@ -221,24 +225,24 @@ def verify_files(
     ok, read, states, skipped = True, list[VerifiedFile](), list[str](), list[Skipped]()
     for file in files:
         try:
-            found = _verified(run, file)
+            result = _verified(run, file)
         except (UsageError, OSError) as error:
             skipped.append(Skipped(file.name, describe_error(error)))
             continue
-        ok = ok and not found.problem and not (finite and found.not_finite)
+        ok = ok and not result.problem and not (finite and result.not_finite)
         read.append(
             VerifiedFile(
                 name=file.name,
                 format=file.format.name,
                 bytes=file.size,
-                checked=found.checked,
-                problem=found.problem,
-                not_finite=found.not_finite,
+                checked=result.checked,
+                problem=result.problem,
+                not_finite=result.not_finite,
             )
         )
-        states.append(found.state)
+        states.append(result.state)
         if show:
-            print_line(_verified_words(file, found, finite=finite))
+            print_line(_verified_words(file, result, finite=finite))
     return FileVerdicts(ok, read, states, skipped)
 
 
@@ -250,8 +254,8 @@ def _verified(run: RunDirectory, file: OtherFile) -> FileResult:
         meter.close()
 
 
-def _verified_words(file: OtherFile, found: FileResult, *, finite: bool) -> str:
-    words = f"{file.name}  {found.state}  ({units.size(file.size)}): {found.reason}"
-    if finite and found.not_finite:
-        words += f"; {not_finite_words(found)}"
+def _verified_words(file: OtherFile, result: FileResult, *, finite: bool) -> str:
+    words = f"{file.name}  {result.state}  ({units.size(file.size)}): {result.reason}"
+    if finite and result.not_finite:
+        words += f"; {not_finite_words(result)}"
     return words

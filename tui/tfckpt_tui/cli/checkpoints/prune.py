@@ -240,14 +240,14 @@ def _by_rules(
         given = policy.with_own(_rules_of_script(run))
         return _rules_intent(run, list_checkpoints(run), given, in_use)
     info = load_if_exists(run.run_file, RunInfo)
-    found = default_policy(info, read_config(DEFAULT_KEYS, config), config)
-    if found.policy.is_empty:
-        raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
-    print_message(f"By {found.source}: {found.policy}.")
-    intent = _rules_intent(run, list_checkpoints(run), found.policy, in_use)
-    if found.trash_hours is None:
+    default = default_policy(info, read_config(DEFAULT_KEYS, config), config)
+    if default.policy.is_empty:
+        raise click.UsageError(f"No rules: {default.source}. Give one, such as --keep-last 5.")
+    print_message(f"By {default.source}: {default.policy}.")
+    intent = _rules_intent(run, list_checkpoints(run), default.policy, in_use)
+    if default.trash_hours is None:
         return intent
-    before = time.time() - found.trash_hours * 3600
+    before = time.time() - default.trash_hours * 3600
     return replace(intent, before=before, overdue=trashed_before(run, before))
 
 

@@ -41,34 +41,34 @@ DIFFERENCE_WORDS = {
 
 def difference_counts(count: Callable[[Difference], int]) -> str:
     """Returns how many tensors differ in which way, as words."""
-    found = (f"{count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if count(kind))
-    return ", ".join(found) or "no tensors"
+    counts = (f"{count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if count(kind))
+    return ", ".join(counts) or "no tensors"
 
 
-def statistics_cells(found: Statistics | None) -> tuple[str, ...]:
+def statistics_cells(figures: Statistics | None) -> tuple[str, ...]:
     """Returns the cells of the columns `STATISTICS`."""
-    if found is None:
+    if figures is None:
         return ("–",) * 5
-    numbers = (found.minimum, found.maximum, found.mean, found.norm)
+    numbers = (figures.minimum, figures.maximum, figures.mean, figures.norm)
     shown = ("–" if number is None else units.metric(number) for number in numbers)
-    return (*shown, str(found.nan + found.infinite))
+    return (*shown, str(figures.nan + figures.infinite))
 
 
-def statistics_report(found: Statistics | None) -> TensorStatistics | None:
+def statistics_report(figures: Statistics | None) -> TensorStatistics | None:
     """Returns the statistics of a tensor for JSON; values that are not finite are null."""
-    if found is None:
+    if figures is None:
         return None
-    bins = found.histogram
+    bins = figures.histogram
     return TensorStatistics(
-        elements=found.elements,
-        zeros=found.zeros,
-        nan=found.nan,
-        infinite=found.infinite,
-        minimum=found.minimum,
-        maximum=found.maximum,
-        mean=_finite(found.mean),
-        deviation=_finite(found.deviation),
-        norm=_finite(found.norm),
+        elements=figures.elements,
+        zeros=figures.zeros,
+        nan=figures.nan,
+        infinite=figures.infinite,
+        minimum=figures.minimum,
+        maximum=figures.maximum,
+        mean=_finite(figures.mean),
+        deviation=_finite(figures.deviation),
+        norm=_finite(figures.norm),
         histogram=None if bins is None else Bins(bins.low, bins.high, bins.counts),
     )
 
@@ -96,15 +96,15 @@ def change_cells(change: TensorChange | None) -> tuple[str, str, str]:
 
 
 def compared_report(
-    one: TensorComparison | ArrayComparison, path: str, problem: str
+    comparison: TensorComparison | ArrayComparison, path: str, problem: str
 ) -> ComparedTensor:
     """Returns a tensor of a comparison for JSON, without by how much it changed."""
-    before, after = one.before, one.after
+    before, after = comparison.before, comparison.after
     return ComparedTensor(
-        name=one.name,
+        name=comparison.name,
         path=path,
-        difference=one.difference,
-        unknown=isinstance(one, TensorComparison) and one.unknown,
+        difference=comparison.difference,
+        unknown=isinstance(comparison, TensorComparison) and comparison.unknown,
         dtype=(before.dtype if before else None, after.dtype if after else None),
         shape=(before.shape if before else None, after.shape if after else None),
         problem=problem,

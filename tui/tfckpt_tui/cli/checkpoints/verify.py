@@ -93,15 +93,15 @@ def verify(
     checkpoints = [name for name in names if name not in {file.name for file in named}]
     chosen = list(contents.checkpoints) if contents else look_up_all(run, checkpoints)
     unsupported = contents.version_one if contents is not None else ()
-    passed_over = [one for one in chosen if not can_be_verified(one)]
+    passed_over = [checkpoint for checkpoint in chosen if not can_be_verified(checkpoint)]
     only = frozenset(checkpoint.name for checkpoint in chosen) if names else None
     memory = None if finite or again else CachedResults(run, only)
     files = FileScanner(run.root, only)
     results = []
     for checkpoint in chosen:
         if checkpoint not in passed_over:
-            known = memory.of(checkpoint.name) if memory is not None else None
-            verified = known or _verified(run, checkpoint, files, finite=finite)
+            stored_result = memory.of(checkpoint.name) if memory is not None else None
+            verified = stored_result or _verified(run, checkpoint, files, finite=finite)
             if isinstance(verified, Checkpoint):
                 passed_over.append(verified)
                 continue
@@ -178,17 +178,17 @@ def bisect(
     names = [checkpoint.name for checkpoint in row]
     if not as_json:
         print_line(f"{units.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")
-    broken = {one.name: one for one in row if not one.restorable}
-    found = halve(
+    broken = {checkpoint.name: checkpoint for checkpoint in row if not checkpoint.restorable}
+    bisection = halve(
         names,
         _finite_check(run) if finite else _command_check(run, command, broken),
         lambda probe, left: None if as_json else _print_probe(probe, left),
     )
     if as_json:
-        print_json(_bisection_report(found))
+        print_json(_bisection_report(bisection))
     else:
-        _print_bisection(found)
-    is_good = found.first_bad is None and found.last_good is not None
+        _print_bisection(bisection)
+    is_good = bisection.first_bad is None and bisection.last_good is not None
     return int(ExitCode.DONE if is_good else ExitCode.PROBLEM)
 
 
@@ -208,13 +208,15 @@ def _verified(
 def _read_now(run: RunDirectory, name: str, files: FileScanner, *, finite: bool) -> Verified:
     meter = ReadProgress(name)
     try:
-        found, problem = verify_and_store(run, name, on_progress=meter, finite=finite, files=files)
+        verified, problem = verify_and_store(
+            run, name, on_progress=meter, finite=finite, files=files
+        )
     finally:
         meter.close()
-    assert found is not None, "nothing cancels it"
+    assert verified is not None, "nothing cancels it"
     if problem:
         print_message(f"The result is not stored: {problem}")
-    return found
+    return verified
 
 
 def _print_verified(verified: Verified, size: int) -> None:
@@ -236,18 +238,21 @@ def _print_verified(verified: Verified, size: int) -> None:
         print_line(f"    … and {more:,} more; --json prints all")
 
 
-def _not_finite_words(found: NotFinite) -> str:
+def _not_finite_words(tensor: NotFinite) -> str:
     what = " and ".join(
         words
-        for count, words in ((found.nan, f"{found.nan:,} NaN"), (found.infinite, _infinite(found)))
+        for count, words in (
+            (tensor.nan, f"{tensor.nan:,} NaN"),
+            (tensor.infinite, _infinite(tensor)),
+        )
         if count
     )
-    place = ", ".join(map(str, found.first))
-    return f"{found.path}: {what} of {found.elements:,} values, the first at [{place}]"
+    place = ", ".join(map(str, tensor.first))
+    return f"{tensor.path}: {what} of {tensor.elements:,} values, the first at [{place}]"
 
 
-def _infinite(found: NotFinite) -> str:
-    return f"{found.infinite:,} infinite"
+def _infinite(tensor: NotFinite) -> str:
+    return f"{tensor.infinite:,} infinite"
 
 
 def _word(verified: Verified) -> str:
@@ -286,15 +291,15 @@ def _verified_report(verified: Verified) -> VerifiedCheckpoint:
         tensors=record.tensors,
         findings=tuple(map(_finding_report, record.findings)),
         not_finite=tuple(
-            NotFiniteTensor(one.tensor, one.nan, one.infinite, one.elements, one.first)
-            for one in verified.not_finite
+            NotFiniteTensor(entry.tensor, entry.nan, entry.infinite, entry.elements, entry.first)
+            for entry in verified.not_finite
         ),
     )
 
 
-def _finding_report(found: FoundFault) -> VerifyFinding:
+def _finding_report(finding: FoundFault) -> VerifyFinding:
     return VerifyFinding(
-        found.severity, found.kind, found.file, found.tensor or None, found.message
+        finding.severity, finding.kind, finding.file, finding.tensor or None, finding.message
     )
 
 
@@ -302,13 +307,15 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
     files = FileScanner(run.root)
 
     def check(name: str) -> Probe:
-        found = _read_now(run, name, files, finite=True)
-        if found.not_finite:
-            return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
-        if found.record.fault is not None:
-            state = state_for_fault(found.record.fault).value
-            return Probe(name, Outcome.SKIPPED, f"{state}: {found.record.fault.message}")
-        return Probe(name, Outcome.GOOD, f"all values of {found.record.tensors} tensors are finite")
+        verified = _read_now(run, name, files, finite=True)
+        if verified.not_finite:
+            return Probe(name, Outcome.BAD, _not_finite_words(verified.not_finite[0]))
+        if verified.record.fault is not None:
+            state = state_for_fault(verified.record.fault).value
+            return Probe(name, Outcome.SKIPPED, f"{state}: {verified.record.fault.message}")
+        return Probe(
+            name, Outcome.GOOD, f"all values of {verified.record.tensors} tensors are finite"
+        )
 
     return check
 
@@ -359,31 +366,35 @@ def _print_probe(probe: Probe, left: int) -> None:
     print_line(f"  {probe.name}  {probe.outcome.value}  ({probe.detail.rstrip('.')}{rest})")
 
 
-def _print_bisection(found: Bisection) -> None:
-    if found.first_bad is None:
-        print_line(_without_bad(found))
-    elif found.undecided:
-        names = ", ".join(found.undecided)
-        print_line(f"The first bad one is {found.first_bad}, or one that was skipped: {names}.")
+def _print_bisection(bisection: Bisection) -> None:
+    if bisection.first_bad is None:
+        print_line(_without_bad(bisection))
+    elif bisection.undecided:
+        names = ", ".join(bisection.undecided)
+        print_line(f"The first bad one is {bisection.first_bad}, or one that was skipped: {names}.")
     else:
-        before = f"; {found.last_good} before it is good" if found.last_good else ""
-        print_line(f"The first bad one is {found.first_bad}{before}.")
+        before = f"; {bisection.last_good} before it is good" if bisection.last_good else ""
+        print_line(f"The first bad one is {bisection.first_bad}{before}.")
 
 
-def _without_bad(found: Bisection) -> str:
-    if found.last_good is None:
+def _without_bad(bisection: Bisection) -> str:
+    if bisection.last_good is None:
         return "No result: every check was skipped."
-    behind = f"; later ones were skipped: {', '.join(found.undecided)}" if found.undecided else ""
+    behind = (
+        f"; later ones were skipped: {', '.join(bisection.undecided)}"
+        if bisection.undecided
+        else ""
+    )
     return (
-        f"{found.last_good} is good{behind}. Earlier checkpoints were not searched: bisect "
+        f"{bisection.last_good} is good{behind}. Earlier checkpoints were not searched: bisect "
         "assumes that all checkpoints after a bad one are bad."
     )
 
 
-def _bisection_report(found: Bisection) -> BisectReport:
+def _bisection_report(bisection: Bisection) -> BisectReport:
     return BisectReport(
-        first_bad=found.first_bad,
-        last_good=found.last_good,
-        undecided=found.undecided,
-        checks=found.probes,
+        first_bad=bisection.first_bad,
+        last_good=bisection.last_good,
+        undecided=bisection.undecided,
+        checks=bisection.probes,
     )

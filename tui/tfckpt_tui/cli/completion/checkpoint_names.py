@@ -84,8 +84,8 @@ def complete_other_run(
 
 def names_in(directory: Path) -> list[str]:
     """Returns the names of the checkpoints in a directory; none if it cannot be read."""
-    found = _listed(directory)
-    return [name.removesuffix(_INDEX) for name in found if name.endswith(_INDEX)]
+    files = _listed(directory)
+    return [name.removesuffix(_INDEX) for name in files if name.endswith(_INDEX)]
 
 
 def files_in(directory: Path) -> list[str]:
@@ -108,22 +108,22 @@ def offered(names: Iterable[str], typed: str) -> Sequence[str]:
         names: The names of all checkpoints.
         typed: What was typed so far.
     """
-    known = [name for name in names if clean(name) == name]
-    found = {name for name in known if name.startswith(typed)}
-    if not found and typed.isdigit():
-        steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, known) if parsed}
-        found = {step for step in steps if step.startswith(typed)}
-    if len(found) <= MOST_OFFERED:
-        return sorted(found, key=newest_first)
+    candidates = [name for name in names if clean(name) == name]
+    offers = {name for name in candidates if name.startswith(typed)}
+    if not offers and typed.isdigit():
+        steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, candidates) if parsed}
+        offers = {step for step in steps if step.startswith(typed)}
+    if len(offers) <= MOST_OFFERED:
+        return sorted(offers, key=newest_first)
     # Never one alone: the shell would take it for a whole name.
-    same = common_length(min(found), max(found))
-    return sorted({name[: same + 1] for name in found})[:MOST_OFFERED]
+    same = common_length(min(offers), max(offers))
+    return sorted({name[: same + 1] for name in offers})[:MOST_OFFERED]
 
 
-def common_length(one: str, other: str) -> int:
+def common_length(text: str, other: str) -> int:
     """Returns the number of characters with which both texts begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def newest_first(name: str) -> tuple[int, str]:

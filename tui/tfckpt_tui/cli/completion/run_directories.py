@@ -27,8 +27,8 @@ def complete_directory(typed: str) -> list[CompletionItem]:
     if typed and here:
         return by_shell
     recent = [path for path in _recent_runs() if os.path.basename(path).startswith(typed)]
-    found = [path for path in (*recent, *here[:_MOST_LOCAL]) if clean(path) == path]
-    return [CompletionItem(path) for path in found] or by_shell
+    paths = [path for path in (*recent, *here[:_MOST_LOCAL]) if clean(path) == path]
+    return [CompletionItem(path) for path in paths] or by_shell
 
 
 def _directories_here() -> list[str]:

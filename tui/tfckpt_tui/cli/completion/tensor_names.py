@@ -44,8 +44,8 @@ class TensorName(click.types.StringParamType):
         directory = ctx.params.get("directory") or words[0]
         if not directory:
             return []
-        known = ctx.params.get(self._checkpoint) or words[1] if self._checkpoint else ""
-        paths = paths_in(Path(directory).expanduser(), known)
+        checkpoint = ctx.params.get(self._checkpoint) or words[1] if self._checkpoint else ""
+        paths = paths_in(Path(directory).expanduser(), checkpoint)
         return [CompletionItem(path) for path in offered_paths(paths, incomplete)]
 
 
@@ -121,10 +121,10 @@ def offered_paths(paths: Iterable[str], typed: str) -> Sequence[str]:
         paths: The paths of all tensors.
         typed: What was typed so far.
     """
-    found = {path for path in paths if path.startswith(typed) and clean(path) == path}
-    if len(found) > MOST_OFFERED:
-        same = common_length(min(found), max(found))
+    offers = {path for path in paths if path.startswith(typed) and clean(path) == path}
+    if len(offers) > MOST_OFFERED:
+        same = common_length(min(offers), max(offers))
         # Never one alone: the shell would take it for a whole path.
-        parts = {path[: path.find("/", same) + 1] or path for path in found}
-        found = parts if len(parts) <= MOST_OFFERED else {path[: same + 1] for path in found}
-    return sorted(found)[:MOST_OFFERED]
+        parts = {path[: path.find("/", same) + 1] or path for path in offers}
+        offers = parts if len(parts) <= MOST_OFFERED else {path[: same + 1] for path in offers}
+    return sorted(offers)[:MOST_OFFERED]

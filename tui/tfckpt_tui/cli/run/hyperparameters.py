@@ -42,8 +42,8 @@ class HyperparameterName(click.types.StringParamType):
         directory = ctx.params.get("directory") or next(iter(ctx.args), "")
         names: list[str] = []
         with suppress(TfckptError, OSError):
-            known = read_hyperparameters(RunDirectory(Path(directory).expanduser())).values
-            names = [f"{clean(name)}{self._suffix}" for name in known]
+            values = read_hyperparameters(RunDirectory(Path(directory).expanduser())).values
+            names = [f"{clean(name)}{self._suffix}" for name in values]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -57,20 +57,28 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
 
     Without a trainer, they are those of the checkpoint that the next start continues from.
     """
-    found = read_hyperparameters(run)
-    unknown = [name for name in names if name not in found.values]
+    reading = read_hyperparameters(run)
+    unknown = [name for name in names if name not in reading.values]
     if unknown:
-        raise UsageError(problem_of_values({unknown[0]: 0}, found.values))
-    values = [found.values[name] for name in names or found.values]
+        raise UsageError(problem_of_values({unknown[0]: 0}, reading.values))
+    values = [reading.values[name] for name in names or reading.values]
     if as_json:
         facts = tuple(map(_facts, values))
-        print_json(HyperparametersReport(checkpoint=found.checkpoint, hyperparameters=facts))
+        print_json(HyperparametersReport(checkpoint=reading.checkpoint, hyperparameters=facts))
         return
     header = ("NAME", "VALUE", "ALLOWED", "CHANGED")
-    rows = [(_title(one), number(one.value), one.bounds.words, _changed(one)) for one in values]
+    rows = [
+        (
+            _title(hyperparameter),
+            number(hyperparameter.value),
+            hyperparameter.bounds.words,
+            _changed(hyperparameter),
+        )
+        for hyperparameter in values
+    ]
     print_table(header, rows, right={1})
-    if found.checkpoint is not None:
-        print_message(f"No trainer answers: these are of {found.checkpoint}.")
+    if reading.checkpoint is not None:
+        print_message(f"No trainer answers: these are of {reading.checkpoint}.")
 
 
 @click.command("set")
@@ -123,30 +131,36 @@ def _assignment(text: str) -> tuple[str, float]:
         ) from None
 
 
-def _title(one: Hyperparameter) -> str:
-    return f"{clean(one.name)} ({clean(one.what)})" if one.what else clean(one.name)
+def _title(hyperparameter: Hyperparameter) -> str:
+    return (
+        f"{clean(hyperparameter.name)} ({clean(hyperparameter.what)})"
+        if hyperparameter.what
+        else clean(hyperparameter.name)
+    )
 
 
-def _changed(one: Hyperparameter) -> str:
+def _changed(hyperparameter: Hyperparameter) -> str:
     parts = []
-    if one.changed_at is not None:
-        parts.append(f"after step {one.changed_at:,} by {clean(one.changed_by)}")
-    if one.planned is not None:
-        end = one.planned.begins + one.planned.steps
-        parts.append(f"to be {number(one.planned.value)} after step {end:,}")
+    if hyperparameter.changed_at is not None:
+        parts.append(
+            f"after step {hyperparameter.changed_at:,} by {clean(hyperparameter.changed_by)}"
+        )
+    if hyperparameter.planned is not None:
+        end = hyperparameter.planned.begins + hyperparameter.planned.steps
+        parts.append(f"to be {number(hyperparameter.planned.value)} after step {end:,}")
     return "; ".join(parts)
 
 
-def _facts(one: Hyperparameter) -> HyperparameterFacts:
-    planned = one.planned
+def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:
+    planned = hyperparameter.planned
     return HyperparameterFacts(
-        name=clean(one.name),
-        value=one.value,
-        script_value=one.script_value,
-        allowed=one.bounds.words,
-        step=one.step,
-        changed_at=one.changed_at,
-        changed_by=clean(one.changed_by),
+        name=clean(hyperparameter.name),
+        value=hyperparameter.value,
+        script_value=hyperparameter.script_value,
+        allowed=hyperparameter.bounds.words,
+        step=hyperparameter.step,
+        changed_at=hyperparameter.changed_at,
+        changed_by=clean(hyperparameter.changed_by),
         planned_value=planned.value if planned is not None else None,
         planned_step=planned.begins + planned.steps if planned is not None else None,
     )

@@ -55,12 +55,12 @@ def logs(
         raise click.UsageError("Give either --worker or --supervisor.")
     paths = _chosen(run, worker, supervisor)
     tails = {path: LogTail(path) for path in paths}
-    found = merge_logs({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
+    rows = merge_logs({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
     if as_json and not follow:
-        last = tuple(LoggedLine(row.log, row.at, row.text) for row in found)
+        last = tuple(LoggedLine(row.log, row.at, row.text) for row in rows)
         print_json(LogsReport(lines=last))
         return
-    _print_rows(found, as_json, prefixed=len(tails) > 1)
+    _print_rows(rows, as_json, prefixed=len(tails) > 1)
     while follow:
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
@@ -78,11 +78,11 @@ def _chosen(run: RunDirectory, worker: int | None, supervisor: bool) -> list[Pat
     if paths and all(path.exists() for path in paths):
         return paths
     missing = paths[0].name if paths else "of a worker"
-    known = ", ".join(path.stem for path in _worker_logs(run))
-    has_job = not known and read_job_record(run) is not None
+    names = ", ".join(path.stem for path in _worker_logs(run))
+    has_job = not names and read_job_record(run) is not None
     raise UsageError(
         f"There is no log {missing} in {run.logs_directory}; "
-        + (f"there are: {known}." if known else why_no_logs(run)),
+        + (f"there are: {names}." if names else why_no_logs(run)),
         only_command("See ", "status", run.root) if has_job and not run.job_log.exists() else None,
     )
 

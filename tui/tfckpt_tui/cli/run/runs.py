@@ -35,39 +35,39 @@ def runs(directory: Path | None, as_json: bool) -> None:
         roots = search.find(ANSWER_TIMEOUT_SECONDS, whole=True)
     else:
         roots = remembered_runs()
-    found = JobList().read(roots, with_others=directory is None)
+    accounts = JobList().read(roots, with_others=directory is None)
     now = time.time()
     if search is not None and search.is_running:
         print_message(f"A directory below {directory} does not answer; runs may be missing.")
     if as_json:
-        print_json(RunsReport(runs=tuple(map(_line, found))))
+        print_json(RunsReport(runs=tuple(map(_line, accounts))))
         return
-    if not found:
+    if not accounts:
         where = f"There is no run below {directory}."
         print_line(where if directory is not None else "There are no recent runs.")
         return
     rows = [
         (
-            _state(one),
-            "–" if one.step is None else f"{one.step:,}",
-            str(one.branch),
-            "–" if one.total_steps is None else f"{one.total_steps:,}",
-            "–" if one.loss is None else units.metric(one.loss),
-            units.age(max(0.0, now - one.active_at)) if one.active_at else "–",
-            str(one.root),
+            _state(account),
+            "–" if account.step is None else f"{account.step:,}",
+            str(account.branch),
+            "–" if account.total_steps is None else f"{account.total_steps:,}",
+            "–" if account.loss is None else units.metric(account.loss),
+            units.age(max(0.0, now - account.active_at)) if account.active_at else "–",
+            str(account.root),
         )
-        for one in found
+        for account in accounts
     ]
     header = ("STATE", "STEP", "BRANCH", "OF", "LOSS", "ACTIVE", "DIRECTORY")
     print_table(header, rows, right={1, 2, 3, 4, 5})
 
 
-def _state(one: RunAccount) -> str:
+def _state(account: RunAccount) -> str:
     """Returns the state with the steps lost, and the alerts or the batch job."""
-    state = ", ".join(filter(None, (one.words, one.loss_in_words)))
-    if one.alerts:
-        return f"{state}: {', '.join(alert.title for alert in one.alerts)}"
-    return f"{state}: job {one.job_in_short}" if one.job_in_short else state
+    state = ", ".join(filter(None, (account.words, account.loss_in_words)))
+    if account.alerts:
+        return f"{state}: {', '.join(alert.title for alert in account.alerts)}"
+    return f"{state}: job {account.job_in_short}" if account.job_in_short else state
 
 
 def _line(account: RunAccount) -> RunLine:

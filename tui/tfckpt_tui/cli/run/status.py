@@ -73,15 +73,17 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 @on_open_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
-    found, now = list_with_diagnostics(run), time.time()
-    checkpoints = [one for one in found.checkpoints if wanted.matches(one, now)]
-    for name in wanted.find_unknown_metrics(found.checkpoints):
+    contents, now = list_with_diagnostics(run), time.time()
+    checkpoints = [
+        checkpoint for checkpoint in contents.checkpoints if wanted.matches(checkpoint, now)
+    ]
+    for name in wanted.find_unknown_metrics(contents.checkpoints):
         print_message(
             f"No checkpoint has the metric {name!r}. A filter can compare: "
-            f"{', '.join(comparable_fields(found.checkpoints))}."
+            f"{', '.join(comparable_fields(contents.checkpoints))}."
         )
     if as_json:
-        print_json(list_report(run, replace(found, checkpoints=checkpoints)))
+        print_json(list_report(run, replace(contents, checkpoints=checkpoints)))
         return
     columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = [
@@ -89,16 +91,21 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
         for checkpoint in checkpoints
     ]
     right = {place for place, column in enumerate(columns) if column.align == ">"}
-    if rows or not found.other_files:
+    if rows or not contents.other_files:
         print_table([column.ls for column in columns], rows, right)
-    if found.version_one:
+    if contents.version_one:
         print_line()
         unsupported = [
-            (one.name, "V1", units.size(one.size), units.count(len(one.files), "file"))
-            for one in found.version_one
+            (
+                checkpoint.name,
+                "V1",
+                units.size(checkpoint.size),
+                units.count(len(checkpoint.files), "file"),
+            )
+            for checkpoint in contents.version_one
         ]
         print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
-    if found.other_files:
+    if contents.other_files:
         if rows:
             print_line()
         others = [
@@ -110,11 +117,11 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
                 units.age(now - other_file.saved_at),
                 other_file.format.reader.replace("`", ""),
             )
-            for other_file in found.other_files
+            for other_file in contents.other_files
         ]
         header = ("OTHER FILE", "FORMAT", "POSITION", "SIZE", "AGE", "LOADED BY")
         print_table(header, others, right={3, 4})
-    for diagnostic in found.diagnostics:
+    for diagnostic in contents.diagnostics:
         print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
 

@@ -52,27 +52,27 @@ def tensorboard(
         else:
             print_line("Stopped." if stopped else "TensorBoard was not running.")
         return int(ExitCode.DONE)
-    found = board.running(run) if asking else board.start(run, port, host, with_run=with_run)
+    server = board.running(run) if asking else board.start(run, port, host, with_run=with_run)
     if as_json:
-        print_json(_report(found))
-    elif found is None:
+        print_json(_report(server))
+    elif server is None:
         print_line("TensorBoard is not running.")
     else:
-        print_line(found.url)
+        print_line(server.url)
         if board.is_remote():
-            print_line(f"From your own machine: {found.forward_line}")
-    return int(ExitCode.DONE if found else ExitCode.PROBLEM)
+            print_line(f"From your own machine: {server.forward_line}")
+    return int(ExitCode.DONE if server else ExitCode.PROBLEM)
 
 
-def _report(found: board.TensorBoard | None) -> TensorBoardReport:
-    if found is None:
+def _report(server: board.TensorBoard | None) -> TensorBoardReport:
+    if server is None:
         return TensorBoardReport(running=False)
     return TensorBoardReport(
         running=True,
-        url=found.url,
-        port=found.port,
-        pid=found.pid,
-        directory=found.directory,
-        started=found.started,
-        forward=found.forward_line,
+        url=server.url,
+        port=server.port,
+        pid=server.pid,
+        directory=server.directory,
+        started=server.started,
+        forward=server.forward_line,
     )

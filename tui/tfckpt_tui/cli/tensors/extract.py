@@ -106,19 +106,19 @@ def extract(
     file = find_file(run, name)
     if file is not None:
         return _extract_file(run, file, tensors, ArrayFormat(kind), output, as_json)
-    found = inspect(run, look_up(run, name))
-    choice = choose_tensors(run, found, tensors)
+    inspection = inspect(run, look_up(run, name))
+    choice = choose_tensors(run, inspection, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
-    path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
+    path = output if output is not None else Path(f"{inspection.checkpoint.name}{suffix}")
     meter = ReadProgress("reading")
     try:
         with explain_interrupt(path):
             shown = meter.sum_to(choice.size)
-            written = write_file(run, found, choice, path, ArrayFormat(kind), shown)
+            written = write_file(run, inspection, choice, path, ArrayFormat(kind), shown)
     finally:
         meter.close()
     left_out = [variable.entry.name for variable in choice.left_out]
-    _print_extraction(found.checkpoint.name, path, kind, written, left_out, as_json=as_json)
+    _print_extraction(inspection.checkpoint.name, path, kind, written, left_out, as_json=as_json)
     if not as_json:
         _print_changes(choice, written.widened, kind)
     return int(ExitCode.DONE)
@@ -241,16 +241,16 @@ def convert(
     meter = ReadProgress("writing")
     try:
         with explain_interrupt(index_path(directory.expanduser() / name)):
-            record, found = write_checkpoint(
+            record, conversion = write_checkpoint(
                 directory, name, source, other, by_name=by_name, shard_size=limit, on_progress=meter
             )
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
         meter.close()
-    written, taken = found.written, found.taken
+    written, taken = conversion.written, conversion.taken
     new = directory.expanduser() / name
-    warnings = [words for words in (*_loss_words(found), step_words(new)) if words]
+    warnings = [words for words in (*_loss_words(conversion), step_words(new)) if words]
     if as_json:
         print_json(
             ConvertReport(
@@ -288,9 +288,9 @@ def _template(directory: Path, name: str) -> LikeCheckpoint:
     return LikeCheckpoint(run, checkpoint, source_of(run, checkpoint))
 
 
-def _loss_words(found: LikeConversion) -> Iterator[str]:
+def _loss_words(conversion: LikeConversion) -> Iterator[str]:
     """Yields a sentence for each narrowing of types in which values changed."""
-    for (old, new), loss in found.losses.items():
+    for (old, new), loss in conversion.losses.items():
         if loss.rounded:
             values = units.count(loss.rounded, "value")
             yield f"{values} of type {old} became the nearest {new}."

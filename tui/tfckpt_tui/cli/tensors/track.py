@@ -77,10 +77,10 @@ def _print_table(points: list[TrackedPoint]) -> None:
 
 
 def _figures(point: TrackedPoint) -> tuple[str, ...]:
-    found = point.statistics
-    if found is None:
+    figures = point.statistics
+    if figures is None:
         return ("–",) * 5
-    numbers = (found.mean, found.deviation, found.norm, point.update, point.update_ratio)
+    numbers = (figures.mean, figures.deviation, figures.norm, point.update, point.update_ratio)
     return tuple("–" if number is None else units.metric(number) for number in numbers)
 
 
