@@ -256,9 +256,9 @@ class Order:
     def apply(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Returns the sorted checkpoints; unknown values come last, equal ones keep their order."""
         key = sortable_columns()[self.column].sort_key
-        known = [c for c in checkpoints if key(c) is not None]
-        unknown = [c for c in checkpoints if key(c) is None]
-        return [*sorted(known, key=key, reverse=self.descending), *unknown]  # type: ignore[arg-type]
+        with_value = [c for c in checkpoints if key(c) is not None]
+        without_value = [c for c in checkpoints if key(c) is None]
+        return [*sorted(with_value, key=key, reverse=self.descending), *without_value]  # type: ignore[arg-type]
 
 
 def sortable_columns() -> dict[str, CheckpointColumn]:
@@ -324,7 +324,8 @@ def not_finite_words(checkpoint: Checkpoint) -> str:
 def derivation_words(made: Derivation) -> str:
     """Returns how a checkpoint was made from others: `average of ckpt-1 (0.5), ckpt-2 (0.5)`."""
     sources = (
-        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
+        source.name if source.weight is None else f"{source.name} ({source.weight:.4g})"
+        for source in made.sources
     )
     return _made_words(made, sources)
 

@@ -71,10 +71,10 @@ class Filter:
 
     def find_unknown_metrics(self, checkpoints: Iterable[Checkpoint]) -> list[str]:
         """Returns the compared metrics that none of the checkpoints has."""
-        found = [_as_field(word) for word in self.text.split()]
-        compared = dict.fromkeys(word["field"] for word in found if word and word["sign"] != ":")
-        known = {name for checkpoint in checkpoints for name in checkpoint.metrics}
-        return [name for name in compared if name not in {*known, *_number_columns()}]
+        matches = [_as_field(word) for word in self.text.split()]
+        compared = dict.fromkeys(word["field"] for word in matches if word and word["sign"] != ":")
+        metrics = {name for checkpoint in checkpoints for name in checkpoint.metrics}
+        return [name for name in compared if name not in {*metrics, *_number_columns()}]
 
 
 def parse_filter(text: str) -> Filter:
@@ -94,10 +94,10 @@ def parse_complete_filter(text: str) -> Filter:
     """
     wanted = parse_filter(text)
     for word in text.split():
-        found = _as_field(word)
-        if found is None or found["value"]:
+        match = _as_field(word)
+        if match is None or match["value"]:
             continue
-        field, is_text = found["field"], found["sign"] == ":"
+        field, is_text = match["field"], match["sign"] == ":"
         column = (_text_columns() if is_text else _number_columns()).get(field)
         declared = column and (column.text_filter if is_text else column.number_filter)
         example = declared.example if declared else f"{field}>0.5"
@@ -134,11 +134,11 @@ def _parse_positive(word: str) -> _Test:
     flag = _flags().get(word)
     if flag is not None:
         return flag
-    found = _WORD.fullmatch(word)
-    if found is None:
+    match = _WORD.fullmatch(word)
+    if match is None:
         wanted = word.casefold()
         return lambda row: wanted in row.checkpoint.name.casefold()
-    field, sign, value = found["field"], found["sign"], found["value"]
+    field, sign, value = match["field"], match["sign"], match["value"]
     if sign == ":":
         return _parse_text(field, value)
     return _parse_comparison(word, field, _COMPARISONS[sign], value)
@@ -201,19 +201,19 @@ def _parse_comparison(
 
     def test(row: Row) -> bool:
         metrics = row.checkpoint.metrics
-        found = metrics.get(field) if column is None else column.filter_number(row)
-        return found is not None and not math.isnan(found) and compare(found, limit)
+        number = metrics.get(field) if column is None else column.filter_number(row)
+        return number is not None and not math.isnan(number) and compare(number, limit)
 
     return test
 
 
 def _parse_number(value: str, units: Units) -> float | None:
     """Returns the number in the base unit; None if `value` is not a number with such a unit."""
-    found = _NUMBER.fullmatch(value)
-    factor = units.factors.get(found["unit"].casefold()) if found is not None else None
-    if found is None or factor is None:
+    match = _NUMBER.fullmatch(value)
+    factor = units.factors.get(match["unit"].casefold()) if match is not None else None
+    if match is None or factor is None:
         return None
-    return float(found["digits"].replace("_", "").replace(",", "")) * factor
+    return float(match["digits"].replace("_", "").replace(",", "")) * factor
 
 
 def _text_columns() -> dict[str, CheckpointColumn]:

@@ -146,7 +146,7 @@ class VariableTree:
         for group in node.groups.values():
             label, inner = _chain(group)
             key = f"{path}/{label}"
-            below = [one for v in inner.all() for one in (v, *self._slots.get(v.path, ()))]
+            below = [tensor for v in inner.all() for tensor in (v, *self._slots.get(v.path, ()))]
             folded = is_folded(key, False)
             size = sum(variable.size for variable in below)
             rows.append(VariableRow(key, depth, label, None, len(below), size, folded))

@@ -30,8 +30,8 @@ def phase_in_words(status: WorkerStatus, now: float) -> str:
         status: Its last heartbeat.
         now: Seconds since the epoch.
     """
-    known = _STARTING if status.is_starting else _TRAINING
-    words = known.get(status.phase) if status.phase is not None else None
+    phases = _STARTING if status.is_starting else _TRAINING
+    words = phases.get(status.phase) if status.phase is not None else None
     if words is None or status.phase_since is None:
         return ""
     seconds = max(0.0, now - status.phase_since)

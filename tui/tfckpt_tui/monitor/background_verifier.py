@@ -197,7 +197,7 @@ class _Queue:
                 last = time.monotonic()
 
         try:
-            found, problem = verify_and_store(
+            verified, problem = verify_and_store(
                 self._run,
                 name,
                 on_progress=advance,
@@ -206,6 +206,6 @@ class _Queue:
             )
         except (TfckptError, OSError) as error:
             return VerificationOutcome(name, None, self._describe(error), self._is_requested)
-        if found is None:
+        if verified is None:
             return None
-        return VerificationOutcome(name, found, problem, self._is_requested)
+        return VerificationOutcome(name, verified, problem, self._is_requested)

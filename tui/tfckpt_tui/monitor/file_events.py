@@ -158,12 +158,12 @@ def _why_no_events(error: OSError) -> str:
 
 
 def _identified(directories: Sequence[Path]) -> list[tuple[str, int]]:
-    found = []
+    identities = []
     for directory in directories:
         # The real path: a watch on a symbolic link reports nothing.
         path = os.path.realpath(directory)
         try:
-            found.append((path, os.stat(path).st_ino))
+            identities.append((path, os.stat(path).st_ino))
         except OSError:
             continue
-    return found
+    return identities

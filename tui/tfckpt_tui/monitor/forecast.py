@@ -89,8 +89,8 @@ def _best_interval(cost: float | None, event_log: Sequence[EventEntry], now: flo
 
 def _median_cost(checkpoints: Sequence[Checkpoint]) -> float | None:
     costs = [_save_cost(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
-    known = [cost for cost in costs if cost is not None]
-    return statistics.median(known) if known else None
+    samples = [cost for cost in costs if cost is not None]
+    return statistics.median(samples) if samples else None
 
 
 def _save_cost(record: CheckpointRecord) -> float | None:

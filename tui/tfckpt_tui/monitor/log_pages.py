@@ -71,9 +71,9 @@ def _line_start(file: BinaryIO, place: int) -> int:
     first = max(0, place - LINE_BYTES)
     file.seek(first)
     before = file.read(place - first)
-    found = before.rfind(b"\n")
-    if found >= 0:
-        return first + found + 1
+    newline = before.rfind(b"\n")
+    if newline >= 0:
+        return first + newline + 1
     return first if first == 0 else place
 
 
@@ -191,8 +191,8 @@ class LogSearches:
     @property
     def counts(self) -> dict[str, int]:
         """How many lines match so far, for each log with a match."""
-        found = {log: len(search.places) for log, search in self.by_log.items()}
-        return {log: count for log, count in found.items() if count}
+        counts = {log: len(search.places) for log, search in self.by_log.items()}
+        return {log: count for log, count in counts.items() if count}
 
     @property
     def has_ended(self) -> bool:
@@ -242,8 +242,8 @@ class LogSearches:
         logs = list(self.by_log)[::direction]
         at = logs.index(log) + 1
         for other in logs[at:] + logs[:at]:
-            if found := self.by_log[other].places:
-                return other, found[0 if direction > 0 else -1]
+            if matches := self.by_log[other].places:
+                return other, matches[0 if direction > 0 else -1]
         return None
 
     def outside(self, held: Mapping[str, int], direction: int) -> tuple[str, int] | None:

@@ -108,17 +108,17 @@ class LogTail:
     def _timed(self, whole: bytes, start: int, changed_at: float) -> list[LogLine]:
         """Returns lines with their recorded times; newer lines get the modification time."""
         # Lines added since the last read need no recorded times, which may be thousands.
-        known = read_log_times(self._path) if self._needs_times else LogTimes()
+        times = read_log_times(self._path) if self._needs_times else LogTimes()
         self._needs_times = False
-        if known.inode != self._inode:
-            known = LogTimes()
+        if times.inode != self._inode:
+            times = LogTimes()
         # Without recorded times, only lines added after the first read have a time.
-        newest = changed_at if self._has_read or known.sizes else None
+        newest = changed_at if self._has_read or times.sizes else None
         self._has_read = True
         lines: list[LogLine] = []
         for raw in whole.split(b"\n"):
             end = start + len(raw) + 1
-            at = known.printed_at(end)
+            at = times.printed_at(end)
             lines += pieces(raw, newest if at is None else at, start)
             start = end
         return lines

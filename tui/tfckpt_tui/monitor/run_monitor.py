@@ -158,14 +158,14 @@ class Monitor:
         return self._last
 
     def _with_problems(
-        self, found: RunSnapshot, before: RunSnapshot, had_event: bool
+        self, snapshot: RunSnapshot, before: RunSnapshot, had_event: bool
     ) -> RunSnapshot:
         """Adds the reason why updates may be late, if there is one."""
         if self._watch is None:
-            return found
-        if found.checkpoints is not before.checkpoints:
-            known = {checkpoint.name for checkpoint in before.checkpoints}
-            is_new = bool(known) and any(c.name not in known for c in found.checkpoints)
+            return snapshot
+        if snapshot.checkpoints is not before.checkpoints:
+            names = {checkpoint.name for checkpoint in before.checkpoints}
+            is_new = bool(names) and any(c.name not in names for c in snapshot.checkpoints)
             self._event_loss.update(has_new=is_new, had_event=had_event)
         elif had_event:
             self._event_loss.update(has_new=False, had_event=True)
@@ -174,4 +174,4 @@ class Monitor:
             remote = is_network_file_system(self._root)
             where = "on this network file system" if remote else "here"
             problem = f"No file events arrive {where}; reading every {self._poll:g} s."
-        return replace(found, problems=(*found.problems, problem)) if problem else found
+        return replace(snapshot, problems=(*snapshot.problems, problem)) if problem else snapshot

@@ -80,7 +80,9 @@ class RunSnapshot(RunAccount):
     @classmethod
     def of(cls, account: RunAccount, **more: Any) -> RunSnapshot:
         """Returns a snapshot with the fields of an account, and others."""
-        return cls(**{one.name: getattr(account, one.name) for one in fields(RunAccount)}, **more)
+        return cls(
+            **{fact.name: getattr(account, fact.name) for fact in fields(RunAccount)}, **more
+        )
 
     @property
     def head(self) -> Checkpoint | None:
@@ -92,10 +94,10 @@ class RunSnapshot(RunAccount):
         return next((c for c in self.checkpoints if c.name == name), None)
 
 
-def differs_only_in_time(one: RunSnapshot, other: RunSnapshot) -> bool:
+def differs_only_in_time(snapshot: RunSnapshot, other: RunSnapshot) -> bool:
     """Whether two snapshots differ only in time, ages and free disk space."""
     ages = {view.status.index: view.age for view in other.workers}
     workers = tuple(
-        replace(view, age=ages.get(view.status.index, view.age)) for view in one.workers
+        replace(view, age=ages.get(view.status.index, view.age)) for view in snapshot.workers
     )
-    return replace(one, at=other.at, disk_free=other.disk_free, workers=workers) == other
+    return replace(snapshot, at=other.at, disk_free=other.disk_free, workers=workers) == other

@@ -135,7 +135,7 @@ class SnapshotReader:
             version_one=unsupported,
             other_files=tuple(self._catalog.other_files),
             pending=reading.pending,
-            working=tuple(one for one in reading.working if not one.state.is_final),
+            working=tuple(command for command in reading.working if not command.state.is_final),
             finished=finished,
             event_log=reading.event_log,
             points=self._series.points,
@@ -143,7 +143,7 @@ class SnapshotReader:
             disk_total=total,
             disk_free=free,
             disk_used=sum(c.size for c in checkpoints)
-            + sum(one.size for one in unsupported)
+            + sum(checkpoint.size for checkpoint in unsupported)
             - self._catalog.shared_bytes,
             forecast=forecast(account.workers, info, checkpoints, free, self._event_log, now),
         )
@@ -203,9 +203,9 @@ class SnapshotReader:
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
-            found = self._try(lambda: self._catalog.scan(now, quick=True))
-            if found is not None:
-                self._known, self._known_signature, self._known_at = found, signature, now
+            checkpoints = self._try(lambda: self._catalog.scan(now, quick=True))
+            if checkpoints is not None:
+                self._known, self._known_signature, self._known_at = checkpoints, signature, now
                 self._branch_tips_are_old = True
                 self._diagnostics_are_old = True
         return self._known
@@ -213,8 +213,8 @@ class SnapshotReader:
     def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
         """Returns the diagnostics, which cost more than a scan in a directory of thousands."""
         if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < DIAGNOSTIC_SECONDS:
-            found = self._try(lambda: self._catalog.diagnostics(now))
-            self._diagnostics = self._diagnostics if found is None else found
+            diagnostics = self._try(lambda: self._catalog.diagnostics(now))
+            self._diagnostics = self._diagnostics if diagnostics is None else diagnostics
             self._diagnostics_are_old, self._diagnosed_at = False, now
         return self._diagnostics
 
@@ -222,9 +222,9 @@ class SnapshotReader:
         signature = _signature((self._run.trash,))
         fresh = now - signature[0][0] / 1e9 < RACY_SECONDS
         if signature != self._trash_signature or fresh:
-            found = self._try(lambda: list_trash(self._run))
-            if found is not None:
-                self._trash_known, self._trash_signature = tuple(found), signature
+            manifests = self._try(lambda: list_trash(self._run))
+            if manifests is not None:
+                self._trash_known, self._trash_signature = tuple(manifests), signature
                 self._branch_tips_are_old = True
         return self._trash_known
 

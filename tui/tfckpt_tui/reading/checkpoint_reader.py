@@ -164,9 +164,9 @@ class CheckpointReader:
             RefusedError: The checkpoint changed each time it was read: it is being written.
         """
         run, name = RunDirectory(self.path.parent), self.path.name
-        found = verify_checkpoint(run, name, finite=finite)
-        assert found is not None, "only a caller with `cancelled` gets None"
-        return found
+        verified = verify_checkpoint(run, name, finite=finite)
+        assert verified is not None, "only a caller with `cancelled` gets None"
+        return verified
 
     def keys(self) -> list[str]:
         """Returns the paths of all tensors: model first, then optimizer, then the rest."""

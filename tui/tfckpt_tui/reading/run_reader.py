@@ -104,7 +104,7 @@ class RunReader:
     @property
     def alerts(self) -> tuple[str, ...]:
         """Problems of the run, the most urgent first, as sentences."""
-        return tuple(f"{one.message} {one.advice}".strip() for one in self._account.alerts)
+        return tuple(f"{alert.message} {alert.advice}".strip() for alert in self._account.alerts)
 
     @property
     def metrics(self) -> Mapping[str, MetricCurve]:

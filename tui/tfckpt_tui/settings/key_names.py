@@ -96,11 +96,11 @@ def similar_key(name: str) -> str:
     modifiers, base = sorted(parts[:-1]), key_name(parts[-1])
     if modifiers == ["shift"] and len(base) == 1:
         return base.upper()
-    found = "+".join([*modifiers, _SHORT_NAMES.get(base, base)])
-    if is_key(found):
-        return found
-    known = sorted((*_COMMON_KEYS, *map(key_name, map(chr, range(33, 127)))))
-    return next(iter(get_close_matches(name.lower(), known, n=1, cutoff=0.75)), "")
+    key = "+".join([*modifiers, _SHORT_NAMES.get(base, base)])
+    if is_key(key):
+        return key
+    keys = sorted((*_COMMON_KEYS, *map(key_name, map(chr, range(33, 127)))))
+    return next(iter(get_close_matches(name.lower(), keys, n=1, cutoff=0.75)), "")
 
 
 def _is_character(name: str) -> bool:

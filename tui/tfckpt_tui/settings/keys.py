@@ -76,8 +76,8 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
     """
     unknown = sorted(keys.keys() - default_keys.keys())
     if unknown:
-        known = ", ".join(default_keys)
-        raise UsageError(f"{unknown[0]!r} is not an action. Actions are {known}.")
+        actions = ", ".join(default_keys)
+        raise UsageError(f"{unknown[0]!r} is not an action. Actions are {actions}.")
     owners: dict[str, str] = {}
     for name, default in default_keys.items():
         wanted = keys.get(name, default)
