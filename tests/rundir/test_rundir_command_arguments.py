@@ -57,6 +57,16 @@ WRONG = {
     ],
     CommandKind.UNDO: [{"trash": 5}, {"trash": ["a"]}, {"trash": {"id": "a"}}],
     CommandKind.CHECK: [{"steps": 0}, {"steps": -1}, {"steps": 10**9}, {"steps": "3"}],
+    CommandKind.SET: [
+        {},
+        {"values": {}},
+        {"values": {"rate": None}},
+        {"values": {"rate": "1e-3"}},
+        {"values": {"": 1.0}},
+        {"values": ["rate"]},
+        {"values": {"rate": 1.0}, "over": -1},
+        {"values": {"rate": 1.0}, "at_step": "soon"},
+    ],
 }
 
 RIGHT = {
@@ -68,6 +78,7 @@ RIGHT = {
     CommandKind.PRUNE: [{"names": ["ckpt-1", "ckpt-2"]}],
     CommandKind.UNDO: [{}, {"trash": None}, {"trash": "20260101T000000-abcdef"}],
     CommandKind.CHECK: [{}, {"steps": 100}],
+    CommandKind.SET: [{"values": {"rate": 1}}, {"values": {"rate": 0.1}, "at_step": 5, "over": 9}],
 }
 
 

@@ -145,7 +145,7 @@ class Script:
         for batch in self.run:
             self.values[self.run.step] = {
                 "learning_rate": float(self.optimizer.learning_rate.numpy()),
-                "weight_decay": float(self.optimizer.weight_decay),
+                "weight_decay": float(self.optimizer.weight_decay or 0.0),
                 "mixup": self.mixup,
             }
             if self.run.step in asked:
@@ -304,3 +304,114 @@ def test_names_and_values_that_cannot_be_tunable_are_refused(tmp_path):
             run.tunable(*arguments)
     with pytest.raises(UsageError, match="at least 2"):
         run.tunable("low", lambda: 1.0, print, low=2)
+
+
+def test_a_change_after_a_save_of_the_same_step_is_saved_beside_it(tmp_path):
+    from tfckpt_trainer.catalog.scan.catalog import Catalog
+
+    change = {"values": {"weight_decay": 0.5}}
+    asking = {9: change}
+    script = Script(tmp_path / "run", total_steps=10).train(asking)
+    assert [outcome.state for outcome in script.outcomes] == [CommandState.DONE]
+    assert {one.name for one in Catalog(script.directory).scan(0.0)} == {"ckpt-10", "ckpt-b1-10"}
+    again = Script(tmp_path / "run", total_steps=12).train()
+    assert again.values[10]["weight_decay"] == 0.5
+
+
+def test_a_script_that_assigns_an_option_itself_is_not_in_the_way(tmp_path):
+    script = Script(tmp_path / "run", total_steps=30)
+    replica_step = script.replica_step
+
+    def step(batch):
+        script.optimizer.weight_decay = None if script.run.step < 8 else 0.07
+        return replica_step(batch)
+
+    script.replica_step = step
+    changes = {13: {"values": {"weight_decay": 0.2}}, 16: {"name": "ckpt-10"}}
+    script.train(changes)
+    assert [outcome.state for outcome in script.outcomes] == [CommandState.DONE] * 2
+
+
+def test_a_change_over_steps_that_the_script_refuses_midway_ends_there(tmp_path):
+    script = Script(tmp_path / "run", total_steps=20)
+
+    def limited(value):
+        if value > 0.8:
+            raise ValueError("too much")
+        script.mixup = value
+
+    script.run._state.saved.user.hyperparameters._sources["mixup"]._set = limited
+    script.train({4: {"values": {"mixup": 1.0}, "over": 10}})
+    assert script.outcomes[0].state is CommandState.DONE
+    assert script.values[19]["mixup"] == pytest.approx(0.8)
+    assert "too much" in script.events("refused")[-1]
+
+
+@pytest.mark.parametrize("kind", ["negative rate", "refusing", "int", "root of options"])
+def test_optimizers_that_are_unlike_keras_train_as_before(tmp_path, kind):
+    import math
+
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.hyperparameters.sources import sources_of
+
+    class Refusing(keras.optimizers.SGD):
+        def __setattr__(self, name, value):
+            if name == "momentum" and getattr(self, "momentum", None) is not None:
+                raise AttributeError("momentum is fixed")
+            super().__setattr__(name, value)
+
+    class Rooted(keras.optimizers.Adam):
+        def update_step(self, gradient, variable, learning_rate):
+            scale = math.sqrt(self.beta_1 * self.beta_2)
+            super().update_step(gradient * scale, variable, learning_rate)
+
+    optimizer = {
+        "negative rate": lambda: keras.optimizers.SGD(-0.1),
+        "refusing": lambda: Refusing(0.1, momentum=0.9),
+        "int": lambda: keras.optimizers.SGD(0.1, clipnorm=1),
+        "root of options": lambda: Rooted(0.1),
+    }[kind]()
+    variable = keras.Variable([1.0, 2.0])
+    optimizer.build([variable])
+    strategy = tf.distribute.get_strategy()
+    names = {source.name for source in sources_of([("optimizer", optimizer)], strategy)}
+    assert "learning_rate" in names
+    assert ("clipnorm" in names) == (kind == "int")
+    tf.function(lambda: optimizer.apply([tf.constant([1.0, 1.0])], [variable]))()
+
+
+def test_a_second_run_of_a_process_changes_what_the_first_traced():
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.hyperparameters.sources import sources_of
+
+    variable = keras.Variable([1.0])
+    optimizer = keras.optimizers.SGD(
+        keras.optimizers.schedules.ExponentialDecay(1.0, 10, 1.0), weight_decay=0.5
+    )
+    optimizer.build([variable])
+    strategy = tf.distribute.get_strategy()
+    first = {s.name: s for s in sources_of([("optimizer", optimizer)], strategy)}
+    rate = tf.function(lambda: tf.convert_to_tensor(optimizer.learning_rate))
+    first["learning_rate_factor"].set(0.5)
+    assert rate().numpy() == 0.5
+    second = {s.name: s for s in sources_of([("optimizer", optimizer)], strategy)}
+    second["learning_rate_factor"].set(0.25)
+    assert rate().numpy() == 0.25
+    assert len(second) == len(first)
+
+
+def test_a_whole_number_in_a_variable_stays_one(tmp_path):
+    import tensorflow as tf
+
+    script = Script(tmp_path / "run", total_steps=12)
+    count = tf.Variable(5, dtype=tf.int64, trainable=False)
+    script.run.tunable("count", count, low=1)
+    script.train({4: {"values": {"count": 9}, "over": 3}, 8: {"values": {"count": 2.5}}})
+    done, refused = script.outcomes
+    assert (done.state, refused.state) == (CommandState.DONE, CommandState.REFUSED)
+    assert refused.message.startswith("count cannot be 2.5; it must be a whole number, at least 1")
+    assert int(count) == 9

@@ -168,7 +168,11 @@ def refused(work: Callable[[], Any]) -> TfckptError:
 def errors_of(made: RunFactory) -> Iterator[TfckptError]:
     """Errors of a run that has ended, as the actions of the app get them."""
     run, through = made.run, FrontEnd.APP
-    required = {CommandKind.RESTORE: {"name": "ckpt-1"}, CommandKind.PRUNE: {"names": ["ckpt-1"]}}
+    required = {
+        CommandKind.RESTORE: {"name": "ckpt-1"},
+        CommandKind.PRUNE: {"names": ["ckpt-1"]},
+        CommandKind.SET: {"values": {"rate": 0.1}},
+    }
     for kind in CommandKind:
         arguments = parse_arguments(kind, required.get(kind, {}))
         yield refused(lambda arguments=arguments: ask(run, arguments, through=through))

@@ -80,7 +80,7 @@ def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path
     store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=VALUES))
     said = tool("get", made.run.root)
     assert "learning_rate" in said.data
-    assert said.words.endswith("No trainer answers: these are of ckpt-b1-400.\n")
+    assert said.words.endswith("No trainer answers. The values are those of ckpt-b1-400.\n")
     assert tool("set", made.run.root, "learning_rate=1").code == 3
 
 

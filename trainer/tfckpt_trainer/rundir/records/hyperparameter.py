@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -31,9 +32,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         what = "a whole number" if self.whole else "a number"
         low = high = ""
         if self.low is not None:
-            low = f"{'above' if self.above else 'at least'} {self.low:g}"
+            low = f"{'above' if self.above else 'at least'} {number(self.low)}"
         if self.high is not None:
-            high = f"{'below' if self.below else 'at most'} {self.high:g}"
+            high = f"{'below' if self.below else 'at most'} {number(self.high)}"
         limits = " and ".join(filter(None, (low, high)))
         return f"{what}, {limits}" if limits else what
 
@@ -41,9 +42,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a hyperparameter can have this value."""
         if not math.isfinite(value) or (self.whole and value != math.floor(value)):
             return False
-        is_high = self.low is None or (value > self.low if self.above else value >= self.low)
-        is_low = self.high is None or (value < self.high if self.below else value <= self.high)
-        return is_high and is_low
+        if self.low is not None and (value < self.low or (self.above and value == self.low)):
+            return False
+        is_high = self.high is not None and value >= self.high
+        return not is_high or (value == self.high and not self.below)
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,7 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
         what: What the value is, if its name does not say it, as a clause.
         step: Steps done when the value was read.
         changed_at: Steps done when a command changed it last; None if none did.
+        changed_to: What the command changed it to.
         changed_by: Who asked for that.
         planned: A change that is not complete.
     """
@@ -92,8 +95,20 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     what: str = ""
     step: int = 0
     changed_at: int | None = None
+    changed_to: float | None = None
     changed_by: str = ""
     planned: PlannedChange | None = None
+
+
+class HyperparametersOfWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker tells the others of its hyperparameters."""
+
+    values: list[Hyperparameter]
+
+
+def asked(values: Iterable[Hyperparameter]) -> list[tuple[object, ...]]:
+    """Returns what commands made of hyperparameters, to compare two moments."""
+    return [(one.name, one.changed_at, one.changed_to, one.planned) for one in values]
 
 
 def number(value: float) -> str:

@@ -44,11 +44,16 @@ class SetHandler(Handler[SetArguments]):
         begun, problem = self._advance()
         if problem:
             return Vote(f"Nothing was changed: {problem}.")
-        before = {one.name: one.value for one in self._before}
-        asked = [ValueChange(name, before[name], to) for name, to in arguments.values.items()]
-        message = f"{_words(asked)} {self._where(begins, arguments.over, is_later=not begun)}"
-        self._tell(message, asked, command.requested_by)
-        return Answer(CommandState.DONE, message, {"step": begins, **_details(asked)})
+        before = {value.name: value for value in self._before}
+        changes = [
+            ValueChange(name, before[name].value, to) for name, to in arguments.values.items()
+        ]
+        message = f"{_words(changes)} {self._where(begins, arguments.over, is_later=not begun)}"
+        replaced = [name for name in arguments.values if before[name].planned is not None]
+        if replaced:
+            message += f" This replaces what was planned for {', '.join(replaced)}."
+        self._tell(message, changes, command.requested_by)
+        return Answer(CommandState.DONE, message, {"step": begins, **_details(changes)})
 
     def put_back(self, command: Command) -> None:
         """Brings the values back."""
@@ -57,19 +62,16 @@ class SetHandler(Handler[SetArguments]):
     def step_done(self) -> None:
         """Carries out what was planned for this step. All workers call it together."""
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
-        if not hyperparameters.begins_at(step):
-            hyperparameters.advance(step)
-            return
         self._before = hyperparameters.look(step)
         begun, problem = self._advance()
-        note = self.trainer.telemetry.note
-        by = ", ".join({one.planned.by for one in self._before if one.planned is not None})
+        by = ", ".join({value.planned.by for value in self._before if value.planned is not None})
         if problem:
             hyperparameters.drop_plans(step)
-            note(EventKind.REFUSED, f"set, as planned: nothing was changed: {problem}.", by=by)
-            return
-        message = f"{_words(begun)} {self._where(step, 0, is_later=False)[:-1]}, as planned."
-        self._tell(message, begun, by)
+            told = f"set: a planned change ended, and the values before it stay: {problem}."
+            self.trainer.telemetry.note(EventKind.REFUSED, told, by=by)
+        elif begun:
+            where = self._where(step, 0, is_later=False)
+            self._tell(f"{_words(begun)} {where[:-1]}, as planned.", begun, by)
 
     def _advance(self) -> tuple[list[ValueChange], str]:
         """Carries out what is due on all workers, or on none.
@@ -85,7 +87,8 @@ class SetHandler(Handler[SetArguments]):
             problem = f"worker {group.index}: {type(error).__name__}: {describe_error(error)}"
         problems = [vote.refusal for vote in group.all_gather(Vote(problem)) if vote.refusal]
         if problems:
-            self.trainer.hyperparameters.put_back(self._before)
+            left = self.trainer.hyperparameters.put_back(self._before)
+            problems += [f"worker {group.index}: {left}"] if left else []
         return begun, "; ".join(problems)
 
     def _tell(self, message: str, changes: Iterable[ValueChange], by: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.records.hyperparameter import (
     Hyperparameter,
     PlannedChange,
@@ -60,6 +60,17 @@ class Hyperparameters:
             what=source.what,
         )
 
+    def differing(self, others: Sequence[Hyperparameter]) -> list[str]:
+        """Returns the names of those that another worker does not have, or has otherwise."""
+        of_other = {one.name: one for one in others}
+        names = {*self.seen, *of_other}
+        return sorted(name for name in names if self.seen.get(name) != of_other.get(name))
+
+    def leave_out(self, name: str) -> None:
+        """Forgets one."""
+        self._sources.pop(name, None)
+        self.seen.pop(name, None)
+
     def values(self) -> dict[str, float]:
         """Returns the present values, by name."""
         return {name: source.get() for name, source in self._sources.items()}
@@ -102,9 +113,9 @@ class Hyperparameters:
         return any(change.start is None and change.begins <= step for change in planned)
 
     def drop_plans(self, step: int) -> None:
-        """Gives up the changes that would have begun after so many steps."""
+        """Gives up the changes that act after so many steps; their values stay."""
         for name, one in self.seen.items():
-            if one.planned is not None and one.planned.start is None and one.planned.begins <= step:
+            if one.planned is not None and one.planned.begins <= step:
                 self.seen[name] = msgspec.structs.replace(one, planned=None)
 
     def advance(self, step: int) -> list[ValueChange]:
@@ -127,6 +138,7 @@ class Hyperparameters:
                 start = source.get()
                 begun.append(ValueChange(name, start, planned.value))
             value = planned.value_at(step, start)
+            value = round(value) if source.bounds.whole else value
             source.set(value)
             is_done = step >= planned.begins + planned.steps
             self.seen[name] = msgspec.structs.replace(
@@ -134,18 +146,28 @@ class Hyperparameters:
                 value=value,
                 step=step,
                 changed_at=step,
+                changed_to=value,
                 changed_by=planned.by,
                 planned=None if is_done else msgspec.structs.replace(planned, start=start),
             )
         return begun
 
-    def put_back(self, before: Iterable[Hyperparameter]) -> None:
-        """Brings back what `look` returned earlier, values and plans."""
+    def put_back(self, before: Iterable[Hyperparameter]) -> str:
+        """Brings back what `look` returned earlier, values and plans.
+
+        Returns:
+            Which values the script did not take back, as a clause; empty if it took all.
+        """
+        problems = []
         for one in before:
-            source = self._sources[one.name]
-            if source.get() != one.value:
-                source.set(one.value)
+            if self.seen[one.name] == one:
+                continue
+            try:
+                self._sources[one.name].set(one.value)
+            except Exception as error:
+                problems.append(f"{one.name} was not put back: {describe_error(error)}")
             self.seen[one.name] = one
+        return "; ".join(problems)
 
     def restore(self, saved: Sequence[Hyperparameter], step: int) -> list[ValueChange]:
         """Takes the values of a checkpoint, after TensorFlow has restored its own part.
@@ -164,7 +186,7 @@ class Hyperparameters:
         changes = []
         for name, source in self._sources.items():
             before = self.seen[name]
-            now = _Restored.of(before, by_name.get(name))
+            now = _Restored.of(before, by_name.get(name), any_value=source.in_checkpoint)
             if not source.in_checkpoint and source.get() != now.value:
                 source.set(now.value)
             value = source.get()
@@ -173,6 +195,7 @@ class Hyperparameters:
                 value=value,
                 step=step,
                 changed_at=now.changed_at,
+                changed_to=now.changed_to,
                 changed_by=now.changed_by,
                 planned=now.planned,
             )
@@ -187,13 +210,23 @@ class _Restored:
 
     value: float
     changed_at: int | None = None
+    changed_to: float | None = None
     changed_by: str = ""
     planned: PlannedChange | None = None
 
     @classmethod
-    def of(cls, live: Hyperparameter, saved: Hyperparameter | None) -> _Restored:
-        if saved is None or saved.script_value != live.script_value:
+    def of(
+        cls, live: Hyperparameter, saved: Hyperparameter | None, *, any_value: bool
+    ) -> _Restored:
+        """Decides it.
+
+        Args:
+            live: What is known now.
+            saved: What the checkpoint has.
+            any_value: Whether TensorFlow restores the value, so that the script's does not count.
+        """
+        if saved is None or not (any_value or saved.script_value == live.script_value):
             return cls(live.script_value)
         if not live.bounds.allow(saved.value):
             return cls(live.script_value)
-        return cls(saved.value, saved.changed_at, saved.changed_by, saved.planned)
+        return cls(saved.value, saved.changed_at, saved.changed_to, saved.changed_by, saved.planned)

@@ -7,24 +7,13 @@ constants of a graph. A `LiveFloat` in their place lets the graph read a variabl
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import tensorflow as tf
 
 _CACHE = "_tfckpt_live_floats"
-"""Attribute of a graph: its tensors by variable, arithmetic and type."""
-
-
-class _Step(NamedTuple):
-    """Arithmetic with a number of Python, such as `1 - x`."""
-
-    act: Callable[[Any, Any], Any]
-    number: float
-    is_first: bool
-
-    def apply(self, value: Any) -> Any:
-        return self.act(self.number, value) if self.is_first else self.act(value, self.number)
+"""Attribute of a graph: its tensors by expression and type."""
 
 
 class LiveFloat(float):
@@ -36,52 +25,59 @@ class LiveFloat(float):
 
     Attributes:
         dtype: Keras asks numbers for it; a number of Python takes the type of what it meets.
+        variables: The variables that it depends on.
+        initial: Its first value.
     """
 
     dtype = float
-    _variable: tf.Variable
-    _steps: tuple[_Step, ...]
+    variables: tuple[tf.Variable, ...]
+    initial: float
+    _evaluate: Callable[[], tf.Tensor]
+    _key: Hashable
 
     def __new__(
-        cls, value: float, variable: tf.Variable, steps: tuple[_Step, ...] = ()
+        cls,
+        value: float,
+        variables: tuple[tf.Variable, ...],
+        evaluate: Callable[[], tf.Tensor],
+        key: Hashable,
     ) -> LiveFloat:
-        """Takes the present value.
+        """Creates it.
 
         Args:
             value: The number that Python sees.
-            variable: What graphs read, of 64 bits.
-            steps: What is done with what they read.
+            variables: The variables that it depends on.
+            evaluate: Returns its value in a graph, of 64 bits.
+            key: Equal for the same arithmetic with the same variables.
         """
         self = super().__new__(cls, value)
-        self._variable = variable
-        self._steps = steps
+        self.variables = variables
+        self.initial = value
+        self._evaluate = evaluate
+        self._key = key
         return self
 
     def with_value(self, value: float) -> LiveFloat:
         """Returns the number to keep once the variable has another value."""
-        return LiveFloat(value, self._variable, self._steps)
+        changed = LiveFloat(value, self.variables, self._evaluate, self._key)
+        changed.initial = self.initial
+        return changed
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Returns the value of the variable; TensorFlow calls this."""
         del name
         kind = tf.as_dtype(dtype or tf.float32)
         if tf.executing_eagerly():
-            return self._tensor(kind)
+            return tf.cast(self._evaluate(), kind)
         graph = tf.compat.v1.get_default_graph()
-        cache: dict[Any, tf.Tensor] | None = getattr(graph, _CACHE, None)
+        cache: dict[Hashable, tf.Tensor] | None = getattr(graph, _CACHE, None)
         if cache is None:
             cache = {}
             setattr(graph, _CACHE, cache)
-        key = (id(self._variable), _copy(self._variable), self._steps, kind)
+        key = (self._key, tuple(map(_copy, self.variables)), kind)
         if key not in cache:
-            cache[key] = self._tensor(kind)
+            cache[key] = tf.cast(self._evaluate(), kind)
         return cache[key]
-
-    def _tensor(self, kind: tf.DType) -> tf.Tensor:
-        value = self._variable.read_value()
-        for step in self._steps:
-            value = step.apply(value)
-        return tf.cast(value, kind)
 
     def __reduce__(self) -> tuple[type[float], tuple[float]]:
         """Is copied and pickled as a number."""
@@ -93,7 +89,8 @@ class LiveFloat(float):
 
     def __neg__(self) -> LiveFloat:
         """Returns the negative number."""
-        return self * -1.0  # type: ignore[return-value]
+        negative: LiveFloat = self * -1.0  # type: ignore[assignment]
+        return negative
 
 
 def _copy(variable: tf.Variable) -> int | None:
@@ -108,13 +105,26 @@ def _arithmetic(act: Callable[[Any, Any], Any], *, reverse: bool) -> Callable[[A
     def method(self: LiveFloat, other: Any) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
-        if isinstance(other, LiveFloat):
-            pair = (other, self) if reverse else (self, other)
-            return act(*map(tf.convert_to_tensor, pair))
-        step = _Step(act, float(other), reverse)
-        return LiveFloat(step.apply(float(self)), self._variable, (*self._steps, step))
+        left, right = (other, self) if reverse else (self, other)
+        both = [number for number in (left, right) if isinstance(number, LiveFloat)]
+        return LiveFloat(
+            act(float(left), float(right)),
+            tuple(variable for number in both for variable in number.variables),
+            lambda: act(_evaluated(left), _evaluated(right)),
+            (act, _key_of(left), _key_of(right)),
+        )
 
     return method
+
+
+def _evaluated(number: float) -> tf.Tensor:
+    if isinstance(number, LiveFloat):
+        return number._evaluate()
+    return tf.constant(float(number), tf.float64)
+
+
+def _key_of(number: float) -> Hashable:
+    return number._key if isinstance(number, LiveFloat) else float(number)
 
 
 for _act in (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow):
@@ -122,11 +132,11 @@ for _act in (operator.add, operator.sub, operator.mul, operator.truediv, operato
     setattr(LiveFloat, f"__r{_act.__name__}__", _arithmetic(_act, reverse=True))
 
 
-def live_float(value: float, strategy: tf.distribute.Strategy) -> tuple[LiveFloat, tf.Variable]:
-    """Returns a number, and the variable whose value it has in graphs.
+def live_float(value: float, strategy: tf.distribute.Strategy) -> LiveFloat:
+    """Returns a number that graphs read from a variable.
 
     All workers call it together: the variable has a copy on each device of the strategy.
     """
     with strategy.scope():
         variable = tf.Variable(value, dtype=tf.float64, trainable=False, name="hyperparameter")
-    return LiveFloat(value, variable), variable
+    return LiveFloat(value, (variable,), variable.read_value, ("variable", id(variable)))

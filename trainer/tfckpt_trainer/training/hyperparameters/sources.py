@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import keras
@@ -27,6 +31,9 @@ _OPTIONS = {
     "ema_momentum": Bounds(low=0, high=1),
 }
 """Options of Keras's optimizers that become a variable in the graph, with what they can be."""
+
+_FACTOR = "_tfckpt_factor"
+"""Attribute of the function that scales a schedule: its factor."""
 
 _WITHOUT_LIVE = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
 """Strategies with which these options were not tried."""
@@ -86,7 +93,7 @@ class VariableSource:
 
     def set(self, value: float) -> None:
         """See `Source`."""
-        self._variable.assign(value)
+        self._variable.assign(int(value) if self.bounds.whole else value)
 
 
 class OptionSource:
@@ -102,18 +109,23 @@ class OptionSource:
         self.bounds = _OPTIONS[option]
         self._optimizer = optimizer
         self._option = option
-        number, self._variable = live_float(getattr(optimizer, option), strategy)
-        setattr(optimizer, option, number)
+        present = getattr(optimizer, option)
+        # Graphs of an earlier run of this process read the variable of that.
+        is_live = isinstance(present, LiveFloat) and len(present.variables) == 1
+        self._number = present if is_live else live_float(float(present), strategy)
+        # As an attribute of the library, it is no state that the script forgot to pass.
+        self._variable = self._number.variables[0]
+        self.set(self._number.initial)
 
     def get(self) -> float:
         """See `Source`."""
-        return float(getattr(self._optimizer, self._option))
+        return float(self._number)
 
     def set(self, value: float) -> None:
         """See `Source`."""
         self._variable.assign(value)
-        number: LiveFloat = getattr(self._optimizer, self._option)
-        setattr(self._optimizer, self._option, number.with_value(value))
+        self._number = self._number.with_value(value)
+        setattr(self._optimizer, self._option, self._number)
 
 
 class ScheduleFactor:
@@ -125,13 +137,20 @@ class ScheduleFactor:
     def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         self.name = name
         self.what = f"times {type(optimizer._learning_rate).__name__}"
-        self._factor, self._variable = live_float(1.0, strategy)
         scheduled = optimizer._get_current_learning_rate
+        # An earlier run of this process may have put its factor there.
+        factor = getattr(scheduled, _FACTOR, None)
+        self._factor: LiveFloat = live_float(1.0, strategy) if factor is None else factor
+        self._variable = self._factor.variables[0]
+        if factor is not None:
+            self.set(1.0)
+            return
 
         def scaled() -> Any:
             rate = tf.convert_to_tensor(scheduled())
-            return rate * tf.cast(self._variable, rate.dtype)
+            return rate * tf.convert_to_tensor(self._factor, rate.dtype)
 
+        setattr(scaled, _FACTOR, self._factor)
         # The schedule itself stays, so that Keras saves the model as it would.
         optimizer._get_current_learning_rate = scaled
 
@@ -163,11 +182,11 @@ class OwnSource:
         Raises:
             UsageError: Its present value is no number, or is out of its bounds.
         """
-        value = get()
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        value: Any = get()
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise UsageError(f"{name} is {value!r}; a hyperparameter must be an int or a float.")
         self.name = name
-        self._is_int = isinstance(value, int)
+        self._is_int = isinstance(value, Integral)
         self.bounds = msgspec.structs.replace(bounds, whole=self._is_int)
         self._get = get
         self._set = set
@@ -175,7 +194,7 @@ class OwnSource:
 
     def get(self) -> float:
         """See `Source`."""
-        return self._get()
+        return float(self._get())
 
     def set(self, value: float) -> None:
         """See `Source`."""
@@ -198,35 +217,46 @@ def sources_of(
         optimizers: Path and object.
         strategy: The strategy of the run.
     """
-    by_id = {id(one): (path, one) for path, one in reversed([*optimizers])}
-    of_keras = [one for one in reversed(by_id.values()) if isinstance(one[1], keras.Optimizer)]
+    by_id = {id(thing): (path, thing) for path, thing in reversed([*optimizers])}
+    of_keras = [pair for pair in reversed(by_id.values()) if isinstance(pair[1], keras.Optimizer)]
     inner = {
-        id(one.inner_optimizer)
-        for _, one in of_keras
-        if isinstance(one, keras.optimizers.LossScaleOptimizer)
+        id(optimizer.inner_optimizer)
+        for _, optimizer in of_keras
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     }
-    outer = [(path, one) for path, one in of_keras if id(one) not in inner]
+    outer = [(path, optimizer) for path, optimizer in of_keras if id(optimizer) not in inner]
+    short = Counter(path.removeprefix("optimizer/") for path, _ in outer)
     for path, optimizer in outer:
-        prefix = "" if len(outer) == 1 else f"{path.removeprefix('optimizer/')}/"
-        yield from _sources_of_one(prefix, optimizer, strategy)
+        name = path.removeprefix("optimizer/")
+        prefix = "" if len(outer) == 1 else f"{name if short[name] == 1 else path}/"
+        for make in _makers(prefix, optimizer, strategy):
+            # An optimizer of a script may be unlike Keras's: training must not depend on this.
+            with suppress(UsageError, AttributeError, TypeError, ValueError):
+                yield make()
 
 
-def _sources_of_one(
+def _makers(
     prefix: str, optimizer: Any, strategy: tf.distribute.Strategy
-) -> Iterator[Source]:
+) -> Iterator[Callable[[], Source]]:
+    """Yields what makes each source of one optimizer."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if optimizer.built:
-            yield VariableSource(f"{prefix}loss_scale", optimizer.dynamic_scale, _POSITIVE)
+            scale = optimizer.dynamic_scale
+            yield partial(VariableSource, f"{prefix}loss_scale", scale, _POSITIVE)
         optimizer = optimizer.inner_optimizer
-    rate = optimizer._learning_rate
+    rate = getattr(optimizer, "_learning_rate", None)
     if isinstance(rate, keras.Variable):
-        yield VariableSource(f"{prefix}learning_rate", rate, Bounds(low=0))
+        # A negative rate is gradient ascent.
+        bounds = Bounds(low=0) if float(rate.numpy()) >= 0 else Bounds()
+        yield partial(VariableSource, f"{prefix}learning_rate", rate, bounds)
     if isinstance(strategy, _WITHOUT_LIVE):
         return
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        yield ScheduleFactor(f"{prefix}learning_rate_factor", optimizer, strategy)
+        yield partial(ScheduleFactor, f"{prefix}learning_rate_factor", optimizer, strategy)
     for option in _OPTIONS:
         value = getattr(optimizer, option, None)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # 0 stands for an option that is off, for which the optimizer has no variables.
-        if isinstance(value, float) and value and (option != "ema_momentum" or optimizer.use_ema):
-            yield OptionSource(f"{prefix}{option}", optimizer, option, strategy)
+        is_on = is_number and bool(value)
+        if is_on and (option != "ema_momentum" or getattr(optimizer, "use_ema", False)):
+            yield partial(OptionSource, f"{prefix}{option}", optimizer, option, strategy)

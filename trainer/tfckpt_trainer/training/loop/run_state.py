@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.command import LONGEST_NAME
 from tfckpt_trainer.rundir.records.exactness import StepFacts, merge_steps
-from tfckpt_trainer.rundir.records.hyperparameter import Bounds
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, HyperparametersOfWorker
 from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.traced_steps import TracedSteps
 from tfckpt_trainer.training.check.untracked_notes import remember_state
@@ -96,6 +96,8 @@ class RunState:
         if group.replicas > 1 and not on_servers:
             check_finite_on_all_replicas(passed.optimizer)
         self.passed = passed
+        self._group = group
+        self._declared: set[str] = set()
         self.inputs = (
             Inputs(strategy, group, passed.dataset, skips=options.saving.skip_input)
             if passed.dataset is not None
@@ -132,8 +134,10 @@ class RunState:
         """
         if not name or name != name.strip() or "=" in name or len(name) > LONGEST_NAME:
             raise UsageError(f"{name!r} cannot be the name of a hyperparameter.")
+        if bounds.low is not None and bounds.high is not None and bounds.low > bounds.high:
+            raise UsageError(f"The bounds of {name} are {bounds.low} and {bounds.high}.")
         source: Source
-        if is_variable(get):
+        if is_variable(get) and set is None:
             raw = raw_variable(get)
             is_saved = any(raw_variable(variable) is raw for variable in self.variables())
             source = VariableSource(name, get, bounds, in_checkpoint=is_saved)
@@ -145,13 +149,19 @@ class RunState:
                 "value, and one that takes a new one."
             )
         self.saved.user.hyperparameters.add(source)
+        self._declared.add(name)
 
     def variables(self) -> Iterator[Any]:
         """Yields all variables."""
         yield from (one.thing for one in self.saved.shared.find() if one.rule.is_variable)
 
     def opened(self) -> None:
-        """Takes note of what exists before the first step."""
+        """Takes note of what exists before the first step. All workers call it together.
+
+        Raises:
+            UsageError: A hyperparameter that the script declared is not equal on all workers.
+        """
+        self._agree_on_hyperparameters()
         self.saved.shared.late_variables.opened(self.saved.shared.find())
         self.traced.opened()
 
@@ -163,6 +173,19 @@ class RunState:
         """
         self.saved.shared.late_variables.check(self.saved.shared.find())
         self.traced.first_step_done()
+
+    def _agree_on_hyperparameters(self) -> None:
+        """Leaves out those of optimizers that are not equal on all workers."""
+        hyperparameters = self.saved.user.hyperparameters
+        mine = HyperparametersOfWorker(values=list(hyperparameters.seen.values()))
+        for index, others in enumerate(self._group.all_gather(mine)):
+            for name in hyperparameters.differing(others.values):
+                if name in self._declared:
+                    raise UsageError(
+                        f"The hyperparameter {name} is not equal on worker {self._group.index} and "
+                        f"worker {index}. Declare the same names, values and bounds on all workers."
+                    )
+                hyperparameters.leave_out(name)
 
     def _step_facts(self) -> StepFacts:
         facts, unfinished = self.traced.facts(), self.progress.unfinished

@@ -320,8 +320,8 @@ class TrainingRun:
     ) -> None:
         """Declares a hyperparameter that can be changed while the run trains.
 
-        Those of Keras optimizers are found without it. The value is saved with each checkpoint
-        once it was changed. Call this on all workers, before the loop.
+        Those of Keras optimizers are found without it. Checkpoints record the value, and a restore
+        brings it back. Call this on all workers with equal values, before the loop.
 
         Args:
             name: Its name.

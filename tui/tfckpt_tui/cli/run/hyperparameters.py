@@ -66,19 +66,20 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
         facts = tuple(map(_facts, values))
         print_json(HyperparametersReport(checkpoint=reading.checkpoint, hyperparameters=facts))
         return
-    header = ("NAME", "VALUE", "ALLOWED", "CHANGED")
+    header = ("NAME", "VALUE", "AT STEP", "ALLOWED", "CHANGED")
     rows = [
         (
             _title(hyperparameter),
             number(hyperparameter.value),
+            f"{hyperparameter.step:,}",
             hyperparameter.bounds.words,
             _changed(hyperparameter),
         )
         for hyperparameter in values
     ]
-    print_table(header, rows, right={1})
+    print_table(header, rows, right={1, 2})
     if reading.checkpoint is not None:
-        print_message(f"No trainer answers: these are of {reading.checkpoint}.")
+        print_message(f"No trainer answers. The values are those of {reading.checkpoint}.")
 
 
 @click.command("set")
@@ -112,6 +113,8 @@ def set(  # noqa: A001
     Each checkpoint holds the values; a restore brings them back.
     """
     values = dict(map(_assignment, assignments))
+    if len(values) < len(assignments):
+        raise UsageError("A name is given twice. Give each hyperparameter one value.")
     require_trainer(run)
     problem = problem_of_values(dict(values), read_hyperparameters(run).values)
     if problem:

@@ -25,8 +25,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
+from tfckpt_trainer.rundir.records.hyperparameter import asked
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
@@ -190,6 +191,10 @@ class Saver:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
         run, name = self._run, record.name
         if index_path(run.root / name).exists() and run.record(name).exists():
+            if asked(load(run.record(name), CheckpointRecord).hyperparameters) != asked(
+                record.hyperparameters
+            ):
+                return self._taken(f"{name} exists with other hyperparameters")
             if verify(run.root / name).ok:
                 return SaveOutcome(name, record.step, record.branch, already_saved=True)
             return self._taken(f"{name} exists and is damaged")
