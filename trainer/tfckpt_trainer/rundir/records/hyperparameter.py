@@ -108,7 +108,11 @@ class HyperparametersOfWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 def asked(values: Iterable[Hyperparameter]) -> list[tuple[object, ...]]:
     """Returns what commands made of hyperparameters, to compare two moments."""
-    return [(one.name, one.changed_at, one.changed_to, one.planned) for one in values]
+    return [
+        (value.name, value.changed_at, value.changed_to, value.planned)
+        for value in values
+        if value.changed_at is not None or value.planned is not None
+    ]
 
 
 def number(value: float) -> str:
