@@ -15,7 +15,8 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 
-pytestmark = pytest.mark.tensorflow
+# Options of optimizers are private parts of Keras: each release has to be tried.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.matrix]
 
 OPTIMIZERS = {
     "SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "clipnorm": 1.0},
