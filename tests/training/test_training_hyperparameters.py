@@ -416,3 +416,20 @@ def test_a_whole_number_in_a_variable_stays_one(tmp_path):
     assert (done.state, refused.state) == (CommandState.DONE, CommandState.REFUSED)
     assert refused.message.startswith("count cannot be 2.5; it must be a whole number, at least 1")
     assert int(count) == 9
+
+
+def test_what_another_worker_has_otherwise_is_found():
+    from tfckpt_trainer.rundir.records.hyperparameter import Bounds
+    from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
+    from tfckpt_trainer.training.hyperparameters.sources import OwnSource
+
+    def worker(**values):
+        made = Hyperparameters()
+        for name, value in values.items():
+            made.add(OwnSource(name, lambda value=value: value, print, Bounds(low=0)))
+        return made
+
+    chief, other = worker(crop=4.0, noise=1.0, only=2.0), worker(crop=5.0, noise=1.0)
+    assert chief.differing(list(other.seen.values())) == ["crop", "only"]
+    assert other.differing(list(chief.seen.values())) == ["crop", "only"]
+    assert chief.differing(list(chief.seen.values())) == []
