@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from waiting import wait_until
 
 # Options of optimizers are private parts of Keras: each release has to be tried.
@@ -433,3 +434,28 @@ def test_what_another_worker_has_otherwise_is_found():
     assert chief.differing(list(other.seen.values())) == ["crop", "only"]
     assert other.differing(list(chief.seen.values())) == ["crop", "only"]
     assert chief.differing(list(chief.seen.values())) == []
+
+
+def test_a_command_that_fails_before_it_acts_takes_no_earlier_change_back(tmp_path):
+    script = Script(tmp_path / "run", total_steps=14)
+    hyperparameters = script.run._state.saved.user.hyperparameters
+    hyperparameters.problem_of = mock.Mock(side_effect=["", ZeroDivisionError("injected")])
+    changes = {4: {"values": {"weight_decay": 0.5}}, 8: {"values": {"weight_decay": 0.7}}}
+    script.train(changes)
+    assert [o.state for o in script.outcomes] == [CommandState.DONE, CommandState.FAILED]
+    assert script.values[13]["weight_decay"] == 0.5
+
+
+def test_a_step_whose_record_is_damaged_counts_as_saved(tmp_path):
+    script = Script(tmp_path / "run", total_steps=10)
+    record = script.directory.record("ckpt-10")
+
+    def damage():
+        for path in (record, copy_of(record)):
+            if path.exists():
+                path.write_text("{")
+
+    script.run.before_save(damage)
+    script.train()
+    assert [path.name for path in script.directory.root.glob("*.index")] == ["ckpt-10.index"]
+    assert script.events("finish") == ["Finished after step 10."]

@@ -21,6 +21,7 @@ class SetHandler(Handler[SetArguments]):
     def __init__(self, trainer: Trainer) -> None:
         super().__init__(trainer)
         self._before: list[Hyperparameter] = []
+        self._committed: Command | None = None
 
     def prepare(self, command: Command, arguments: SetArguments) -> Vote:
         """Looks whether there are such hyperparameters, and whether they can have these values."""
@@ -37,6 +38,7 @@ class SetHandler(Handler[SetArguments]):
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
         begins = step if arguments.at_step is None else arguments.at_step
         self._before = hyperparameters.look(step)
+        self._committed = command
         hyperparameters.plan(
             arguments.values,
             PlannedChange(value=0, begins=begins, steps=arguments.over, by=command.requested_by),
@@ -56,8 +58,9 @@ class SetHandler(Handler[SetArguments]):
         return Answer(CommandState.DONE, message, {"step": begins, **_details(changes)})
 
     def put_back(self, command: Command) -> None:
-        """Brings the values back."""
-        self.trainer.hyperparameters.put_back(self._before)
+        """Brings the values back, if this command has changed any here."""
+        if command is self._committed:
+            self.trainer.hyperparameters.put_back(self._before)
 
     def step_done(self) -> None:
         """Carries out what was planned for this step. All workers call it together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -27,7 +28,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.hyperparameter import asked
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
+from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
@@ -191,9 +192,9 @@ class Saver:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
         run, name = self._run, record.name
         if index_path(run.root / name).exists() and run.record(name).exists():
-            if asked(load(run.record(name), CheckpointRecord).hyperparameters) != asked(
-                record.hyperparameters
-            ):
+            # A record that cannot be read tells of no other values.
+            saved = try_read(partial(load, run.record(name), CheckpointRecord)) or record
+            if asked(saved.hyperparameters) != asked(record.hyperparameters):
                 return self._taken(f"{name} exists with other hyperparameters")
             if verify(run.root / name).ok:
                 return SaveOutcome(name, record.step, record.branch, already_saved=True)
