@@ -140,7 +140,7 @@ class Script:
         self.optimizer.apply(tape.gradient(loss, variables), variables)
         return loss
 
-    def train(self, asking=(), kind=CommandKind.SET):
+    def train(self, asking=()):
         """Trains; sends these arguments at these steps, and keeps the outcomes and the values."""
         asked, queue = dict(asking), CommandQueue(self.directory)
         step, self.values, waiting = self.run.function(self.replica_step), {}, []
@@ -276,14 +276,10 @@ def test_a_schedule_has_a_factor(tmp_path):
 
     def script(directory, asking=()):
         schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9)
-        made = Script(directory, total_steps=10, rate=schedule)
-        rates = {}
-        made.run.after_restore(lambda: None)
-        made.train(asking)
-        return made, rates
+        return Script(directory, total_steps=10, rate=schedule).train(asking)
 
-    changed, _ = script(tmp_path / "a", {4: {"values": {"learning_rate_factor": 0.5}}})
-    plain, _ = script(tmp_path / "b")
+    changed = script(tmp_path / "a", {4: {"values": {"learning_rate_factor": 0.5}}})
+    plain = script(tmp_path / "b")
     assert changed.outcomes[0].state is CommandState.DONE
     assert changed.values[5]["learning_rate"] == pytest.approx(plain.values[5]["learning_rate"] / 2)
     assert changed.values[4] == plain.values[4]

@@ -42,10 +42,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a hyperparameter can have this value."""
         if not math.isfinite(value) or (self.whole and value != math.floor(value)):
             return False
-        if self.low is not None and (value < self.low or (self.above and value == self.low)):
-            return False
-        is_high = self.high is not None and value >= self.high
-        return not is_high or (value == self.high and not self.below)
+        low, high = self.low, self.high
+        is_low = low is not None and (value < low or (self.above and value == low))
+        is_high = high is not None and (value > high or (self.below and value == high))
+        return not (is_low or is_high)
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):

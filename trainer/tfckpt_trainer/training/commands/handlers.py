@@ -102,9 +102,7 @@ class CommandHandlers:
 
     def step_done(self) -> None:
         """Carries out what was planned for this step."""
-        hyperparameters = self._trainer.hyperparameters
-        if hyperparameters.is_due(self._trainer.position.step):
-            self._set.step_done()
+        self._set.step_done()
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""

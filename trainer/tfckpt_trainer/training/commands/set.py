@@ -8,7 +8,7 @@ from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SetArguments
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange
 
@@ -40,8 +40,7 @@ class SetHandler(Handler[SetArguments]):
         self._before = hyperparameters.look(step)
         self._committed = command
         hyperparameters.plan(
-            arguments.values,
-            PlannedChange(value=0, begins=begins, steps=arguments.over, by=command.requested_by),
+            arguments.values, begins=begins, steps=arguments.over, by=command.requested_by
         )
         begun, problem = self._advance()
         if problem:
@@ -65,6 +64,8 @@ class SetHandler(Handler[SetArguments]):
     def step_done(self) -> None:
         """Carries out what was planned for this step. All workers call it together."""
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
+        if not hyperparameters.is_due(step):
+            return
         self._before = hyperparameters.look(step)
         begun, problem = self._advance()
         by = ", ".join({value.planned.by for value in self._before if value.planned is not None})

@@ -87,15 +87,17 @@ class Hyperparameters:
         """Returns why not all can have these values, as sentences; empty if they can."""
         return problem_of_values(dict(values), self.seen)
 
-    def plan(self, values: Mapping[str, float], change: PlannedChange) -> None:
+    def plan(self, values: Mapping[str, float], *, begins: int, steps: int, by: str) -> None:
         """Takes a change that is carried out by `advance`.
 
         Args:
             values: The values at its end, by name.
-            change: When, and by whom; its own value has no meaning.
+            begins: Steps done when it begins.
+            steps: Over how many steps the values change; 0 for at once.
+            by: Who asked for it.
         """
         for name, value in values.items():
-            planned = msgspec.structs.replace(change, value=value)
+            planned = PlannedChange(value=value, begins=begins, steps=steps, by=by)
             self.seen[name] = msgspec.structs.replace(self.seen[name], planned=planned)
 
     def steps_left(self, step: int) -> int | None:
@@ -106,11 +108,6 @@ class Hyperparameters:
     def is_due(self, step: int) -> bool:
         """Whether a change has to act after so many steps."""
         return any(one.planned and one.planned.begins <= step for one in self.seen.values())
-
-    def begins_at(self, step: int) -> bool:
-        """Whether a change begins after so many steps."""
-        planned = [one.planned for one in self.seen.values() if one.planned is not None]
-        return any(change.start is None and change.begins <= step for change in planned)
 
     def drop_plans(self, step: int) -> None:
         """Gives up the changes that act after so many steps; their values stay."""
@@ -186,47 +183,36 @@ class Hyperparameters:
         changes = []
         for name, source in self._sources.items():
             before = self.seen[name]
-            now = _Restored.of(before, by_name.get(name), any_value=source.in_checkpoint)
+            now = _restored(before, by_name.get(name), any_value=source.in_checkpoint)
             if not source.in_checkpoint and source.get() != now.value:
                 source.set(now.value)
             value = source.get()
-            self.seen[name] = msgspec.structs.replace(
-                before,
-                value=value,
-                step=step,
-                changed_at=now.changed_at,
-                changed_to=now.changed_to,
-                changed_by=now.changed_by,
-                planned=now.planned,
-            )
+            self.seen[name] = msgspec.structs.replace(now, value=value, step=step)
             if value != before.value:
                 changes.append(ValueChange(name, before.value, value))
         return changes
 
 
-@dataclass(frozen=True)
-class _Restored:
-    """What a restore takes over for one hyperparameter."""
+def _restored(
+    live: Hyperparameter, saved: Hyperparameter | None, *, any_value: bool
+) -> Hyperparameter:
+    """Returns what a restore makes of one hyperparameter.
 
-    value: float
-    changed_at: int | None = None
-    changed_to: float | None = None
-    changed_by: str = ""
-    planned: PlannedChange | None = None
-
-    @classmethod
-    def of(
-        cls, live: Hyperparameter, saved: Hyperparameter | None, *, any_value: bool
-    ) -> _Restored:
-        """Decides it.
-
-        Args:
-            live: What is known now.
-            saved: What the checkpoint has.
-            any_value: Whether TensorFlow restores the value, so that the script's does not count.
-        """
-        if saved is None or not (any_value or saved.script_value == live.script_value):
-            return cls(live.script_value)
-        if not live.bounds.allow(saved.value):
-            return cls(live.script_value)
-        return cls(saved.value, saved.changed_at, saved.changed_to, saved.changed_by, saved.planned)
+    Args:
+        live: What is known now.
+        saved: What the checkpoint has.
+        any_value: Whether TensorFlow restores the value, so that the script's does not count.
+    """
+    is_same = saved is not None and (any_value or saved.script_value == live.script_value)
+    if saved is None or not is_same or not live.bounds.allow(saved.value):
+        return msgspec.structs.replace(
+            live,
+            value=live.script_value,
+            changed_at=None,
+            changed_to=None,
+            changed_by="",
+            planned=None,
+        )
+    return msgspec.structs.replace(
+        saved, script_value=live.script_value, bounds=live.bounds, what=live.what
+    )

@@ -96,26 +96,15 @@ class VariableSource:
         self._variable.assign(int(value) if self.bounds.whole else value)
 
 
-class OptionSource:
-    """An option of an optimizer that is a number of Python."""
+class _LiveSource:
+    """A number that graphs read from a variable."""
 
-    what = ""
     in_checkpoint = False
 
-    def __init__(
-        self, name: str, optimizer: Any, option: str, strategy: tf.distribute.Strategy
-    ) -> None:
-        self.name = name
-        self.bounds = _OPTIONS[option]
-        self._optimizer = optimizer
-        self._option = option
-        present = getattr(optimizer, option)
-        # Graphs of an earlier run of this process read the variable of that.
-        is_live = isinstance(present, LiveFloat) and len(present.variables) == 1
-        self._number = present if is_live else live_float(float(present), strategy)
+    def __init__(self, number: LiveFloat) -> None:
+        self._number = number
         # As an attribute of the library, it is no state that the script forgot to pass.
-        self._variable = self._number.variables[0]
-        self.set(self._number.initial)
+        self._variable = number.variables[0]
 
     def get(self) -> float:
         """See `Source`."""
@@ -125,43 +114,56 @@ class OptionSource:
         """See `Source`."""
         self._variable.assign(value)
         self._number = self._number.with_value(value)
+
+
+class OptionSource(_LiveSource):
+    """An option of an optimizer that is a number of Python."""
+
+    what = ""
+
+    def __init__(
+        self, name: str, optimizer: Any, option: str, strategy: tf.distribute.Strategy
+    ) -> None:
+        present = getattr(optimizer, option)
+        # Graphs of an earlier run of this process read the variable of that.
+        is_live = isinstance(present, LiveFloat) and len(present.variables) == 1
+        super().__init__(present if is_live else live_float(float(present), strategy))
+        self.name = name
+        self.bounds = _OPTIONS[option]
+        self._optimizer = optimizer
+        self._option = option
+        self.set(self._number.initial)
+
+    def set(self, value: float) -> None:
+        """See `Source`."""
+        super().set(value)
         setattr(self._optimizer, self._option, self._number)
 
 
-class ScheduleFactor:
+class ScheduleFactor(_LiveSource):
     """A factor upon the schedule of a learning rate."""
 
     bounds = Bounds(low=0)
-    in_checkpoint = False
 
     def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
-        self.name = name
-        self.what = f"times {type(optimizer._learning_rate).__name__}"
         scheduled = optimizer._get_current_learning_rate
         # An earlier run of this process may have put its factor there.
-        factor = getattr(scheduled, _FACTOR, None)
-        self._factor: LiveFloat = live_float(1.0, strategy) if factor is None else factor
-        self._variable = self._factor.variables[0]
-        if factor is not None:
-            self.set(1.0)
+        earlier = getattr(scheduled, _FACTOR, None)
+        factor = live_float(1.0, strategy) if earlier is None else earlier
+        super().__init__(factor)
+        self.name = name
+        self.what = f"times {type(optimizer._learning_rate).__name__}"
+        self.set(factor.initial)
+        if earlier is not None:
             return
 
         def scaled() -> Any:
             rate = tf.convert_to_tensor(scheduled())
-            return rate * tf.convert_to_tensor(self._factor, rate.dtype)
+            return rate * tf.convert_to_tensor(factor, rate.dtype)
 
-        setattr(scaled, _FACTOR, self._factor)
+        setattr(scaled, _FACTOR, factor)
         # The schedule itself stays, so that Keras saves the model as it would.
         optimizer._get_current_learning_rate = scaled
-
-    def get(self) -> float:
-        """See `Source`."""
-        return float(self._factor)
-
-    def set(self, value: float) -> None:
-        """See `Source`."""
-        self._variable.assign(value)
-        self._factor = self._factor.with_value(value)
 
 
 class OwnSource:
