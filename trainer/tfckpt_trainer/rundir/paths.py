@@ -91,6 +91,11 @@ class RunDirectory:
         return self.control / "run.json"
 
     @property
+    def config_file(self) -> Path:
+        """Settings of this run that its user writes: guards and alerts."""
+        return self.control / "config.toml"
+
+    @property
     def launch_file(self) -> Path:
         """Options of the supervisor: command, workers, restarts."""
         return self.control / "launch.json"
