@@ -13,6 +13,20 @@ from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
 from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
+class PlannedSkip(msgspec.Struct, frozen=True, kw_only=True):
+    """Input that is not trained.
+
+    Attributes:
+        at_step: Steps done when it is dropped.
+        batches: Steps whose input each worker drops.
+        by: Who asked for it.
+    """
+
+    at_step: int
+    batches: int
+    by: str = ""
+
+
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a checkpoint as it was written: size in bytes and CRC32C."""
 
@@ -109,6 +123,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         best: Best value so far of each metric that triggers a save when it improves.
         state: The content of `run.state` on the chief.
         hyperparameters: Their values, and changes that were not complete.
+        skips: Input that is to be dropped in later steps.
         duration_seconds: Time from the agreed step to the commit, on the chief.
         cost: The cost of the save; None if training did not save it.
         files: Its files, with names relative to the run directory.
@@ -136,6 +151,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     best: dict[str, float] = {}
     state: dict[str, Any] = {}
     hyperparameters: list[Hyperparameter] = []
+    skips: list[PlannedSkip] = []
     workers: list[WorkerFacts] = []
     duration_seconds: float | None = None
     cost: SaveCost | None = None
@@ -156,6 +172,16 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     def worker_bytes(self) -> int:
         """Size of the workers' own state, which is not in the run directory itself."""
         return sum(facts.size for facts in self.files if "/" in facts.name)
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What commands made of the run, apart from its position, to compare two records."""
+        changed = [
+            (value.name, value.changed_at, value.changed_to, value.planned)
+            for value in self.hyperparameters
+            if value.changed_at is not None or value.planned is not None
+        ]
+        return changed, self.skips
 
     def has_file(self, prefix: str) -> bool:
         """Whether files of the workers with this prefix were written."""

@@ -37,6 +37,7 @@ class CommandKind(StrEnum):
     UNDO = "undo"
     CHECK = "check"
     SET = "set"
+    SKIP = "skip"
 
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -162,6 +163,25 @@ class SetArguments(CommandArguments, frozen=True, kw_only=True):
         int | None, msgspec.Meta(description="a whole number of steps, or null for now")
     ] = None
     over: Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")] = 0
+
+
+class SkipArguments(CommandArguments, frozen=True, kw_only=True):
+    """Which input not to train.
+
+    Attributes:
+        batches: Steps whose input each worker drops.
+        at_step: Steps done when it does; None, or a step that has been trained, for now.
+    """
+
+    kind = CommandKind.SKIP
+
+    batches: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1,000,000"),
+    ]
+    at_step: Annotated[
+        int | None, msgspec.Meta(description="a whole number of steps, or null for now")
+    ] = None
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {

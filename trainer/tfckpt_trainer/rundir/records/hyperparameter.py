@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -104,15 +103,6 @@ class HyperparametersOfWorker(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker tells the others of its hyperparameters."""
 
     values: list[Hyperparameter]
-
-
-def asked(values: Iterable[Hyperparameter]) -> list[tuple[object, ...]]:
-    """Returns what commands made of hyperparameters, to compare two moments."""
-    return [
-        (value.name, value.changed_at, value.changed_to, value.planned)
-        for value in values
-        if value.changed_at is not None or value.planned is not None
-    ]
 
 
 def number(value: float) -> str:

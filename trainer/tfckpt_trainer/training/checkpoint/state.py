@@ -30,6 +30,7 @@ from tfckpt_trainer.training.hyperparameters.hyperparameters import (
 from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
+from tfckpt_trainer.training.pipelines.skips import InputSkips
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
@@ -305,6 +306,7 @@ class UserState:
         before_save: Functions to call before these values are saved.
         after_restore: Functions to call after they were restored.
         hyperparameters: Values that can be changed from outside.
+        skips: Input that is dropped before later steps.
     """
 
     def __init__(self, index: int) -> None:
@@ -314,6 +316,7 @@ class UserState:
         self.before_save: list[Callable[[], None]] = []
         self.after_restore: list[Callable[[], None]] = []
         self.hyperparameters = Hyperparameters()
+        self.skips = InputSkips()
 
     def collect(self, step: int, facts: WorkerFacts) -> tuple[dict[str, Any], WorkerFacts]:
         """Returns fields of the record of a checkpoint, and `facts` with the values of this worker.
@@ -331,6 +334,7 @@ class UserState:
         fields = {
             "state": _as_json("state", self.shared),
             "hyperparameters": self.hyperparameters.look(step),
+            "skips": self.skips.planned,
         }
         return fields, msgspec.structs.replace(facts, state=worker)
 
@@ -356,6 +360,7 @@ class UserState:
             self.worker.update(mine[0] if worker_restored and mine else {})
         saved = record.hyperparameters if record is not None else []
         changes = self.hyperparameters.restore(saved, step)
+        self.skips.restore(record.skips if record is not None else [])
         for act in self.after_restore:
             act()
         return changes

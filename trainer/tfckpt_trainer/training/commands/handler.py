@@ -18,6 +18,7 @@ from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreM
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
+from tfckpt_trainer.training.pipelines.skips import InputSkips
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -79,6 +80,8 @@ class Trainer:
         restores: Restores them.
         quick_check: Repeats steps, and compares.
         hyperparameters: Values that can change between steps.
+        skips: Input that is dropped before later steps.
+        reads_input: Whether the run has a dataset.
         loop: What commands decide about the loop.
     """
 
@@ -89,6 +92,8 @@ class Trainer:
     restores: RestoreManager
     quick_check: QuickCheck
     hyperparameters: Hyperparameters
+    skips: InputSkips
+    reads_input: bool
     loop: LoopState = field(default_factory=LoopState)
 
     @property
@@ -134,6 +139,9 @@ class Handler(Generic[ArgumentsT]):
             can be done; or None if it calls `Trainer.answer` later.
         """
         raise NotImplementedError
+
+    def step_done(self) -> None:
+        """Carries out what was planned for this step, before a save of it."""
 
     def put_back(self, command: Command) -> None:
         """Forgets what `commit` has begun here, if it has, after an error on any worker."""

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,6 +31,7 @@ from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, 
 from tfckpt_trainer.training.commands.restore import RestoreHandler
 from tfckpt_trainer.training.commands.save import SaveHandler
 from tfckpt_trainer.training.commands.set import SetHandler
+from tfckpt_trainer.training.commands.skip import SkipHandler
 from tfckpt_trainer.training.commands.trash import PruneHandler, UndoHandler
 from tfckpt_trainer.training.workers.worker_group import WorkerGaveUpError
 
@@ -44,6 +45,7 @@ HANDLERS: tuple[type[Handler[Any]], ...] = (
     UndoHandler,
     CheckHandler,
     SetHandler,
+    SkipHandler,
 )
 
 
@@ -61,7 +63,6 @@ class CommandHandlers:
         self._trainer = trainer
         self.loop = trainer.loop
         self._handlers = {handler.arguments.kind: handler(trainer) for handler in HANDLERS}
-        self._set = cast(SetHandler, self._handlers[CommandKind.SET])
 
     def carry_out(self, command: Command) -> None:
         """Carries out `command` and answers it, now or when what it began is done."""
@@ -102,7 +103,8 @@ class CommandHandlers:
 
     def step_done(self) -> None:
         """Carries out what was planned for this step."""
-        self._set.step_done()
+        for handler in self._handlers.values():
+            handler.step_done()
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""

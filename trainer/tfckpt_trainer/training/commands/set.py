@@ -62,7 +62,7 @@ class SetHandler(Handler[SetArguments]):
             self.trainer.hyperparameters.put_back(self._before)
 
     def step_done(self) -> None:
-        """Carries out what was planned for this step. All workers call it together."""
+        """Begins, goes on with and ends changes that were planned."""
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
         if not hyperparameters.is_due(step):
             return

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import PlannedSkip
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.check.quick_check import QuickCheck
@@ -64,6 +66,7 @@ class BetweenCalls:
         self._inputs = state.inputs
         self._saves = saves
         self._position = saved.position
+        self._skips = saved.user.skips
         self.total_steps = options.total_steps
         self.has_stepped = False
         schedule = SaveSchedule(self._triggers(options), options.save_every_seconds)
@@ -79,6 +82,8 @@ class BetweenCalls:
                 restores,
                 self.quick_check,
                 saved.user.hyperparameters,
+                saved.user.skips,
+                reads_input=state.inputs is not None,
             )
         )
         self.coordinator = Coordinator(
@@ -96,6 +101,7 @@ class BetweenCalls:
                 lambda step: steps_to_multiple(step, self.quick_check.epoch_steps),
                 schedule.steps_left,
                 saved.user.hyperparameters.steps_left,
+                saved.user.skips.steps_left,
                 self.quick_check.steps_left,
                 lambda step: self.check.steps_left(step) if self.check else None,
             ]
@@ -130,7 +136,21 @@ class BetweenCalls:
         steps = self.length.after(step)
         if self.dataset_end is None:
             return list(range(step, step + steps)), 0.0
+        for skip in self._skips.take_due(step):
+            self._skip(self.dataset_end, skip)
         return self.dataset_end.next(steps)
+
+    def _skip(self, dataset: DatasetEnd, skip: PlannedSkip) -> None:
+        dropped = dataset.skip(skip.batches)
+        self._telemetry.note(
+            EventKind.NOTE,
+            f"Dropped the input of {count(dropped, 'step')} on each worker, which no step trains."
+            if dropped == skip.batches
+            else f"Dropped the input of {count(dropped, 'step')}, of {skip.batches:,} to drop: "
+            "then the dataset ended.",
+            by=skip.by,
+            step=self._position.step,
+        )
 
     def take_batch(self, batch: Any) -> None:
         """Shows checks the input of the next call."""

@@ -111,9 +111,18 @@ class DatasetEnd:
         self._last_is_reduced = True
 
     def restored(self) -> None:
-        """Has the workers ask each other again, because their positions have changed."""
+        """Has the workers ask each other again, because their positions in the data changed."""
         self._must_ask = True
         self._ended = frozenset()
+
+    def skip(self, steps: int) -> int:
+        """Drops the input of so many steps; returns how many this worker had."""
+        reader, dropped = self._inputs.reader, 0
+        while dropped < steps and (reader.is_endless or reader.has_next()):
+            reader.read()
+            dropped += 1
+        self.restored()
+        return dropped
 
     def next(self, steps: int) -> tuple[list[Any], float] | None:
         """Returns the inputs of a call and the seconds they took; None on all workers at the end.

@@ -26,7 +26,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
-from tfckpt_trainer.rundir.records.hyperparameter import asked
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
@@ -194,8 +193,8 @@ class Saver:
         if index_path(run.root / name).exists() and run.record(name).exists():
             # A record that cannot be read tells of no other values.
             saved = try_read(partial(load, run.record(name), CheckpointRecord)) or record
-            if asked(saved.hyperparameters) != asked(record.hyperparameters):
-                return self._taken(f"{name} exists with other hyperparameters")
+            if saved.asked != record.asked:
+                return self._taken(f"{name} exists with other hyperparameters or skipped input")
             if verify(run.root / name).ok:
                 return SaveOutcome(name, record.step, record.branch, already_saved=True)
             return self._taken(f"{name} exists and is damaged")

@@ -1,0 +1,45 @@
+"""Drop input that is not to be trained."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.counts import count
+from tfckpt_trainer.rundir.records.checkpoint import PlannedSkip
+from tfckpt_trainer.rundir.records.command import Command, CommandState, SkipArguments
+from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
+
+
+class SkipHandler(Handler[SkipArguments]):
+    """Has each worker drop the input of some steps, before the next step or a later one."""
+
+    arguments = SkipArguments
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__(trainer)
+        self._planned: tuple[Command, PlannedSkip] | None = None
+
+    def prepare(self, command: Command, arguments: SkipArguments) -> Vote:
+        """Refuses if the run does not read the input itself."""
+        del command, arguments
+        if self.trainer.reads_input:
+            return AGREED
+        return Vote(
+            "The run has no dataset: the script reads its input, so the run cannot skip it."
+        )
+
+    def commit(self, command: Command, arguments: SkipArguments) -> Answer:
+        """Plans it. The event log tells when it is done."""
+        at_step = max(self.trainer.position.step, arguments.at_step or 0)
+        skip = PlannedSkip(at_step=at_step, batches=arguments.batches, by=command.requested_by)
+        self._planned = command, skip
+        self.trainer.skips.plan(skip)
+        return Answer(
+            CommandState.DONE,
+            f"The input of {count(skip.batches, 'step')} is dropped on each worker after step "
+            f"{at_step:,}.",
+            {"at_step": at_step, "batches": skip.batches},
+        )
+
+    def put_back(self, command: Command) -> None:
+        """Drops nothing for this command."""
+        if self._planned is not None and self._planned[0] is command:
+            self.trainer.skips.forget(self._planned[1])
