@@ -84,6 +84,17 @@ def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path
     assert tool("set", made.run.root, "learning_rate=1").code == 3
 
 
+def test_without_a_trainer_a_damaged_checkpoint_is_passed_over(tool: Tool, tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    for name, value in (("ckpt-500", VALUES[0]), ("ckpt-b1-400", VALUES[1])):
+        path = made.run.record(name)
+        store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=[value]))
+    (made.run.root / "ckpt-b1-400.data-00000-of-00001").unlink()
+    said = tool("get", made.run.root)
+    assert said.words.endswith("The values are those of ckpt-500.\n")
+    assert said.data.splitlines()[1].startswith("learning_rate ")
+
+
 def test_a_run_without_any_is_told_how_to_have_some(tool: Tool, tmp_path: Path) -> None:
     live = two_branches(tmp_path / "run", live=True)
     said = tool("get", live.run.root)
@@ -113,18 +124,19 @@ def test_set_sends_the_values_and_prints_the_answer(tool: Tool, live: RunFactory
 @pytest.mark.parametrize(
     ("word", "code", "problem"),
     [
-        ("learning_rate", 2, "it has no =. Write NAME=VALUE"),
+        ("learning_rate", 2, "has no =. Write NAME=VALUE"),
         ("learning_rate=fast", 2, "'fast' is no number"),
         ("learning_rate=nan", 4, "learning_rate cannot be nan; it must be a number, at least 0."),
         ("learning_rate=-1", 4, "learning_rate cannot be -1"),
         ("generator/beta_1=1", 4, "generator/beta_1 cannot be 1"),
+        ("learning_rate=1 --at-step 9", 4, "Step 9 has been trained: the run is at step 438."),
         ("lr=1", 4, "There is no hyperparameter lr. The run has: learning_rate, generator/beta_1."),
     ],
 )
 def test_set_refuses_before_anything_is_sent(
     tool: Tool, live: RunFactory, word: str, code: int, problem: str
 ) -> None:
-    said = tool("set", live.run.root, word)
+    said = tool("set", live.run.root, *word.split())
     assert said.code == code
     assert problem in said.words
     assert not list(live.run.inbox.iterdir())

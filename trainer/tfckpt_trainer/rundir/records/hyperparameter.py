@@ -64,6 +64,11 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     by: str = ""
 
+    @property
+    def ends(self) -> int:
+        """Steps done when it is complete."""
+        return self.begins + self.steps
+
     def value_at(self, step: int, start: float) -> float:
         """Returns the value after so many steps, in a change that began with `start`."""
         done = step - self.begins

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import SetArguments
 from tfckpt_trainer.rundir.records.hyperparameter import (
     Hyperparameter,
     number,
@@ -19,11 +18,14 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
 from tfckpt_tui.cli.run.control import send, waiting
+from tfckpt_tui.formats.hyperparameters import changed_words, parse_value, planned_words, title
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.control import CommandReport
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts, HyperparametersReport
 from tfckpt_tui.services.control.request import require_trainer
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
+
+_EXAMPLE = "Write NAME=VALUE, such as learning_rate=3e-4."
 
 
 class HyperparameterName(click.types.StringParamType):
@@ -60,7 +62,7 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
     reading = read_hyperparameters(run)
     unknown = [name for name in names if name not in reading.values]
     if unknown:
-        raise UsageError(problem_of_values({unknown[0]: 0}, reading.values))
+        raise UsageError(problem_of_values({unknown[0]: 0}, dict(reading.values)))
     values = [reading.values[name] for name in names or reading.values]
     if as_json:
         facts = tuple(map(_facts, values))
@@ -69,7 +71,7 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
     header = ("NAME", "VALUE", "AT STEP", "ALLOWED", "CHANGED")
     rows = [
         (
-            _title(hyperparameter),
+            title(hyperparameter),
             number(hyperparameter.value),
             f"{hyperparameter.step:,}",
             hyperparameter.bounds.words,
@@ -116,42 +118,24 @@ def set(  # noqa: A001
     if len(values) < len(assignments):
         raise UsageError("A name is given twice. Give each hyperparameter one value.")
     require_trainer(run)
-    problem = problem_of_values(dict(values), read_hyperparameters(run).values)
-    if problem:
-        raise RefusedError(problem)
-    arguments = SetArguments(values=values, at_step=at_step, over=over or 0)
+    arguments = read_hyperparameters(run).change(values, at_step=at_step, over=over or 0)
     send(run, arguments, no_wait, timeout, as_json)
 
 
 def _assignment(text: str) -> tuple[str, float]:
     name, sign, value = text.partition("=")
+    if not sign:
+        raise UsageError(f"{text!r} has no =. {_EXAMPLE}")
     try:
-        return name.strip(), float(value)
-    except ValueError:
-        expected = f"{value!r} is no number" if sign else "it has no ="
-        raise UsageError(
-            f"{text!r}: {expected}. Write NAME=VALUE, such as learning_rate=3e-4."
-        ) from None
-
-
-def _title(hyperparameter: Hyperparameter) -> str:
-    return (
-        f"{clean(hyperparameter.name)} ({clean(hyperparameter.what)})"
-        if hyperparameter.what
-        else clean(hyperparameter.name)
-    )
+        return name.strip(), parse_value(value)
+    except UsageError as error:
+        raise UsageError(f"{text!r}: {error} {_EXAMPLE}") from None
 
 
 def _changed(hyperparameter: Hyperparameter) -> str:
-    parts = []
-    if hyperparameter.changed_at is not None:
-        parts.append(
-            f"after step {hyperparameter.changed_at:,} by {clean(hyperparameter.changed_by)}"
-        )
-    if hyperparameter.planned is not None:
-        end = hyperparameter.planned.begins + hyperparameter.planned.steps
-        parts.append(f"to be {number(hyperparameter.planned.value)} after step {end:,}")
-    return "; ".join(parts)
+    planned = hyperparameter.planned
+    to_be = f"to be {planned_words(planned)}" if planned is not None else ""
+    return "; ".join(filter(None, (changed_words(hyperparameter), to_be)))
 
 
 def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:
@@ -165,5 +149,5 @@ def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:
         changed_at=hyperparameter.changed_at,
         changed_by=clean(hyperparameter.changed_by),
         planned_value=planned.value if planned is not None else None,
-        planned_step=planned.begins + planned.steps if planned is not None else None,
+        planned_step=planned.ends if planned is not None else None,
     )

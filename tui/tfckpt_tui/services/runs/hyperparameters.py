@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.directory.history import resume_point
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
+from tfckpt_trainer.rundir.records.command import SetArguments
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem_of_values
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.runs.account import give_account
-from tfckpt_tui.services.runs.reading import read_run_briefly
+from tfckpt_tui.services.runs.account import RunAccount, give_account
+from tfckpt_tui.services.runs.reading import read_next_start, read_run_briefly
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,69 @@ class HyperparametersOfRun:
 
     Attributes:
         values: By name.
-        checkpoint: The checkpoint that they are from; None if a trainer told them.
+        checkpoint: The checkpoint that they are from, safe to show; None if a trainer told them,
+            or if there is no checkpoint.
+        step: The steps that are done; None if unknown.
+        is_live: Whether a trainer told them, and can change them.
     """
 
-    values: dict[str, Hyperparameter]
+    values: Mapping[str, Hyperparameter]
     checkpoint: str | None
+    step: int | None
+    is_live: bool
+
+    @property
+    def why_none(self) -> str:
+        """Why there are none, as sentences; empty if there are."""
+        if self.values:
+            return ""
+        if self.is_live:
+            return (
+                "The trainer has no hyperparameters that can be changed: they are found in Keras's "
+                "optimizers. Declare others with run.tunable(…) in the script."
+            )
+        return (
+            "No hyperparameters are known: no trainer answers, and the checkpoint of the next "
+            "start has none. They are known once the run trains."
+        )
+
+    def change(
+        self, values: Mapping[str, float], *, at_step: int | None = None, over: int = 0
+    ) -> SetArguments:
+        """Returns the command that changes some.
+
+        Args:
+            values: The new values, by name.
+            at_step: Steps done when the change begins; None for the present step.
+            over: Over how many steps the values change; 0 for at once.
+
+        Raises:
+            RefusedError: There is none of a name, it cannot have this value, or the step is past.
+        """
+        problem = problem_of_values(dict(values), dict(self.values))
+        if at_step is not None and self.step is not None and at_step < self.step:
+            past = f"Step {at_step:,} has been trained: the run is at step {self.step:,}."
+            problem = f"{problem} {past}".strip()
+        if problem:
+            raise RefusedError(problem)
+        return SetArguments(values=dict(values), at_step=at_step, over=over)
+
+
+def hyperparameters_of(account: RunAccount, start: CheckpointRecord | None) -> HyperparametersOfRun:
+    """Returns the hyperparameters of a run: those of its trainer, or else of its next start.
+
+    Args:
+        account: The account of the run.
+        start: The record of the checkpoint that the next start continues from.
+    """
+    is_live = account.trainer_answers
+    if is_live:
+        name, found = None, account.chief.status.hyperparameters if account.chief else []
+    else:
+        name = clean(start.name) if start is not None else None
+        found = start.hyperparameters if start is not None else []
+    values = {hyperparameter.name: hyperparameter for hyperparameter in found}
+    return HyperparametersOfRun(values, name, account.step, is_live)
 
 
 def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
@@ -34,26 +93,15 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
 
     Raises:
         TfckptError: It has none, or a file cannot be read.
+        OSError: The directory cannot be read.
     """
-    reading = read_run_briefly(run, time.time())
-    chief = reading.heartbeats.chief
-    if chief is not None and give_account(reading, None).trainer_answers:
-        if not chief.hyperparameters:
-            raise TfckptError(
-                f"The trainer in {run.root} has no hyperparameters that can be changed: they are "
-                "found in Keras's optimizers. Declare others with run.tunable(…) in the script."
-            )
-        return HyperparametersOfRun(_by_name(chief.hyperparameters), None)
-    resumed = resume_point(run)
-    name = resumed.checkpoint if resumed is not None else None
-    record = load_if_exists(run.record(name), CheckpointRecord) if name is not None else None
-    if name is None or record is None or not record.hyperparameters:
-        raise TfckptError(
-            f"No hyperparameters of {run.root} are known: no trainer answers, and the newest "
-            "checkpoint has none. Launch the run first."
-        )
-    return HyperparametersOfRun(_by_name(record.hyperparameters), clean(name))
-
-
-def _by_name(values: list[Hyperparameter]) -> dict[str, Hyperparameter]:
-    return {hyperparameter.name: hyperparameter for hyperparameter in values}
+    now = time.time()
+    account = give_account(read_run_briefly(run, now), None)
+    start = None if account.trainer_answers else read_next_start(run, now)
+    record = None
+    if start is not None:
+        record = load_if_exists(run.record(start.checkpoint), CheckpointRecord)
+    found = hyperparameters_of(account, record)
+    if found.why_none:
+        raise TfckptError(found.why_none)
+    return found

@@ -108,7 +108,7 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
     heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
     if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
-        return replace(reading, start=try_read(partial(_read_next_start, run, now)))
+        return replace(reading, start=try_read(partial(read_next_start, run, now)))
     return reading
 
 
@@ -196,7 +196,7 @@ def with_checkpoints(
     )
 
 
-def _read_next_start(run: RunDirectory, now: float) -> NextStart | None:
+def read_next_start(run: RunDirectory, now: float) -> NextStart | None:
     """Returns what a start continues from; scans all checkpoints only if one does not tell."""
     resumed = resume_point(run)
     if resumed is not None and resumed.branch is not None:

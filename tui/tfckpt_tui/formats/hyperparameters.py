@@ -1,0 +1,37 @@
+"""Hyperparameters as text."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange, number
+from tfckpt_tui.formats.text import clean
+
+
+def title(hyperparameter: Hyperparameter) -> str:
+    """Returns the name and, if that does not say it, what the value is; safe to show."""
+    name, what = clean(hyperparameter.name), clean(hyperparameter.what)
+    return f"{name} ({what})" if what else name
+
+
+def changed_words(hyperparameter: Hyperparameter) -> str:
+    """Returns when and by whom it was changed last; empty if it was not. Safe to show."""
+    if hyperparameter.changed_at is None:
+        return ""
+    return f"after step {hyperparameter.changed_at:,} by {clean(hyperparameter.changed_by)}"
+
+
+def planned_words(planned: PlannedChange) -> str:
+    """Returns the end of a change, such as `0.0001 after step 600`."""
+    return f"{number(planned.value)} after step {planned.ends:,}"
+
+
+def parse_value(text: str) -> float:
+    """Returns the value that a user typed.
+
+    Raises:
+        UsageError: It is no number.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no number.") from None
