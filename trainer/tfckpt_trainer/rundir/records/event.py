@@ -20,6 +20,7 @@ class EventKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     SET = "set"
+    GUARD = "guard"
     STOP = "stop"
     FINISH = "finish"
     REFUSED = "refused"

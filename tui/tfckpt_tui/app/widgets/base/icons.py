@@ -98,6 +98,7 @@ EVENT_ICONS: Mapping[EventKind, Icon] = {
     EventKind.UNDO: Icon("+", "good", "checkpoints came back from the trash"),
     EventKind.EMPTY: Icon("×", "warn", "the trash was emptied"),
     EventKind.SET: Icon("Δ", "accent", "hyperparameters were changed"),
+    EventKind.GUARD: Icon("!", "warn", "a guard fired"),
     EventKind.PAUSE: Icon("‖", "warn", "training was paused"),
     EventKind.RESUME: Icon("▶", "good", "training was resumed"),
     EventKind.STOP: Icon("■", "muted", "the run was stopped"),

@@ -1,0 +1,190 @@
+"""The actions of guards, one class each. To add one, write it, and add it to `ACTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol
+
+import msgspec
+
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.guards.conditions import Evidence
+from tfckpt_trainer.guards.terms import Number, Term
+from tfckpt_trainer.rundir.records.command import (
+    CommandArguments,
+    PauseArguments,
+    RestoreArguments,
+    SaveArguments,
+    SetArguments,
+    StopArguments,
+)
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem_of_values
+
+Name = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=255, description="the name of a hyperparameter")
+]
+StepsBefore = Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")]
+
+
+class Situation(Protocol):
+    """What an action may know about the run in which its guard fired."""
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """Why the guard fired."""
+
+    @property
+    def hyperparameters(self) -> Mapping[str, Hyperparameter]:
+        """The hyperparameters, with their values when the guard fired."""
+
+    def newest_good(self, before: int) -> str | None:
+        """Returns the newest good checkpoint of a step below `before`; None if there is none.
+
+        It can be restored, and no NaN or infinite value is known in it.
+        """
+
+
+@dataclass
+class Action(Term):
+    """Base class of all actions.
+
+    Attributes:
+        order: The actions of a guard are carried out in this order.
+        changes_training: Whether training goes on differently. A guard with such an action has a
+            limit.
+    """
+
+    order: ClassVar[int]
+    changes_training: ClassVar[bool] = False
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns the commands to carry out.
+
+        Raises:
+            RefusedError: It is not possible now.
+            UsageError: The run has no such hyperparameter, or that cannot have the value.
+        """
+        raise NotImplementedError
+
+
+@dataclass
+class Notify(Action):
+    """Only notes the firing. Every guard does that: it is in the event log, and alerts are sent."""
+
+    example = "notify"
+    order = 0
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns none."""
+        del situation
+        return []
+
+
+@dataclass
+class Save(Action):
+    """Saves a checkpoint."""
+
+    example = "save"
+    order = 1
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns a save."""
+        del situation
+        return [SaveArguments()]
+
+
+@dataclass
+class GoBack(Action):
+    """Goes back to the newest good checkpoint from at least `steps` steps before it began."""
+
+    example = "go_back 100"
+    order = 2
+    changes_training = True
+
+    steps: StepsBefore = 0
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns a restore."""
+        before = situation.evidence.began - self.steps
+        name = situation.newest_good(before)
+        if name is None:
+            raise RefusedError(f"There is no good checkpoint from before step {before:,}.")
+        return [RestoreArguments(name=name)]
+
+
+@dataclass
+class Set(Action):
+    """Sets a hyperparameter."""
+
+    example = "set learning_rate 1e-4"
+    order = 4
+    changes_training = True
+
+    hyperparameter: Name
+    value: Number
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns the change."""
+        return [_change(self.hyperparameter, self.value, situation)]
+
+
+@dataclass
+class Scale(Action):
+    """Multiplies a hyperparameter: its value when the guard fired, not the one gone back to."""
+
+    example = "scale learning_rate 0.5"
+    order = 4
+    changes_training = True
+
+    hyperparameter: Name
+    factor: Number
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns the change."""
+        present = situation.hyperparameters.get(self.hyperparameter)
+        value = present.value * self.factor if present is not None else self.factor
+        if present is not None and present.bounds.whole:
+            value = round(value)
+        return [_change(self.hyperparameter, value, situation)]
+
+
+@dataclass
+class Pause(Action):
+    """Pauses training."""
+
+    example = "pause"
+    order = 5
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns a pause."""
+        del situation
+        return [PauseArguments()]
+
+
+@dataclass
+class Stop(Action):
+    """Ends training without a save; `save, stop` saves before."""
+
+    example = "stop"
+    order = 5
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns a stop."""
+        del situation
+        return [StopArguments(save=False)]
+
+
+ACTIONS: tuple[type[Action], ...] = (Notify, Save, GoBack, Set, Scale, Pause, Stop)
+"""All actions that texts can have."""
+
+
+def _change(name: str, value: float, situation: Situation) -> SetArguments:
+    problem = problem_of_values({name: value}, dict(situation.hyperparameters))
+    if problem:
+        raise UsageError(problem)
+    return SetArguments(values={name: value})

@@ -1,0 +1,92 @@
+"""Evaluates guards after each step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import msgspec
+
+from tfckpt_trainer.guards.conditions import Condition, Evidence, StepReading
+from tfckpt_trainer.guards.guard import Guard
+
+OVER_AFTER = 20
+"""Steps in a row without a condition after which it may begin again."""
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard fired.
+
+    Attributes:
+        rule: The text of the guard.
+        step: Steps done when it fired.
+        evidence: Why.
+    """
+
+    rule: str
+    step: int
+    evidence: Evidence
+
+
+class _Watched:
+    """A guard, and whether its condition holds."""
+
+    def __init__(self, guard: Guard) -> None:
+        # A condition holds windows: a guard may be watched twice.
+        self.condition: Condition = copy.deepcopy(guard.condition)
+        self.rule = str(guard)
+        self.holds = False
+        self._steps_without = 0
+
+    def step_done(self, reading: StepReading) -> Firing | None:
+        evidence = self.condition.look(reading)
+        if evidence is None:
+            if self.holds and self.condition.sees(reading):
+                self._steps_without += 1
+                self.holds = self._steps_without < OVER_AFTER
+            return None
+        self._steps_without = 0
+        if self.holds:
+            return None
+        self.holds = True
+        return Firing(rule=self.rule, step=reading.step, evidence=evidence)
+
+    def begin(self) -> None:
+        self.holds = True
+        self._steps_without = 0
+
+    def restored(self, step: int) -> None:
+        self.condition.restored(step)
+        self.holds = False
+        self._steps_without = 0
+
+
+class GuardWatch:
+    """Evaluates guards after each step of one worker."""
+
+    def __init__(self, guards: Iterable[Guard]) -> None:
+        self._watched = [_Watched(guard) for guard in guards]
+
+    def step_done(self, reading: StepReading) -> list[Firing]:
+        """Returns the guards whose condition begins to hold in a step.
+
+        A guard fires again only after its condition did not hold for `OVER_AFTER` steps in a row,
+        or after a restore.
+        """
+        firings = []
+        for watched in self._watched:
+            firing = watched.step_done(reading)
+            if firing is not None:
+                firings.append(firing)
+        return firings
+
+    def fired(self, rule: str) -> None:
+        """Notes that a guard fired on another worker: it does not fire here for the same reason."""
+        for watched in self._watched:
+            if watched.rule == rule:
+                watched.begin()
+
+    def restored(self, step: int) -> None:
+        """Notes that training went back, or continues from a checkpoint of `step`."""
+        for watched in self._watched:
+            watched.restored(step)
