@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.records.command import (
     RestoreArguments,
     SaveArguments,
     SetArguments,
+    SkipArguments,
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter
@@ -76,6 +77,10 @@ class Run:
                 SetArguments(values={"crop": 4.0}),
                 SetArguments(values={"learning_rate": 0.05}),
             ],
+        ),
+        (
+            "not_finite: skip_batches 10, go_back",
+            [RestoreArguments(name="ckpt-50"), SkipArguments(batches=10, at_step=50)],
         ),
         ("not_finite: scale crop 0.5", [SetArguments(values={"crop": 16.0})]),
     ],

@@ -12,6 +12,7 @@ from tfckpt_trainer.guards.actions import (
     Save,
     Scale,
     Set,
+    SkipBatches,
     Stop,
 )
 from tfckpt_trainer.guards.conditions import Condition, Evidence, NotFinite, StepReading
@@ -29,6 +30,7 @@ __all__ = [
     "Save",
     "Scale",
     "Set",
+    "SkipBatches",
     "StepReading",
     "Stop",
 ]

@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.records.command import (
     RestoreArguments,
     SaveArguments,
     SetArguments,
+    SkipArguments,
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem_of_values
@@ -25,6 +26,10 @@ Name = Annotated[
     str, msgspec.Meta(min_length=1, max_length=255, description="the name of a hyperparameter")
 ]
 StepsBefore = Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")]
+
+Batches = Annotated[
+    int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1,000,000")
+]
 
 
 class Situation(Protocol):
@@ -118,6 +123,21 @@ class GoBack(Action):
 
 
 @dataclass
+class SkipBatches(Action):
+    """Drops input: after going back, from the step on in which it began, else from now on."""
+
+    example = "skip_batches 10"
+    order = 3
+    changes_training = True
+
+    batches: Batches
+
+    def commands(self, situation: Situation) -> list[CommandArguments]:
+        """Returns the skip."""
+        return [SkipArguments(batches=self.batches, at_step=situation.evidence.began - 1)]
+
+
+@dataclass
 class Set(Action):
     """Sets a hyperparameter."""
 
@@ -179,7 +199,16 @@ class Stop(Action):
         return [StopArguments(save=False)]
 
 
-ACTIONS: tuple[type[Action], ...] = (Notify, Save, GoBack, Set, Scale, Pause, Stop)
+ACTIONS: tuple[type[Action], ...] = (
+    Notify,
+    Save,
+    GoBack,
+    SkipBatches,
+    Set,
+    Scale,
+    Pause,
+    Stop,
+)
 """All actions that texts can have."""
 
 
