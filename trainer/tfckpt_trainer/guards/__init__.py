@@ -15,15 +15,32 @@ from tfckpt_trainer.guards.actions import (
     SkipBatches,
     Stop,
 )
-from tfckpt_trainer.guards.conditions import Condition, Evidence, NotFinite, StepReading
+from tfckpt_trainer.guards.conditions import (
+    Above,
+    Below,
+    Condition,
+    DiskFull,
+    Evidence,
+    NoCheckpoint,
+    NoImprovement,
+    NotFinite,
+    SlowSteps,
+    Spike,
+    StepReading,
+)
 from tfckpt_trainer.guards.guard import Guard
 
 __all__ = [
+    "Above",
     "Action",
+    "Below",
     "Condition",
+    "DiskFull",
     "Evidence",
     "GoBack",
     "Guard",
+    "NoCheckpoint",
+    "NoImprovement",
     "NotFinite",
     "Notify",
     "Pause",
@@ -31,6 +48,8 @@ __all__ = [
     "Scale",
     "Set",
     "SkipBatches",
+    "SlowSteps",
+    "Spike",
     "StepReading",
     "Stop",
 ]
