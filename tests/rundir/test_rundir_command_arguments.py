@@ -43,6 +43,8 @@ WRONG = {
         {"name": "ckpt-1", "partial": "yes"},
         {"name": "ckpt-1", "partial": 10**400},
         {"name": "ckpt-1", "step": 1},
+        {"name": "ckpt-1", "values": {"rate": None}},
+        {"name": "ckpt-1", "values": ["rate"]},
     ],
     CommandKind.STOP: [{"save": None}, {"save": "false"}, {"save": 0}, {"svae": False}],
     CommandKind.PRUNE: [
@@ -74,7 +76,10 @@ RIGHT = {
     CommandKind.SAVE: [{}],
     CommandKind.PAUSE: [{}],
     CommandKind.RESUME: [{}],
-    CommandKind.RESTORE: [{"name": "ckpt-1"}, {"name": "ckpt-1", "partial": True}],
+    CommandKind.RESTORE: [
+        {"name": "ckpt-1"},
+        {"name": "ckpt-1", "partial": True, "values": {"rate": 1.0}},
+    ],
     CommandKind.STOP: [{}, {"save": False}],
     CommandKind.PRUNE: [{"names": ["ckpt-1", "ckpt-2"]}],
     CommandKind.UNDO: [{}, {"trash": None}, {"trash": "20260101T000000-abcdef"}],

@@ -130,7 +130,11 @@ def test_hyperparameters_change_on_all_workers_or_on_none_and_come_back(steered)
     same = steered.ask(CommandKind.SAVE).result["name"]
     assert values_of(steered, same) == values_of(steered, changed)
 
-    assert steered.ask(CommandKind.RESTORE, name=before).state is CommandState.DONE
+    halfway = steered.ask(CommandKind.RESTORE, name=before, values={"noise": 2})
+    assert halfway.state is CommandState.FAILED
+    assert halfway.message.startswith(
+        f"{before} was restored with its own values: worker 1: ValueError: too loud for worker 1. "
+    )
     steered.progress()
     restored = steered.ask(CommandKind.SAVE).result["name"]
     assert values_of(steered, restored) == values_of(steered, before)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from unittest import mock
 
 import pytest
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 from waiting import wait_until
 
 # Options of optimizers are private parts of Keras: each release has to be tried.
@@ -261,6 +264,96 @@ def test_a_restore_brings_the_values_of_its_checkpoint_back(tmp_path):
     )
     record = whole.record(30)
     assert {one.name: one.value for one in record.hyperparameters}["weight_decay"] == 0.5
+
+
+LOWER = {"learning_rate": 0.001, "weight_decay": 0.5, "mixup": 0.125}
+
+
+def test_a_restore_begins_its_branch_with_other_values_and_the_same_bits(tmp_path):
+    back = {"name": "ckpt-10", "values": LOWER}
+    script = Script(tmp_path / "run", total_steps=20).train({13: back, 17: back})
+    assert [outcome.state for outcome in script.outcomes] == [CommandState.DONE] * 2
+    assert script.outcomes[0].message.endswith(
+        " learning_rate 0.1 → 0.001, weight_decay 0.01 → 0.5, mixup 0.5 → 0.125."
+    )
+    assert script.outcomes[0].result["hyperparameters"][2] == {
+        "name": "mixup",
+        "before": 0.5,
+        "after": 0.125,
+    }
+    assert script.values[10] == pytest.approx(LOWER)
+    assert script.events("set")[0] == (
+        "learning_rate 0.1 → 0.001, weight_decay 0.01 → 0.5, mixup 0.5 → 0.125 on 1 worker, "
+        "after the restore of ckpt-10."
+    )
+    values = {one.name: one.value for one in script.record(20).hyperparameters}
+    assert {name: values[name] for name in LOWER} == pytest.approx(LOWER)
+    # In place, and at a start.
+    copied = tmp_path / "copy"
+    shutil.copytree(tmp_path / "run", copied)
+    choose_start(RunDirectory(copied), "ckpt-10", values=LOWER, through=FrontEnd.COMMAND_LINE)
+    again = Script(copied, total_steps=20).train()
+    assert again.weights == script.weights
+    assert again.values[10] == pytest.approx(LOWER)
+
+
+def test_a_start_after_a_crash_has_the_values_of_the_restore_before_it(tmp_path):
+    asking = {13: {"name": "ckpt-10", "values": LOWER}}
+    script = Script(tmp_path / "run", total_steps=15)
+    whole = script.train(asking)
+    shutil.copytree(tmp_path / "run", tmp_path / "lost")
+    for path in (tmp_path / "lost").rglob("*ckpt-15*"):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    again = Script(tmp_path / "lost", total_steps=15).train()
+    assert again.weights == whole.weights
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"lr": 1.0}, "There is no hyperparameter lr. The run has: learning_rate, "),
+        ({"mixup": 0.1, "beta_1": 1.0}, "beta_1 cannot be 1; it must be a number, at least 0 and"),
+    ],
+)
+def test_values_that_cannot_be_keep_a_restore_from_changing_anything(tmp_path, values, problem):
+    script = Script(tmp_path / "run", total_steps=16)
+    script.train({13: {"name": "ckpt-10", "values": values}})
+    (outcome,) = script.outcomes
+    assert outcome.state is CommandState.REFUSED
+    assert outcome.message.startswith(problem)
+    assert (script.run.step, script.events("restore")) == (16, [])
+
+
+def test_a_restore_whose_values_the_script_does_not_take_says_what_is_true(tmp_path):
+    script = Script(tmp_path / "run", total_steps=16)
+
+    def fail(value):
+        if value != 0.5:
+            raise ValueError("the augmenter is closed")
+
+    script.run._state.saved.user.hyperparameters._sources["mixup"]._set = fail
+    script.train({13: {"name": "ckpt-10", "values": LOWER}})
+    (outcome,) = script.outcomes
+    assert outcome.state is CommandState.FAILED
+    assert outcome.message.startswith(
+        "ckpt-10 was restored with its own values: worker 0: ValueError: the augmenter is closed. "
+        "At ckpt-10 on branch 0, from step 14 to 10: "
+    )
+    assert script.values[15] == script.values[0]
+    assert script.events("refused")[0].startswith("restore: ckpt-10 was restored with its own")
+
+
+def test_a_start_with_values_that_the_script_no_longer_has_is_refused(tmp_path):
+    Script(tmp_path / "run", total_steps=10).train()
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(RefusedError, match="mixup cannot be 7"):
+        choose_start(run, "ckpt-10", values={"mixup": 7.0}, through=FrontEnd.COMMAND_LINE)
+    choose_start(run, "ckpt-10", values=LOWER, through=FrontEnd.COMMAND_LINE)
+    choose_start(run, "ckpt-10", through=FrontEnd.COMMAND_LINE)
+    assert Script(tmp_path / "run", total_steps=12, decay=0.0).train().values[10]["mixup"] == 0.5
+    choose_start(run, "ckpt-10", values=LOWER, through=FrontEnd.COMMAND_LINE)
+    with pytest.raises(RefusedError, match=r"chosen with `--set learning_rate=0.001 .*no hyperp"):
+        Script(tmp_path / "run", total_steps=20, decay=0.0).train()
 
 
 def test_the_script_has_the_last_word_if_it_gives_another_value_than_before(tmp_path):

@@ -128,7 +128,7 @@ def test_restore_by_step_asks_for_the_checkpoint_and_tells_the_price(
         "branch 2." in said.words
     )
     assert [(c.kind, c.arguments) for c in trainer.taken] == [
-        (CommandKind.RESTORE, {"name": "ckpt-300", "partial": False})
+        (CommandKind.RESTORE, {"name": "ckpt-300", "partial": False, "values": {}})
     ]
 
 

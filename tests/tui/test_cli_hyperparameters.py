@@ -13,11 +13,12 @@ from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
+from tfckpt_trainer.catalog.directory.history import load_head, resume_point
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_tui.reports.control import CommandReport
+from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 
 VALUES = [
@@ -140,6 +141,46 @@ def test_set_refuses_before_anything_is_sent(
     assert said.code == code
     assert problem in said.words
     assert not list(live.run.inbox.iterdir())
+
+
+def test_a_restore_sends_values_too(tool: Tool, live: RunFactory) -> None:
+    words = ["--step", "300", "--set", "learning_rate=1e-4", "--set", "generator/beta_1=0.9"]
+    with AnsweringTrainer(live.run, done("At ckpt-300 on branch 2.")):
+        printed = tool("restore", live.run.root, *words, "--json").json
+    check(CommandReport, printed)
+    assert printed["command"]["arguments"] == {
+        "name": "ckpt-300",
+        "partial": False,
+        "values": {"learning_rate": 0.0001, "generator/beta_1": 0.9},
+    }
+    said = tool("restore", live.run.root, "--step", "300", "--set", "learning_rate=nan")
+    assert said.code == 4
+    assert "learning_rate cannot be nan; it must be a number, at least 0." in said.words
+    assert not list(live.run.inbox.iterdir())
+
+
+def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    root, path = made.run.root, made.run.record("ckpt-300")
+    words = ["--step", "300", "--next-start", "--set"]
+    assert "ckpt-300 records no hyperp" in tool("restore", root, *words, "learning_rate=1").words
+    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=VALUES))
+    refused = tool("restore", root, *words, "lr=1")
+    assert (refused.code, load_head(made.run)[0]) == (4, None)
+    assert "There is no hyperparameter lr. The run has: learning_rate" in refused.words
+    said = tool("restore", root, *words, "learning_rate=1e-4")
+    assert said.data.endswith(" on branch 2, and sets learning_rate 0.0001.\n")
+    resumed = resume_point(made.run)
+    assert resumed is not None
+    assert resumed.values == {"learning_rate": 0.0001}
+    printed = tool("restore", root, *words, "learning_rate=1e-3", "--json").json
+    check(NextStartReport, printed)
+    assert printed["values"] == {"learning_rate": 0.001}
+    # Without values, those of the checkpoint count again.
+    assert tool("restore", root, "--step", "300", "--next-start").code == 0
+    resumed = resume_point(made.run)
+    assert resumed is not None
+    assert resumed.values == {}
 
 
 def test_names_are_completed(live: RunFactory) -> None:

@@ -20,8 +20,8 @@ class CommandFacts(msgspec.Struct, frozen=True, kw_only=True):
         requested_at: When.
         expires_at: If no trainer has claimed it by then, it is never carried out.
         requested_by: `user@host, front end`.
-        arguments: `name` and `partial` for a restore, `save` for a stop, `steps` for a check,
-            `values`, `at_step` and `over` for a set.
+        arguments: `name`, `partial` and `values` for a restore, `save` for a stop, `steps` for a
+            check, `values`, `at_step` and `over` for a set.
         state: `done`; with `--no-wait` `requested`.
         seen_by: Workers that have received it.
         worker_count: Number of workers.
@@ -30,7 +30,8 @@ class CommandFacts(msgspec.Struct, frozen=True, kw_only=True):
         result: For a save: `name`, `step`, `branch`, `bytes`, `seconds`, `stall_seconds`, `already`
             (the step was saved before). For a restore: `name`, `step`, `branch`, `variables`,
             `workers`, `seconds`, `notes`, `inputs` (what was done with each input pipeline that is
-            not at its exact position), `left_out`. For a pause and a resume: `step`. For a stop:
+            not at its exact position), `left_out`, `hyperparameters` (those of `--set`, as for a
+            set). For a pause and a resume: `step`. For a stop:
             `step`, and the `name` of the checkpoint that it saved. For a check: `exact`, and what
             differs. For a set: `step`, and `hyperparameters`: `name`, `before` and `after` of each.
         history: The states that it was in.
@@ -71,6 +72,7 @@ class NextStartReport(Report, frozen=True, kw_only=True):
         message: One sentence.
         launch: The command that launches the run with its last options.
         warnings: Which variables do not match the model.
+        values: Hyperparameters that then have other values than in the checkpoint, by name.
     """
 
     variant: ClassVar[str] = "--next-start"
@@ -79,6 +81,7 @@ class NextStartReport(Report, frozen=True, kw_only=True):
     message: str
     launch: str
     warnings: tuple[str, ...]
+    values: dict[str, float]
 
 
 class ForcedStopReport(Report, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -31,11 +31,13 @@ class ResumePoint:
     Attributes:
         branch: None if it is not recorded; then it is the branch that a restore creates.
         sequence: The highest position in the order of saves and restores so far.
+        values: Hyperparameters that the start changes after the restore, by name.
     """
 
     checkpoint: str
     branch: int | None
     sequence: int
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def _used_last(history: RunHistory, committed: Container[str]) -> ResumePoint | 
     ]
     newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
     if head is not None and (newest is None or head.sequence > newest.sequence):
-        return ResumePoint(head.checkpoint, head.branch, highest)
+        return ResumePoint(head.checkpoint, head.branch, highest, head.values)
     if newest is not None:
         return ResumePoint(newest.name, newest.branch, highest)
     return None

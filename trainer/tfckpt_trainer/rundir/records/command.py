@@ -44,6 +44,9 @@ FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
 """The name of something in the run directory, such as a checkpoint."""
 
 CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a checkpoint")]
+Values = dict[FileName, float]
+"""Values of hyperparameters, by name."""
+
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
@@ -81,12 +84,16 @@ class RestoreArguments(CommandArguments, frozen=True, kw_only=True):
     Attributes:
         name: Name of the checkpoint.
         partial: Whether to restore what fits if the checkpoint does not fit the model.
+        values: Hyperparameters that then have other values than in the checkpoint, by name.
     """
 
     kind = CommandKind.RESTORE
 
     name: CheckpointName
     partial: Flag = False
+    values: Annotated[
+        Values, msgspec.Meta(description="an object of numbers by name, or nothing")
+    ] = {}
 
 
 class StopArguments(CommandArguments, frozen=True, kw_only=True):
@@ -156,7 +163,7 @@ class SetArguments(CommandArguments, frozen=True, kw_only=True):
     kind = CommandKind.SET
 
     values: Annotated[
-        dict[FileName, float],
+        Values,
         msgspec.Meta(min_length=1, description="an object of numbers by name, at least one"),
     ]
     at_step: Annotated[

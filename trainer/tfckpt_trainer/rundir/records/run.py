@@ -99,6 +99,8 @@ class Head(SealedDocument, frozen=True, kw_only=True):
         branch: The branch of later saves.
         sequence: Position in the order of all saves and restores. Later saves have higher ones.
         finish: Why training ended at this checkpoint; None if it goes on.
+        values: Hyperparameters that the restore changed, by name. A start from here changes them
+            again.
         highest_begun: The highest branch that training began, if the checkpoint was chosen for the
             next start; None once that start has taken place.
     """
@@ -110,6 +112,7 @@ class Head(SealedDocument, frozen=True, kw_only=True):
     branch: int
     sequence: int
     finish: Finish | None = None
+    values: dict[str, float] = {}
     highest_begun: int | None = None
 
     @property

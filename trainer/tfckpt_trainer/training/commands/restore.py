@@ -7,17 +7,28 @@ import time
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, RestoreArguments
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import SHOWN_LEFT_OUT
 from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
+from tfckpt_trainer.training.hyperparameters.hyperparameters import (
+    ValueChange,
+    details_of,
+    words_of,
+)
 
 
 class RestoreHandler(Handler[RestoreArguments]):
     """Restores a checkpoint.
 
-    The workers vote in `Restorer`, not in `prepare`: a start restores without a command.
+    Whether it fits is voted in `Restorer`, not in `prepare`: a start restores without a command.
     """
 
     arguments = RestoreArguments
+
+    def prepare(self, command: Command, arguments: RestoreArguments) -> Vote:
+        """Looks whether the hyperparameters can have the values that they get after the restore."""
+        del command
+        return Vote(self.trainer.hyperparameters.problem_of(arguments.values))
 
     def commit(self, command: Command, arguments: RestoreArguments) -> Answer | Vote:
         """Restores, or changes nothing."""
@@ -36,14 +47,17 @@ class RestoreHandler(Handler[RestoreArguments]):
                 None if outcome.damaged or partial else self._advice(name),
             )
         self.trainer.quick_check.cancel("The run was restored during the check. Training goes on.")
+        changes, problem = self._change_values(command, arguments)
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
         workers = self.trainer.group.size
+        changed = f" {words_of(changes)}." if changes else ""
         return Answer(
-            CommandState.DONE,
-            f"At {name} on branch {position.branch}, from step {left:,} to {position.step:,}: "
+            CommandState.FAILED if problem else CommandState.DONE,
+            f"{problem}At {name} on branch {position.branch}, "
+            f"from step {left:,} to {position.step:,}: "
             f"{count(outcome.variables, 'variable')} proven equal on {count(workers, 'worker')}."
-            f"{outcome.input_words}{more}",
+            f"{outcome.input_words}{more}{changed}",
             {
                 "name": name,
                 "step": position.step,
@@ -54,8 +68,22 @@ class RestoreHandler(Handler[RestoreArguments]):
                 "notes": outcome.notes_with_workers,
                 "inputs": list(outcome.inputs),
                 "left_out": list(left_out),
+                **details_of(changes),
             },
         )
+
+    def _change_values(
+        self, command: Command, arguments: RestoreArguments
+    ) -> tuple[list[ValueChange], str]:
+        """Changes the values; returns the changes, or a sentence about why there are none."""
+        if not arguments.values:
+            return [], ""
+        restores, by = self.trainer.restores, command.requested_by
+        changes, problem = restores.change_values(arguments.values, by=by)
+        if problem:
+            problem = f"{arguments.name} was restored with its own values: {problem}. "
+            self.trainer.telemetry.note(EventKind.REFUSED, f"restore: {problem[:-1]}", command)
+        return changes, problem
 
     def _advice(self, name: str) -> Advice:
         root, choice = self.trainer.run.root, "restore in part"

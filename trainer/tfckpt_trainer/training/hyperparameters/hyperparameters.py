@@ -31,6 +31,21 @@ class ValueChange:
         return f"{self.name} {number(self.before)} → {number(self.after)}"
 
 
+def words_of(changes: Iterable[ValueChange]) -> str:
+    """Returns changes as words, such as `learning_rate 0.001 → 0.0003, mixup 0.2 → 0`."""
+    return ", ".join(change.words for change in changes)
+
+
+def details_of(changes: Iterable[ValueChange]) -> dict[str, object]:
+    """Returns changes for the event log and for the answer to a command."""
+    return {
+        "hyperparameters": [
+            {"name": change.name, "before": change.before, "after": change.after}
+            for change in changes
+        ]
+    }
+
+
 class Hyperparameters:
     """All hyperparameters of this worker. All workers change them together, at the same step.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.finite_watch import check_values
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
@@ -89,6 +90,20 @@ class Telemetry:
         position = {"step": self.metrics.step, "branch": self.metrics.branch}
         by = command.requested_by if command else ""
         self.event_log.note(kind, message, **{**position, "by": by, **fields})
+
+    def note_changes(
+        self, message: str, changes: Iterable[ValueChange], *, step: int, by: str
+    ) -> None:
+        """Tells event log and TensorBoard which hyperparameters were changed, or will be.
+
+        Args:
+            message: What was changed, as a sentence.
+            changes: The changes.
+            step: Steps done.
+            by: Who asked for them.
+        """
+        self.note(EventKind.SET, message, by=by, step=step, details=details_of(changes))
+        self.summaries.write_event(step, message)
 
     def note_exactness(self, exactness: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.

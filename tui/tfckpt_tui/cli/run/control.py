@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.records.command import (
     StopArguments,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.hyperparameter_names import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -31,6 +32,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
+from tfckpt_tui.cli.run.assignments import parse_assignments
 from tfckpt_tui.reports.control import (
     CommandFacts,
     CommandReport,
@@ -53,6 +55,7 @@ from tfckpt_tui.services.control.restore import (
     mismatch_warnings,
     plan_restore_of,
 )
+from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 from tfckpt_tui.services.runs.launch_form import launch_command
 
 END_SECONDS = 5.0
@@ -97,6 +100,14 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
     help="Restore only the variables that match the model, and list the others.",
 )
 @click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    type=HyperparameterName("="),
+    help="Then change a hyperparameter. Give it once for each.",
+)
+@click.option(
     "--next-start",
     is_flag=True,
     help="For a run that has ended: let its next start continue from the checkpoint.",
@@ -109,6 +120,7 @@ def restore(
     step: int | None,
     name: str | None,
     partial: bool,
+    assignments: tuple[str, ...],
     next_start: bool,
     no_wait: bool,
     timeout: float,
@@ -120,10 +132,11 @@ def restore(
     """
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")
+    values = parse_assignments(assignments)
     if next_start:
         if partial or no_wait:
             raise click.UsageError("--partial and --no-wait need a trainer; not with --next-start.")
-        chosen = choose_start(run, name, step=step, through=FrontEnd.COMMAND_LINE)
+        chosen = choose_start(run, name, step=step, values=values, through=FrontEnd.COMMAND_LINE)
         _print_start(run, chosen, as_json)
         return
     try:
@@ -135,9 +148,11 @@ def restore(
             f"No trainer answers in {run.root}. To start from {target}, run `tfckpt-tui restore "
             f"{place} --name {quoted} --next-start`, and then `{launch_command(run)}`."
         ) from error
+    if values:
+        read_hyperparameters(run).require_possible(values)
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
-    arguments = RestoreArguments(name=plan.target.name, partial=partial)
+    arguments = RestoreArguments(name=plan.target.name, partial=partial, values=values)
     send(run, arguments, no_wait, timeout, as_json)
 
 
@@ -211,7 +226,11 @@ def _print_start(run: RunDirectory, chosen: ChosenStart, as_json: bool) -> None:
     if as_json:
         print_json(
             NextStartReport(
-                checkpoint=name, message=message, launch=start, warnings=tuple(warnings)
+                checkpoint=name,
+                message=message,
+                launch=start,
+                warnings=tuple(warnings),
+                values=chosen.values,
             )
         )
     else:

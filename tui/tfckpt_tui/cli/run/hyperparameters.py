@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
 import click
-from click.shell_completion import CompletionItem
 
-from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import (
     Hyperparameter,
     number,
     problem_of_values,
 )
+from tfckpt_tui.cli.completion.hyperparameter_names import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
+from tfckpt_tui.cli.run.assignments import parse_assignments
 from tfckpt_tui.cli.run.control import send, waiting
-from tfckpt_tui.formats.hyperparameters import changed_words, parse_value, planned_words, title
+from tfckpt_tui.formats.hyperparameters import changed_words, planned_words, title
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.control import CommandReport
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts, HyperparametersReport
 from tfckpt_tui.services.control.request import require_trainer
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
-
-_EXAMPLE = "Write NAME=VALUE, such as learning_rate=3e-4."
-
-
-class HyperparameterName(click.types.StringParamType):
-    """The name of a hyperparameter of the run that the same command line names."""
-
-    name = "text"
-
-    def __init__(self, suffix: str = "") -> None:
-        self._suffix = suffix
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Returns the names that begin so."""
-        del param
-        directory = ctx.params.get("directory") or next(iter(ctx.args), "")
-        names: list[str] = []
-        with suppress(TfckptError, OSError):
-            values = read_hyperparameters(RunDirectory(Path(directory).expanduser())).values
-            names = [f"{clean(name)}{self._suffix}" for name in values]
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 @click.command()
@@ -114,22 +89,10 @@ def set(  # noqa: A001
 
     Each checkpoint holds the values; a restore brings them back.
     """
-    values = dict(map(_assignment, assignments))
-    if len(values) < len(assignments):
-        raise UsageError("A name is given twice. Give each hyperparameter one value.")
+    values = parse_assignments(assignments)
     require_trainer(run)
     arguments = read_hyperparameters(run).change(values, at_step=at_step, over=over or 0)
     send(run, arguments, no_wait, timeout, as_json)
-
-
-def _assignment(text: str) -> tuple[str, float]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise UsageError(f"{text!r} has no =. {_EXAMPLE}")
-    try:
-        return name.strip(), parse_value(value)
-    except UsageError as error:
-        raise UsageError(f"{text!r}: {error} {_EXAMPLE}") from None
 
 
 def _changed(hyperparameter: Hyperparameter) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
@@ -13,6 +14,7 @@ from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.formats import units
@@ -31,11 +33,13 @@ class ChosenStart:
     Attributes:
         target: The checkpoint.
         message: What was done, as a sentence.
+        values: Hyperparameters that then have other values than in the checkpoint, by name.
         reference: The checkpoint that represents the model, as far as files tell.
     """
 
     target: Checkpoint
     message: str
+    values: dict[str, float]
     reference: Checkpoint | None
 
 
@@ -67,7 +71,12 @@ def _plan_restore(reading: RunReading, *, step: int | None, name: str | None) ->
 
 
 def choose_start(
-    run: RunDirectory, name: str | None = None, *, step: int | None = None, through: FrontEnd
+    run: RunDirectory,
+    name: str | None = None,
+    *,
+    step: int | None = None,
+    values: Mapping[str, float] | None = None,
+    through: FrontEnd,
 ) -> ChosenStart:
     """Makes the next start of a stopped run continue from a checkpoint.
 
@@ -77,11 +86,13 @@ def choose_start(
         run: The run directory.
         name: The checkpoint.
         step: Its step; needed if there is no name.
+        values: Hyperparameters that the start changes after its restore, by name.
         through: The front end that asks, for the event log.
 
     Raises:
         UsageError: There is no such checkpoint.
-        RefusedError: It cannot be restored, or a trainer uses the directory.
+        RefusedError: It cannot be restored, a trainer uses the directory, or the hyperparameters of
+            the checkpoint cannot have these values.
         OSError: The choice cannot be written.
     """
     presence = detect_trainer(run)
@@ -95,28 +106,47 @@ def choose_start(
         refuse_newer_release(run)
         reading = read_whole_run(run, read_info(run), time.time())
         plan = _plan_restore(reading, step=step, name=name)
-        branch = _point_to(run, plan, reading.tips)
+        values = dict(values or {})
+        _require_possible(plan.target, values)
+        branch = _point_to(run, plan, reading.tips, values)
     name = plan.target.name
-    message = f"The next start restores {name} if it matches the model, on branch {branch}."
+    message = f"The next start restores {name} if it matches the model, on branch {branch}"
+    changed = ", ".join(f"{key} {number(value)}" for key, value in values.items())
+    message += f", and sets {changed}." if changed else "."
     warning = log_event(run, EventKind.NOTE, message, through=through, checkpoint=name)
     message = f"{message} {warning}" if warning else message
-    return ChosenStart(plan.target, message, find_reference(reading.checkpoints))
+    return ChosenStart(plan.target, message, values, find_reference(reading.checkpoints))
 
 
-def _point_to(run: RunDirectory, plan: RestorePlan, tips: BranchTips) -> int:
+def _require_possible(target: Checkpoint, values: dict[str, float]) -> None:
+    saved = target.record.hyperparameters if target.record is not None else []
+    if values and not saved:
+        raise RefusedError(
+            f"{target.name} records no hyperparameters. Choose it without values, launch the run, "
+            "and change them with `tfckpt-tui set`."
+        )
+    problem = problem_of_values(values, {one.name: one for one in saved})
+    if problem:
+        raise RefusedError(problem)
+
+
+def _point_to(
+    run: RunDirectory, plan: RestorePlan, tips: BranchTips, values: dict[str, float]
+) -> int:
     """Lets the next start carry out a plan; returns the branch of its saves."""
     name, resumed, head = plan.target.name, resume_point(run), read_head(run)
     is_chosen = resumed is not None and resumed.checkpoint == name
     known_branch = resumed.branch if resumed is not None and is_chosen else None
     branch = plan.branch if known_branch is None else known_branch
     is_finished = head is not None and head.finish is not None and head.checkpoint == name
-    if is_finished or known_branch is None:
+    if is_finished or known_branch is None or resumed is None or values != resumed.values:
         # As a restore leaves it behind: the next start continues from the last one.
         chosen = Head(
             checkpoint=name,
             step=plan.target.step or 0,
             branch=branch,
             sequence=1 + (resumed.sequence if resumed is not None else 0),
+            values=values,
             highest_begun=tips.highest,
         )
         store(run.head_file, chosen)

@@ -49,6 +49,19 @@ class HyperparametersOfRun:
             "start has none. They are known once the run trains."
         )
 
+    def require_possible(self, values: Mapping[str, float]) -> None:
+        """Makes sure that they can have these values.
+
+        Args:
+            values: By name.
+
+        Raises:
+            RefusedError: There is none of a name, or it cannot have this value.
+        """
+        problem = problem_of_values(dict(values), dict(self.values))
+        if problem:
+            raise RefusedError(problem)
+
     def change(
         self, values: Mapping[str, float], *, at_step: int | None = None, over: int = 0
     ) -> SetArguments:

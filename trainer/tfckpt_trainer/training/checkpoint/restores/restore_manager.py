@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
@@ -33,6 +34,8 @@ from tfckpt_trainer.training.checkpoint.restores.restorer import (
 )
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
+from tfckpt_trainer.training.hyperparameters.agreed_changes import AgreedChanges
+from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, words_of
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -50,6 +53,7 @@ class RestoreTarget:
         branch: Branch on which training continues after the restore.
         best: Best values of metrics up to its step.
         finish: Why training ended there; None if it did not.
+        values: Hyperparameters that a start changes after it, by name.
         problem: Why it cannot be restored; then only the name is set.
     """
 
@@ -58,6 +62,7 @@ class RestoreTarget:
     branch: int = 0
     best: dict[str, float] = field(default_factory=dict)
     finish: Finish | None = None
+    values: dict[str, float] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -92,6 +97,7 @@ class RestoreManager:
         self._telemetry = telemetry
         self._restorer = restorer
         self._saves = saves
+        self._changes = AgreedChanges(group, state.user.hyperparameters)
 
     @property
     def position(self) -> Position:
@@ -109,7 +115,8 @@ class RestoreManager:
             position in its dataset tells.
 
         Raises:
-            RefusedError: There are checkpoints, and none of them can be restored.
+            RefusedError: There are checkpoints, and none of them can be restored; or the start was
+                to begin with values that the hyperparameters cannot have.
         """
         plan = self._group.broadcast(
             self._plan_start() if self._group.is_chief else None, _StartPlan
@@ -123,6 +130,7 @@ class RestoreManager:
             outcome = self._read(target.name, partial=partial)
             if not outcome.problems:
                 self._move_to(target, outcome, None, EventKind.START)
+                self._change_at_start(target)
                 finish = target.finish
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
@@ -142,6 +150,46 @@ class RestoreManager:
         self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.note(EventKind.START, "Started at step 0.")
         return None
+
+    def _change_at_start(self, target: RestoreTarget) -> None:
+        if not target.values:
+            return
+        problem = self._state.user.hyperparameters.problem_of(target.values)
+        if not problem:
+            _, problem = self.change_values(target.values, by="restore")
+        if problem:
+            given = " ".join(f"--set {name}={number(to)}" for name, to in target.values.items())
+            raise RefusedError(
+                f"The start from {target.name} was chosen with `{given}`, which this script cannot "
+                f"have: {problem.rstrip('.')}. Choose it again, with other values or without, with "
+                f"`tfckpt-tui restore {self._run.shell_word} --name {shlex.quote(target.name)} "
+                "--next-start`, and start again."
+            )
+
+    def change_values(
+        self, values: Mapping[str, float], *, by: str
+    ) -> tuple[list[ValueChange], str]:
+        """Changes hyperparameters on all workers, or on none, after a restore.
+
+        A start from the restored checkpoint changes them again.
+
+        Args:
+            values: Their new values, by name.
+            by: Who asked for it.
+
+        Returns:
+            The changes; and why there are none, with the workers that could not take a value.
+        """
+        position = self._state.position
+        step, name = position.step, position.parent
+        changes, problem = self._changes.change(values, step=step, begins=step, over=0, by=by)
+        if problem or name is None:
+            return [], problem
+        workers = count(self._group.size, "worker")
+        message = f"{words_of(changes)} on {workers}, after the restore of {name}."
+        self._telemetry.note_changes(message, changes, step=step, by=by)
+        self._store_head(name, None, values)
+        return changes, ""
 
     def _why_none(
         self, refused: Sequence[str], tried: Sequence[str], untried: Sequence[str]
@@ -229,7 +277,7 @@ class RestoreManager:
         changes = self._state.user.restore(
             outcome.record, position.step, worker_restored=outcome.worker_restored
         )
-        changed = ", ".join(change.words for change in changes)
+        changed = words_of(changes)
         self._telemetry.metrics.set_position(
             position.step, position.branch, self._facts_at(outcome.record)
         )
@@ -270,7 +318,9 @@ class RestoreManager:
         workers = {facts.index: facts for facts in record.workers} if record is not None else {}
         return workers.get(self._group.index) or workers.get(0)
 
-    def _store_head(self, checkpoint: str, finish: Finish | None) -> None:
+    def _store_head(
+        self, checkpoint: str, finish: Finish | None, values: Mapping[str, float] | None = None
+    ) -> None:
         position = self._state.position
         head = Head(
             checkpoint=checkpoint,
@@ -278,6 +328,7 @@ class RestoreManager:
             branch=position.branch,
             sequence=position.sequence,
             finish=finish,
+            values=dict(values or {}),
         )
         self._telemetry.event_log.later(lambda: store(self._run.head_file, head))
 
@@ -304,6 +355,7 @@ class RestoreManager:
                 branch=tips.at_start(c, resumed),
                 best=_best_of(c),
                 finish=head.finish if head is not None and head.checkpoint == c.name else None,
+                values=dict(resumed.values) if resumed and c.name == first else {},
             )
             for c in checkpoints
         ]
