@@ -59,6 +59,7 @@ WRONG = {
     ],
     CommandKind.UNDO: [{"trash": 5}, {"trash": ["a"]}, {"trash": {"id": "a"}}],
     CommandKind.CHECK: [{"steps": 0}, {"steps": -1}, {"steps": 10**9}, {"steps": "3"}],
+    CommandKind.GUARDS: [{"guards": []}],
     CommandKind.SKIP: [{}, {"batches": 0}, {"batches": 1.5}, {"batches": 1, "at_step": "5"}],
     CommandKind.SET: [
         {},
@@ -85,6 +86,7 @@ RIGHT = {
     CommandKind.UNDO: [{}, {"trash": None}, {"trash": "20260101T000000-abcdef"}],
     CommandKind.CHECK: [{}, {"steps": 100}],
     CommandKind.SET: [{"values": {"rate": 1}}, {"values": {"rate": 0.1}, "at_step": 5, "over": 9}],
+    CommandKind.GUARDS: [{}],
     CommandKind.SKIP: [{"batches": 1}, {"batches": 10, "at_step": 5}],
 }
 

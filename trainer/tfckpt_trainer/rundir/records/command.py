@@ -38,6 +38,7 @@ class CommandKind(StrEnum):
     CHECK = "check"
     SET = "set"
     SKIP = "skip"
+    GUARDS = "guards"
 
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -189,6 +190,12 @@ class SkipArguments(CommandArguments, frozen=True, kw_only=True):
     at_step: Annotated[
         int | None, msgspec.Meta(description="a whole number of steps, or null for now")
     ] = None
+
+
+class GuardsArguments(CommandArguments, frozen=True, kw_only=True):
+    """Reading the guards of `config.toml` again has no arguments."""
+
+    kind = CommandKind.GUARDS
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {

@@ -11,6 +11,24 @@ from tfckpt_trainer.rundir.records.exactness import CheckSummary, Exactness, wit
 from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
+class GuardSource(StrEnum):
+    """Who gave a guard."""
+
+    SCRIPT = "script"
+    CONFIG = "config"
+
+
+class GuardInForce(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard that the trainer evaluates.
+
+    Attributes:
+        rule: Its text.
+    """
+
+    rule: str
+    source: GuardSource
+
+
 class RunInfo(Document, frozen=True, kw_only=True):
     """`run.json`: description of the run.
 
@@ -34,6 +52,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
         gpus: Which GPUs the strategy does not use, as a sentence; empty if it uses all.
         check: The last check of the script, if there was one. A quick check of the present start is
             stored; readers fill in another.
+        guards: The guards that the trainer evaluates.
     """
 
     id: str
@@ -51,6 +70,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     exactness: Exactness | None = None
     gpus: str = ""
     check: CheckSummary | None = None
+    guards: list[GuardInForce] = []
 
     @property
     def known_exactness(self) -> Exactness | None:

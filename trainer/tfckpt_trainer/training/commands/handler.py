@@ -17,6 +17,7 @@ from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
 from tfckpt_trainer.training.pipelines.skips import InputSkips
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -59,11 +60,13 @@ class LoopState:
 
     Attributes:
         paused: Whether training waits for a resume.
+        pause_reason: Why, if no person paused it.
         waiting_stop: A command to stop whose save waits for room on the disk.
         ending: Why a command ended the run; None while none did.
     """
 
     paused: bool = False
+    pause_reason: str = ""
     waiting_stop: Command | None = None
     ending: Ending | None = None
 
@@ -82,6 +85,7 @@ class Trainer:
         hyperparameters: Values that can change between steps.
         skips: Input that is dropped before later steps.
         reads_input: Whether the run has a dataset.
+        guards: Rules that act without a person.
         loop: What commands decide about the loop.
     """
 
@@ -94,6 +98,7 @@ class Trainer:
     hyperparameters: Hyperparameters
     skips: InputSkips
     reads_input: bool
+    guards: GuardsInForce
     loop: LoopState = field(default_factory=LoopState)
 
     @property

@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.records.command import (
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.training.commands.check import CheckHandler
+from tfckpt_trainer.training.commands.guards import GuardsHandler
 from tfckpt_trainer.training.commands.handler import (
     Answer,
     Handler,
@@ -46,6 +47,7 @@ HANDLERS: tuple[type[Handler[Any]], ...] = (
     CheckHandler,
     SetHandler,
     SkipHandler,
+    GuardsHandler,
 )
 
 
@@ -56,18 +58,19 @@ class CommandHandlers:
     error of ours on any worker, what the handler has begun is put back, and training goes on.
 
     Attributes:
+        trainer: What commands act on.
         loop: What commands decide about the loop.
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
+        self.trainer = trainer
         self.loop = trainer.loop
         self._handlers = {handler.arguments.kind: handler(trainer) for handler in HANDLERS}
 
-    def carry_out(self, command: Command) -> None:
-        """Carries out `command` and answers it, now or when what it began is done."""
-        event_log, step = self._trainer.telemetry.event_log, self._trainer.position.step
-        workers = list(range(self._trainer.group.size))
+    def carry_out(self, command: Command) -> Answer | None:
+        """Carries out `command`; returns its answer, or None if it is given later."""
+        event_log, step = self.trainer.telemetry.event_log, self.trainer.position.step
+        workers = list(range(self.trainer.group.size))
         agreed = event_log.advance_command(
             command,
             CommandState.AGREED,
@@ -81,7 +84,7 @@ class CommandHandlers:
             agreed, CommandState.WORKING, f"{command.kind.value} in progress."
         )
         handler = self._handlers[command.kind]
-        self._carry_out_together(working, handler, partial(self._act, handler, working))
+        return self._carry_out_together(working, handler, partial(self._act, handler, working))
 
     def retry_stop(self) -> None:
         """Tries the save of a waiting stop again, now that there is room."""
@@ -109,7 +112,7 @@ class CommandHandlers:
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""
         arguments = parse_arguments(command.kind, command.arguments)
-        votes = self._trainer.group.all_gather(handler.prepare(command, arguments))
+        votes = self.trainer.group.all_gather(handler.prepare(command, arguments))
         refused = next((vote for vote in votes if vote.refusal), None)
         return handler.commit(command, arguments) if refused is None else refused
 
@@ -118,7 +121,7 @@ class CommandHandlers:
         command: Command,
         handler: Handler[Any],
         act: Callable[[], Answer | Vote | None],
-    ) -> None:
+    ) -> Answer | None:
         """Calls `act` on all workers and answers `command`. An error of ours fails the command.
 
         A worker on which `act` raises tells the others in place of its next exchange, so all leave
@@ -129,35 +132,35 @@ class CommandHandlers:
         try:
             answer = act()
             # Another worker may have given up after the last exchange of `act`.
-            self._trainer.group.barrier()
+            self.trainer.group.barrier()
         except WorkerGaveUpError:
             pass
         except TornRestoreError:
             raise
         except Exception as error:
-            is_of_peer = isinstance(error, tf.errors.OpError) and self._trainer.group.size > 1
+            is_of_peer = isinstance(error, tf.errors.OpError) and self.trainer.group.size > 1
             described = describe_script_error(error)
             if is_of_peer or described.line is not None:
                 raise
             traceback.print_exc()
             problem = str(described)
-            self._trainer.group.give_up()
+            self.trainer.group.give_up()
         else:
-            self._answer(command, answer)
-            return
+            return self._answer(command, answer)
         handler.put_back(command)
         vars(self.loop).update(vars(before))
-        self._fail(command, self._trainer.group.all_gather(problem))
+        return self._fail(command, self.trainer.group.all_gather(problem))
 
-    def _answer(self, command: Command, answer: Answer | Vote | None) -> None:
+    def _answer(self, command: Command, answer: Answer | Vote | None) -> Answer | None:
         if isinstance(answer, Vote):
             refused = f"{command.kind.value}: {answer.refusal}"
-            self._trainer.telemetry.note(EventKind.REFUSED, refused, command)
+            self.trainer.telemetry.note(EventKind.REFUSED, refused, command)
             answer = Answer(CommandState.REFUSED, answer.refusal, advice=answer.advice)
         if answer is not None:
-            self._trainer.answer(command, answer)
+            self.trainer.answer(command, answer)
+        return answer
 
-    def _fail(self, command: Command, problems: Sequence[str]) -> None:
+    def _fail(self, command: Command, problems: Sequence[str]) -> Answer:
         """Answers a command that failed by an error of ours, given by worker."""
         of_workers = "; ".join(
             f"worker {index}: {problem}" for index, problem in enumerate(problems) if problem
@@ -166,5 +169,7 @@ class CommandHandlers:
             f"An error in tfckpt_trainer, not in the script: {of_workers}. Training goes on. The "
             "log of the worker has the stack for a bug report."
         )
-        self._trainer.telemetry.note(EventKind.FAILED, f"{command.kind}: {message}", command)
-        self._trainer.answer(command, Answer(CommandState.FAILED, message))
+        self.trainer.telemetry.note(EventKind.FAILED, f"{command.kind}: {message}", command)
+        answer = Answer(CommandState.FAILED, message)
+        self.trainer.answer(command, answer)
+        return answer

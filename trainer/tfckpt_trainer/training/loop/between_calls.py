@@ -16,6 +16,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.commands.handler import Trainer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
+from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
 from tfckpt_trainer.training.loop.run_options import RunOptions
@@ -45,6 +46,7 @@ class BetweenCalls:
         has_stepped: Whether this process has done a step.
         coordinator: Takes requests of all workers.
         poller: Takes commands.
+        guards: Rules that act without a person.
         quick_check: Repeats a few steps of this run on request.
         check: Records what this process trains, if a check started it.
         length: Decides how many steps the next call runs.
@@ -72,6 +74,9 @@ class BetweenCalls:
         schedule = SaveSchedule(self._triggers(options), options.save_every_seconds)
         telemetry.metrics.saves.set_intervals(options.save_every_steps, options.save_every_seconds)
         self.poller = CommandPoller(run, telemetry)
+        self.guards = GuardsInForce(
+            run, group, telemetry, options.guards, lambda: saved.worker.inputs.elements
+        )
         self.quick_check = QuickCheck(run, group, saved, telemetry, checkpoints.saver)
         self._commands = CommandHandlers(
             Trainer(
@@ -84,10 +89,11 @@ class BetweenCalls:
                 saved.user.hyperparameters,
                 saved.user.skips,
                 reads_input=state.inputs is not None,
+                guards=self.guards,
             )
         )
         self.coordinator = Coordinator(
-            group, telemetry, saves, schedule, self.poller, self._commands
+            group, telemetry, saves, schedule, self.poller, self._commands, self.guards
         )
         self.check = (
             CheckSession(options.order, group, saved, telemetry, saves, restores)
@@ -111,6 +117,7 @@ class BetweenCalls:
             if state.inputs is not None
             else None
         )
+        saved.user.after_restore.append(lambda: self.guards.restored(self._position.step))
         if self.dataset_end is not None:
             saved.user.after_restore.append(self.dataset_end.restored)
 

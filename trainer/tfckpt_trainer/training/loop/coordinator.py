@@ -16,8 +16,11 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
+from tfckpt_trainer.training.commands.handler import Answer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
+from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce, Proposal
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
+from tfckpt_trainer.training.loop.guard_firings import GuardFirings
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -41,6 +44,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
         save_trigger: Why to save; empty for no save.
         finish_background_save: Whether a background save is done.
         commands: On the chief, the commands to carry out.
+        guards: What guards on this worker propose.
         has_disk_space: On the chief, whether a save that training waits for fits now.
     """
 
@@ -49,6 +53,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     save_trigger: str = ""
     finish_background_save: bool = False
     commands: list[Command] = []
+    guards: list[Proposal] = []
     has_disk_space: bool = False
 
 
@@ -82,6 +87,7 @@ class Coordinator:
         schedule: SaveSchedule,
         poller: CommandPoller,
         commands: CommandHandlers,
+        guards: GuardsInForce,
     ) -> None:
         self._group = group
         self._telemetry = telemetry
@@ -89,6 +95,8 @@ class Coordinator:
         self._schedule = schedule
         self._poller = poller
         self._commands = commands
+        self._guards = guards
+        self._firings = GuardFirings(commands.trainer)
         self._loop = commands.loop
         self._waits_for_disk_space = False
         self._waits_to_end = False
@@ -109,6 +117,7 @@ class Coordinator:
             or bool(self._stops)
             or bool(self._save_triggers)
             or self._saves.needs_sync
+            or self._guards.has_proposals
             or (self._group.is_chief and bool(self._schedule.timed_trigger))
         )
 
@@ -264,7 +273,7 @@ class Coordinator:
 
     def _wait_for_resume(self) -> None:
         metrics, heartbeat = self._telemetry.metrics, self._telemetry.heartbeat
-        metrics.activity = Activity.PAUSED
+        metrics.activity, metrics.detail = Activity.PAUSED, self._loop.pause_reason
         if self._waits_for_disk_space:
             waits_to_end = self._waits_to_end or self._loop.waiting_stop is not None
             metrics.detail = "Waits for room on the disk" + (
@@ -277,6 +286,7 @@ class Coordinator:
             time.sleep(PAUSE_POLL_SECONDS)
             self._synchronize()
         self._waits_for_disk_space = metrics.saves.waits_for_room = False
+        self._loop.pause_reason = ""
         metrics.activity, metrics.detail = Activity.TRAINING, ""
         metrics.forget_steps()
         heartbeat.nudge()
@@ -285,8 +295,12 @@ class Coordinator:
         requests = self._group.all_gather(self._take_request())
         if any(request.finish_background_save for request in requests):
             self._saves.finish_current()
+        step = self._telemetry.metrics.step
         for command in requests[0].commands:
             self._carry_out(command)
+        if self._telemetry.metrics.step == step and self.ending is None:
+            # If a person went back just now, guards speak of steps that are trained again.
+            self._firings.carry_out([request.guards for request in requests], self._carry_out)
         triggers = [request.save_trigger for request in requests if request.save_trigger]
         if triggers and self.ending is None:
             self._save(triggers[0])
@@ -310,6 +324,7 @@ class Coordinator:
             stop_reason=reason,
             save_trigger=trigger,
             finish_background_save=self._saves.needs_sync,
+            guards=self._guards.take_proposals(),
         )
         if not self._group.is_chief:
             return request
@@ -330,16 +345,16 @@ class Coordinator:
         )
         return True
 
-    def _carry_out(self, command: Command) -> None:
-        if self.ending is None:
-            self._commands.carry_out(command)
-            self.ending = self._loop.ending
-            if self._loop.waiting_stop is not None and not self._waits_for_disk_space:
-                self._pause_for_disk_space()
-        else:
-            self._telemetry.event_log.advance_command(
-                command, CommandState.REFUSED, "The run was stopped just before."
-            )
+    def _carry_out(self, command: Command) -> Answer | None:
+        if self.ending is not None:
+            message = "The run was stopped just before."
+            self._telemetry.event_log.advance_command(command, CommandState.REFUSED, message)
+            return Answer(CommandState.REFUSED, message)
+        answer = self._commands.carry_out(command)
+        self.ending = self._loop.ending
+        if self._loop.waiting_stop is not None and not self._waits_for_disk_space:
+            self._pause_for_disk_space()
+        return answer
 
     def _save(self, trigger: str) -> None:
         self._saves.request_save(trigger)

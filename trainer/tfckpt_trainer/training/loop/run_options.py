@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.rundir.records.check import CheckOrder
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
@@ -35,6 +36,7 @@ class RunOptions:
     partial: bool
     on_dataset_end: OnDatasetEnd
     random_seed: int | None
+    guards: Sequence[Guard]
     order: CheckOrder | None = None
 
     def check(self) -> None:
@@ -58,6 +60,7 @@ class RunOptions:
             save_every_seconds=None,
             save_on_improvement=None,
             save_when=(),
+            guards=(),
             saving=replace(self.saving, fallback_directory=None),
             tensorboard=None,
             retention=replace(self.retention, policy=Policy()),
@@ -75,3 +78,18 @@ def check_counts(**counts: Any) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1.")
+
+
+def guards_of(given: Iterable[Guard | str]) -> tuple[Guard, ...]:
+    """Returns what a script passed as `guards`.
+
+    Raises:
+        UsageError: One is no guard.
+    """
+    if isinstance(given, str):
+        raise UsageError(f"guards is {given!r}; pass a list: guards=[{given!r}].")
+    guards = tuple(Guard.parse(guard) if isinstance(guard, str) else guard for guard in given)
+    for guard in guards:
+        if not isinstance(guard, Guard):
+            raise UsageError(f"guards=[…] has {guard!r}; expected a Guard or its text.")
+    return guards

@@ -22,6 +22,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
+from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -41,7 +42,7 @@ from tfckpt_trainer.training.loop.error_save import ErrorSave
 from tfckpt_trainer.training.loop.export import export_request_path, run_export
 from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.run_exactness import RunExactness
-from tfckpt_trainer.training.loop.run_options import RunOptions
+from tfckpt_trainer.training.loop.run_options import RunOptions, guards_of
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.run_state import PassedObjects, RunState, supports_seed
 from tfckpt_trainer.training.loop.save_schedule import SaveWhen
@@ -128,6 +129,7 @@ class TrainingRun:
         metrics: Any = None,
         on_dataset_end: Literal["stop", "wait"] = "stop",
         random_seed: int | None = None,
+        guards: Iterable[Guard | str] = (),
     ) -> None:
         """Creates the run directory and prepares training.
 
@@ -177,6 +179,8 @@ class TrainingRun:
                 `tf.random`, `tf.nn`, `tf.image` and `keras.random` without a generator, in the
                 loop and in functions that are traced after this call. By default they draw as
                 TensorFlow does, which no checkpoint can save.
+            guards: Rules that act without a person, such as going back after a spike of the loss:
+                each a `Guard` or its text. Those of `.tfckpt/config.toml` are added.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -193,6 +197,7 @@ class TrainingRun:
             partial=partial,
             on_dataset_end=on_dataset_end,
             random_seed=random_seed,
+            guards=guards_of(guards),
         )
         options.check()
         forget_left_run()
@@ -516,6 +521,7 @@ class TrainingRun:
                     refuse_another_trainer(self._run, 0)
                 self._telemetry.heartbeat.start()
                 missing, recorded = self._exactness.look_at_start()
+                self._between.guards.open()
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info(), exactness=recorded)
                     self._telemetry.note_exactness(missing)
@@ -554,6 +560,7 @@ class TrainingRun:
             "retention": self._options.retention.recorded,
             # A quick check is about the process that it ran in.
             "check": None,
+            "guards": self._between.guards.recorded,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
             "host": socket.gethostname(),
             "versions": {

@@ -15,6 +15,8 @@ class SaveTally:
 
     Attributes:
         waits_for_room: Whether training is paused until a save fits on the disk.
+        saved_at: When the last save succeeded, in seconds since the epoch; None if none has.
+        disk_full_in: Seconds until the disk is full, as last measured; None if unknown.
     """
 
     def __init__(self) -> None:
@@ -23,7 +25,8 @@ class SaveTally:
         self._every_seconds: float | None = None
         self._failed = 0
         self._problem = ""
-        self._saved_at: float | None = None
+        self.saved_at: float | None = None
+        self.disk_full_in: float | None = None
         self._saved_step: int | None = None
         self._trained_seconds = 0.0
         self._began_at = 0.0
@@ -46,7 +49,7 @@ class SaveTally:
     def saved(self, step: int) -> None:
         """Records that the save which began last succeeded."""
         self._failed, self._problem = 0, ""
-        self._saved_at = time.time()
+        self.saved_at = time.time()
         self._saved_step, self._saved_seconds = step, self._began_at
         self._save_seconds = self._trained_seconds - self._began_at
 
@@ -69,7 +72,7 @@ class SaveTally:
         return SaveStatus(
             failed=self._failed,
             problem=self._problem,
-            saved_at=self._saved_at,
+            saved_at=self.saved_at,
             saved_step=self._saved_step,
             save_seconds=self._save_seconds,
             unsaved_steps=max(0, step - (self._saved_step or 0)),

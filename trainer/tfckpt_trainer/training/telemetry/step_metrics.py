@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import ChainMap, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -67,6 +67,7 @@ class StepMetrics:
         not_finite: The metrics whose newest value is NaN or infinite.
         saves: The outcomes of saves.
         hyperparameters: Values that can be changed, by name; on the chief only.
+        on_step: Called with each step whose metrics are known.
     """
 
     activity: Activity = Activity.STARTING
@@ -92,6 +93,7 @@ class StepMetrics:
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
+    on_step: Callable[[StepFacts], None] = lambda _: None
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
 
@@ -126,7 +128,9 @@ class StepMetrics:
         for facts, metrics in zip(unsettled, self._newest, strict=True):
             self.reported = {**self.reported, **metrics}
             self.not_finite.step_done(facts.step, metrics)
-            self.finished_steps.append(facts._replace(metrics=metrics))
+            done = facts._replace(metrics=metrics)
+            self.finished_steps.append(done)
+            self.on_step(done)
 
     def call_done(self, step: int, call: Call) -> None:
         """Records a call.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
+from tfckpt_trainer.training.telemetry.disk_trend import DiskTrend
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.finite_watch import check_values
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
@@ -75,6 +77,7 @@ class Telemetry:
         self.save_overhead = SaveOverheadMeter(run, self.event_log, self.metrics)
         self.command_trouble = ""
         self._exactness: Exactness | None = None
+        self._disk = DiskTrend(run.root)
 
     def note(
         self, kind: EventKind, message: str, command: Command | None = None, **fields: Any
@@ -92,7 +95,7 @@ class Telemetry:
         self.event_log.note(kind, message, **{**position, "by": by, **fields})
 
     def note_changes(
-        self, message: str, changes: Sequence[ValueChange], *, step: int, by: str
+        self, message: str, changes: Iterable[ValueChange], *, step: int, by: str
     ) -> None:
         """Tells event log and TensorBoard which hyperparameters were changed, or will be.
 
@@ -104,17 +107,6 @@ class Telemetry:
         """
         self.note(EventKind.SET, message, by=by, step=step, details=details_of(changes))
         self.summaries.write_event(step, message)
-        self.summaries.write_hyperparameters(step, {one.name: one.before for one in changes})
-        self.write_hyperparameters(step)
-
-    def write_hyperparameters(self, step: int) -> None:
-        """Writes the present values to TensorBoard, as those of the next step.
-
-        Args:
-            step: Steps done.
-        """
-        values = {one.name: one.value for one in self.metrics.hyperparameters.values()}
-        self.summaries.write_hyperparameters(step + 1, values)
 
     def note_exactness(self, exactness: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.
@@ -181,6 +173,9 @@ class Telemetry:
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""
         self._note_not_finite()
+        saves = self.metrics.saves
+        with suppress(OSError):
+            saves.disk_full_in = self._disk.full_in(saves.saved_at)
         self.summaries.write_new_steps()
         self.summaries.flush()
         try:

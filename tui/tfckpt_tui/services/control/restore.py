@@ -119,13 +119,13 @@ def choose_start(
 
 
 def _require_possible(target: Checkpoint, values: dict[str, float]) -> None:
-    saved = target.hyperparameters
+    saved = target.record.hyperparameters if target.record is not None else []
     if values and not saved:
         raise RefusedError(
             f"{target.name} records no hyperparameters. Choose it without values, launch the run, "
             "and change them with `tfckpt-tui set`."
         )
-    problem = problem_of_values(values, saved)
+    problem = problem_of_values(values, {one.name: one for one in saved})
     if problem:
         raise RefusedError(problem)
 

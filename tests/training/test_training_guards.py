@@ -1,0 +1,224 @@
+"""Guards act without a person: they go back, drop input, change values, and stop by pausing."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.guards import Condition, Evidence, Guard, Notify
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+class Script:
+    """Adds the numbers 0, 1, 2, … up; batches in `bad` make the loss and the sum not finite."""
+
+    def __init__(self, directory, *, guards, bad=(), spikes=(), total_steps=40, **options):
+        import tensorflow as tf
+
+        from tfckpt_trainer.training import TrainingRun
+
+        self.model = tf.Module()
+        self.model.sum = tf.Variable(0.0)
+        self.model.rate = tf.Variable(0.5)
+        self.run = TrainingRun(
+            directory,
+            model=self.model,
+            dataset=tf.data.Dataset.counter(),
+            total_steps=total_steps,
+            save_every_steps=5,
+            guards=guards,
+            **options,
+        )
+        self.run.tunable("rate", self.model.rate, low=0)
+        self.directory = RunDirectory(directory)
+        self.bad, self.spikes = (
+            tf.constant([-1, *bad], tf.int64),
+            tf.constant([-1, *spikes], tf.int64),
+        )
+        self.batches = []
+
+    def replica_step(self, batch):
+        import tensorflow as tf
+
+        value = tf.cast(batch, tf.float32) * self.model.rate
+        value = tf.where(tf.reduce_any(self.bad == batch), math.nan, value)
+        self.model.sum.assign_add(value)
+        spiked = tf.where(
+            tf.reduce_any(self.spikes == batch), 1000.0, tf.cast(batch % 3, tf.float32)
+        )
+        return {"loss": tf.where(tf.math.is_finite(value), spiked, math.nan)}
+
+    def train(self, on_pause=None):
+        """Trains; calls `on_pause` from another thread as soon as the run is paused."""
+        step = self.run.function(self.replica_step)
+        if on_pause is not None:
+            threading.Thread(target=self._when_paused, args=(on_pause,), daemon=True).start()
+        for batch in self.run:
+            self.batches.append(int(batch))
+            step(batch)
+        return self
+
+    def _when_paused(self, act):
+        loop = self.run._between.coordinator._loop
+        wait_until(lambda: loop.pause_reason, 60, "a pause")
+        self.pause_reason = loop.pause_reason
+        act(CommandQueue(self.directory))
+
+    def events(self, *kinds):
+        return [e for e in read_entries(self.directory) if e.kind in kinds]
+
+
+def end(queue):
+    queue.submit(CommandKind.STOP, {}, requested_by="test")
+
+
+BACK = "not_finite loss: go_back, skip_batches 2, scale rate 0.5"
+
+
+def test_a_nan_is_taken_back_its_batches_are_dropped_and_the_rate_falls(tmp_path):
+    script = Script(tmp_path, guards=[BACK], bad=[12], total_steps=30).train()
+    # The steps before the NaN repeat, and its batch and the next one are dropped.
+    first = list(range(script.batches.index(10, 11)))
+    assert script.batches[len(first) :] == [10, 11, *range(14, 32)]
+    (fired,) = script.events(EventKind.GUARD)
+    assert fired.message == (
+        "Guard not_finite loss: loss is NaN. "
+        "Actions: go_back, skip_batches 2, scale rate 0.5 (1 of 3)."
+    )
+    assert (fired.step, fired.by) == (13, "worker 0")
+    assert fired.details["values"] == {"loss": "NaN"}
+    assert fired.details["began"] == 13
+    assert fired.details["elements_read"]["dataset"] >= 13
+    (restored,) = script.events(EventKind.RESTORE)
+    assert restored.checkpoint == "ckpt-10"
+    assert restored.by == "Guard not_finite loss, worker 0"
+    (changed,) = script.events(EventKind.SET)
+    assert changed.message.startswith("rate 0.5 → 0.25 on 1 worker, after step 10")
+    assert math.isfinite(float(script.model.sum.numpy()))
+    # The change and the plan are saved at once, so no restart loses them.
+    assert "ckpt-b1-10" in {e.checkpoint for e in script.events(EventKind.SAVE)}
+
+
+def test_the_same_values_without_a_guard_give_the_same_bits(tmp_path):
+    guarded = Script(tmp_path / "a", guards=["not_finite loss: go_back, skip_batches 2"], bad=[12])
+    assert float(guarded.train().model.sum.numpy()) == 0.5 * (sum(range(42)) - 12 - 13)
+
+
+def test_after_the_limit_the_run_pauses_and_says_why_also_over_a_restart(tmp_path):
+    guard = "not_finite loss: go_back; at most 2"
+    first = Script(tmp_path, guards=[guard], bad=[7]).train(on_pause=end)
+    assert first.pause_reason == "Guard not_finite loss: it fired more than 2 times"
+    fired = first.events(EventKind.GUARD)
+    assert [e.message.rpartition(". ")[2] for e in fired] == [
+        "Actions: go_back (1 of 2).",
+        "Actions: go_back (2 of 2).",
+        "The run pauses: it fired more than 2 times.",
+    ]
+    assert len(first.events(EventKind.RESTORE)) == 2
+    again = Script(tmp_path, guards=[guard], bad=[7, 15, 16]).train(on_pause=end)
+    assert len(again.events(EventKind.GUARD)) == 4
+    assert len(again.events(EventKind.RESTORE)) == 2
+
+
+def test_without_a_good_checkpoint_the_run_pauses(tmp_path):
+    script = Script(tmp_path, guards=["not_finite loss: go_back"], bad=[2]).train(on_pause=end)
+    assert "There is no good checkpoint from before step 3" in script.pause_reason
+    assert not script.events(EventKind.RESTORE)
+
+
+def test_a_checkpoint_whose_values_are_not_finite_is_not_gone_back_to(tmp_path):
+    import tensorflow as tf
+
+    script = Script(tmp_path, guards=["above loss 900: go_back"], spikes=[12], total_steps=20)
+    original = script.replica_step
+
+    def step(batch):
+        reported = original(batch)
+        # From batch 8 on, the checkpoint holds a NaN that no metric shows; once.
+        if_bad = tf.where(tf.equal(batch, 8), math.nan, 0.0)
+        script.model.sum.assign_add(if_bad)
+        return reported
+
+    script.replica_step = step
+    script.train(on_pause=end)
+    (restored, *_) = script.events(EventKind.RESTORE)
+    assert restored.checkpoint == "ckpt-5"
+
+
+def test_a_spike_is_taken_back(tmp_path):
+    guard = "spike loss deviations=8 window=20: go_back, skip_batches 1"
+    script = Script(tmp_path, guards=[guard], spikes=[31]).train()
+    (fired,) = script.events(EventKind.GUARD)
+    assert (fired.step, fired.details["values"]["loss"]) == (32, 1000.0)
+    assert len(fired.details["window"]) == 20
+    assert script.batches.count(31) == 1
+
+
+def test_a_guard_of_the_settings_is_in_force_and_a_wrong_one_is_an_event(tmp_path):
+    (tmp_path / ".tfckpt").mkdir()
+    (tmp_path / ".tfckpt" / "config.toml").write_text(
+        'guards = ["not_finite: pause", "often: pause"]\n'
+    )
+    script = Script(tmp_path, guards=[], bad=[12]).train(on_pause=end)
+    assert script.pause_reason.startswith("Guard not_finite: loss is NaN")
+    (refused,) = script.events(EventKind.REFUSED)
+    assert refused.message.startswith("guards: 'often: pause' is no guard")
+    info = load(script.directory.run_file, RunInfo)
+    assert [(g.rule, g.source) for g in info.guards] == [("not_finite: pause", "config")]
+
+
+def test_guards_of_the_settings_are_read_again_on_command(tmp_path):
+    script = Script(tmp_path, guards=["above loss 5: notify"], bad=[30])
+    step, outcomes = script.run.function(script.replica_step), []
+    queue = CommandQueue(script.directory)
+    for batch in script.run:
+        if script.run.step == 4:
+            script.directory.config_file.write_text('guards = ["not_finite: save"]\n')
+            outcomes.append(queue.submit(CommandKind.GUARDS, {}, requested_by="test"))
+            wait_until(lambda: script.run._between.coordinator.needs_sync, 30, "the poller")
+        step(batch)
+    outcome = queue.wait(outcomes[0], timeout=30)
+    assert (outcome.state, outcome.message) == (CommandState.DONE, "2 guards in force.")
+    assert [e.details["rule"] for e in script.events(EventKind.GUARD)] == ["not_finite: save"]
+    info = load(script.directory.run_file, RunInfo)
+    assert {g.source for g in info.guards} == {"script", "config"}
+
+
+class Often(Condition):
+    """A condition of a script: every tenth step."""
+
+    def look(self, reading):
+        if reading.step % 10 == 0:
+            return Evidence(what=f"step {reading.step}", began=reading.step)
+        if reading.step == 25:
+            raise ValueError("broken")
+        return None
+
+    def __str__(self):
+        return "often"
+
+
+def test_a_condition_of_the_script_may_fail_and_training_goes_on(tmp_path):
+    script = Script(tmp_path, guards=[Guard(Often(), [Notify()])]).train()
+    assert [e.step for e in script.events(EventKind.GUARD)] == [10]
+    (failed,) = script.events(EventKind.FAILED)
+    assert "ValueError: broken" in failed.message
+    assert script.batches[-1] == 39
+
+
+@pytest.mark.parametrize("given", ["not_finite loss: pause", ["often: pause"], [5]])
+def test_what_is_no_guard_is_refused_at_the_start(tmp_path, given):
+    with pytest.raises(UsageError, match="guard"):
+        Script(tmp_path, guards=given)

@@ -1,0 +1,235 @@
+"""Carries out on all workers what guards propose."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from tfckpt_trainer.catalog.directory.stored_results import store_result
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
+from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.guards import Evidence, Guard
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.records.command import (
+    Command,
+    CommandArguments,
+    CommandState,
+    PauseArguments,
+    RestoreArguments,
+    SaveArguments,
+    SetArguments,
+    SkipArguments,
+)
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
+from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.training.commands.handler import Answer, Trainer
+from tfckpt_trainer.training.guards.guards_in_force import Proposal
+
+CarryOut = Callable[[Command], Answer | None]
+"""Carries out a command on all workers; returns its answer, None if that comes later."""
+
+_LIFETIME_SECONDS = 60.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the chief decided that all workers do after a firing.
+
+    Attributes:
+        commands: In this order.
+        told: What is done, as a clause.
+        paused_because: Why the run pauses, if it does for another reason than the guard's action.
+    """
+
+    commands: list[Command]
+    told: str
+    paused_because: str = ""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the actions of a guard may know; see `guards.actions.Situation`."""
+
+    step: int
+    evidence: Evidence
+    hyperparameters: Mapping[str, Hyperparameter]
+    newest_good: Callable[[int], str | None]
+
+
+class GuardFirings:
+    """Acts when a guard fires on any worker. All workers call `carry_out` together."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._fired: Counter[str] | None = None
+
+    def carry_out(self, proposed: Sequence[Sequence[Proposal]], carry_out: CarryOut) -> None:
+        """Carries out what guards propose, each guard once.
+
+        Args:
+            proposed: For each worker its proposals.
+            carry_out: Carries out a command.
+        """
+        position, acted = self._trainer.position, set[str]()
+        for worker, proposals in enumerate(proposed):
+            for proposal in proposals:
+                rule, left = proposal.firing.rule, position.step
+                if rule in acted or rule not in self._trainer.guards.rules:
+                    continue
+                acted.add(rule)
+                self._act(proposal, worker, carry_out)
+                if position.step < left or self._trainer.loop.ending is not None:
+                    # What others saw was of steps that are trained again, or never.
+                    return
+
+    def _act(self, proposal: Proposal, worker: int, carry_out: CarryOut) -> None:
+        trainer, firing = self._trainer, proposal.firing
+        name = _name(trainer.guards.rules[firing.rule])
+        trainer.guards.fired(firing.rule)
+        trainer.saves.finish_all()
+        decided = self._plan(proposal, worker) if trainer.group.is_chief else None
+        plan = trainer.group.broadcast(decided, Plan)
+        assert plan is not None
+        trainer.telemetry.note(
+            EventKind.GUARD,
+            f"{name}: {firing.evidence.what}. {plan.told}.",
+            by=f"worker {worker}",
+            step=firing.step,
+            details={
+                "rule": firing.rule,
+                "worker": worker,
+                "elements_read": proposal.elements_read,
+                **msgspec.to_builtins(firing.evidence),
+            },
+        )
+        why = plan.paused_because
+        for command in plan.commands:
+            answer = carry_out(command)
+            if answer is not None and answer.state in {CommandState.REFUSED, CommandState.FAILED}:
+                why = f"{command.kind.value}: {answer.message}"
+                carry_out(_command(PauseArguments(), name, worker))
+                break
+        if trainer.loop.paused:
+            trainer.loop.pause_reason = f"{name}: {why or firing.evidence.what}"
+
+    def _plan(self, proposal: Proposal, worker: int) -> Plan:
+        """Decides on the chief what all workers do."""
+        firing = proposal.firing
+        guard, fired = self._trainer.guards.rules[firing.rule], self._count(firing.rule)
+        name = _name(guard)
+        of_limit = f" ({fired} of {guard.at_most})" if guard.at_most is not None else ""
+        told, why = f"Actions: {', '.join(map(str, guard.actions))}{of_limit}", ""
+        if guard.at_most is not None and fired > guard.at_most:
+            why = f"it fired more than {guard.at_most} times"
+            told = f"The run pauses: {why}"
+            return Plan(
+                commands=[_command(PauseArguments(), name, worker)],
+                told=told,
+                paused_because=why,
+            )
+        try:
+            arguments = _with_save(guard.commands(self._situation(proposal)))
+        except Exception as error:
+            # An action may be the script's own.
+            why = str(error) if isinstance(error, TfckptError) else describe_error(error)
+            told, arguments = (
+                f"The run pauses, because a person has to decide: {why}",
+                [PauseArguments()],
+            )
+        return Plan(
+            commands=[_command(each, name, worker) for each in arguments],
+            told=told.rstrip("."),
+            paused_because=why,
+        )
+
+    def _situation(self, proposal: Proposal) -> Situation:
+        step = self._trainer.position.step
+        values = self._trainer.hyperparameters.look(step)
+        return Situation(
+            step,
+            proposal.firing.evidence,
+            {value.name: value for value in values},
+            self._newest_good,
+        )
+
+    def _count(self, rule: str) -> int:
+        """Counts a firing; returns how many there were, also before a restart."""
+        if self._fired is None:
+            entries = read_entries(self._trainer.run, newest=2**31)
+            self._fired = Counter(
+                str(entry.details.get("rule")) for entry in entries if entry.kind is EventKind.GUARD
+            )
+        self._fired[rule] += 1
+        return self._fired[rule]
+
+    def _newest_good(self, before: int) -> str | None:
+        """Returns the newest checkpoint of this line of training that has only finite values.
+
+        Those are read if no verification has looked for them, so it may take a while.
+        """
+        run, position = self._trainer.run, self._trainer.position
+        checkpoints = {c.name: c for c in Catalog(run).scan(time.time())}
+        here = BranchStep(position.branch, position.step)
+        for name in lineage_at(tuple(checkpoints.values()), here).names:
+            checkpoint = checkpoints[name]
+            if not checkpoint.restorable or checkpoint.not_finite:
+                continue
+            if checkpoint.step is None or checkpoint.step >= before:
+                continue
+            tensors = checkpoint.not_finite_tensors
+            if tensors is None:
+                tensors = self._look_for_not_finite(name)
+            if tensors == 0:
+                return name
+        return None
+
+    def _look_for_not_finite(self, name: str) -> int | None:
+        run = self._trainer.run
+        doing = self._trainer.telemetry.heartbeat.doing(Activity.RESTORING, name)
+        with doing, suppress(TfckptError, OSError):
+            verification = verify_checkpoint(run, name, finite=True)
+            if verification is not None and verification.unread is None:
+                store_result(run, verification.record)
+                fault = verification.record.fault
+                return None if fault is not None else len(verification.not_finite)
+        return None
+
+
+def _with_save(arguments: list[CommandArguments]) -> list[CommandArguments]:
+    """Adds a save of what is changed after going back, so that no restart loses it."""
+    kinds = [type(each) for each in arguments]
+    if RestoreArguments not in kinds:
+        return arguments
+    changes = [i for i, kind in enumerate(kinds) if kind in {SetArguments, SkipArguments}]
+    if not changes:
+        return arguments
+    end = max(changes) + 1
+    return [*arguments[:end], SaveArguments(), *arguments[end:]]
+
+
+def _name(guard: Guard) -> str:
+    """Returns how events name a guard: by its condition."""
+    return f"Guard {guard.condition}"
+
+
+def _command(arguments: CommandArguments, name: str, worker: int) -> Command:
+    """Returns a command that a guard sends, claimed."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+    return Command(
+        id=f"{stamp}-{arguments.kind.value}-{uuid.uuid4().hex[:8]}",
+        kind=arguments.kind,
+        arguments=msgspec.to_builtins(arguments),
+        requested_at=now,
+        expires_at=now + _LIFETIME_SECONDS,
+        requested_by=f"{name}, worker {worker}"[:1000],
+        state=CommandState.SEEN,
+    )
