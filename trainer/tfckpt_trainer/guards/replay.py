@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -147,10 +148,12 @@ class _History:
 def _in_order(
     series: Iterable[SeriesPoint], events: Iterable[EventEntry]
 ) -> Iterator[EventEntry | SeriesPoint]:
-    """Returns points and events in the order in which they happened."""
-    entries: list[EventEntry | SeriesPoint] = [*series, *events]
-    # At one time, a point comes before the event that it led to.
-    return iter(sorted(entries, key=lambda entry: entry.at))
+    """Returns points and events in the order in which they happened.
+
+    Each keeps its own order, as a clock may have been set back. At one time, a point comes before
+    the event that it led to.
+    """
+    return heapq.merge(series, events, key=lambda entry: entry.at)
 
 
 def _not_finite(entry: EventEntry) -> Iterator[tuple[str, float]]:

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.records.command import (
     StopArguments,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.completion.hyperparameter_names import HyperparameterName
+from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,

@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
     number,
     problem_of_values,
 )
-from tfckpt_tui.cli.completion.hyperparameter_names import HyperparameterName
+from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
 from tfckpt_tui.cli.run.assignments import parse_assignments

@@ -1,0 +1,228 @@
+"""`guards`: lists the guards of a run, changes them, and replays one."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from json_reference import check
+from rundir_factory import RunFactory, two_branches, without_heartbeats
+
+from command_running import Tool
+from tfckpt_trainer.rundir.event_log import note_event
+from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
+from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_trainer.rundir.storage.documents import append
+from tfckpt_tui.cli.main import cli
+from tfckpt_tui.reports.guards import GuardReplayReport, GuardsReport
+
+SPIKE = "spike loss: go_back, skip_batches 10"
+NOT_FINITE = "not_finite: save, pause"
+OWN = "high_ratio 3: notify"
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    """A run whose trainer evaluates three guards, one of a class of the script."""
+    made = two_branches(tmp_path / "run", live=True)
+    guards = [
+        GuardInForce(rule=OWN, source=GuardSource.SCRIPT),
+        GuardInForce(rule=SPIKE, source=GuardSource.SCRIPT),
+        GuardInForce(rule=NOT_FINITE, source=GuardSource.CONFIG),
+    ]
+    made.create(guards=guards)
+    for step in (410, 420):
+        made.event_log(
+            EventKind.GUARD,
+            f"{SPIKE}: loss is 9.",
+            seconds_ago=500 - step,
+            step=step,
+            details={"rule": SPIKE, "worker": 1},
+        )
+    return made
+
+
+def config(made: RunFactory, text: str) -> Path:
+    made.run.config_file.write_text(text, encoding="utf-8")
+    return made.run.config_file
+
+
+def test_guards_in_force_say_how_often_they_fired(tool: Tool, live: RunFactory) -> None:
+    config(live, f"guards = [{NOT_FINITE!r}, 'disk_full 1h : notify']\n")
+    said = tool("guards", live.run.root)
+    assert said.code == 0
+    own, spike, finite, added = said.data.splitlines()[1:]
+    assert own.split("  ")[0] == OWN
+    assert "script" in spike
+    assert "in force" in spike
+    assert spike.endswith(", step 420")
+    assert " 2 " in spike
+    assert "config" in finite
+    assert "in force" in finite
+    assert added.split("  ")[0] == "disk_full 1h: notify"
+    assert "from the next start" in added
+
+
+def test_guards_are_printed_as_json(tool: Tool, live: RunFactory) -> None:
+    printed = tool("guards", live.run.root, "--json").json
+    check(GuardsReport, printed)
+    own, spike, _ = printed["guards"]
+    assert (own["fired"], own["last_at"], own["last_message"]) == (0, None, "")
+    assert (spike["fired"], spike["last_step"], spike["in_force"]) == (2, 420, True)
+    assert spike["last_message"] == f"{SPIKE}: loss is 9."
+
+
+def test_without_a_trainer_the_guards_are_those_of_the_next_start(
+    tool: Tool, live: RunFactory
+) -> None:
+    without_heartbeats(live)
+    config(live, "guards = ['below loss 1: stop']\n")
+    printed = tool("guards", live.run.root, "--json").json
+    assert [guard["rule"] for guard in printed["guards"]] == [OWN, SPIKE, "below loss 1: stop"]
+    assert not any(guard["in_force"] for guard in printed["guards"])
+
+
+def test_a_run_without_guards_says_how_to_have_some(tool: Tool, tmp_path: Path) -> None:
+    said = tool("guards", two_branches(tmp_path / "run").run.root)
+    assert (said.code, said.data) == (0, "")
+    assert "--add RULE" in said.words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("guards = ['spike loss']", "An action is missing"),
+        ("guards = [", "is not valid TOML"),
+        ("guard = []", "Keys of the file: guards, alerts"),
+    ],
+)
+def test_damaged_settings_are_a_problem(
+    tool: Tool, live: RunFactory, text: str, words: str
+) -> None:
+    config(live, text)
+    said = tool("guards", live.run.root)
+    assert said.code == 1
+    assert SPIKE in said.data
+    assert words in said.words
+
+
+def test_adding_and_removing_keeps_the_rest_of_the_file(tool: Tool, ended: RunFactory) -> None:
+    path = config(ended, "# Mine.\n[alerts]\nkinds = ['guard']  # only these\n")
+    words = ["--add", "not_finite *:save,pause", "--add", SPIKE]
+    said = tool("guards", ended.run.root, *words)
+    assert said.code == 0
+    assert read_run_config(ended.run).guards == (NOT_FINITE, SPIKE)
+    assert "from the next start" in said.data
+    assert "The next start of the trainer reads it." in said.words
+    printed = tool("guards", ended.run.root, "--remove", NOT_FINITE, "--json").json
+    check(GuardsReport, printed)
+    assert [guard["rule"] for guard in printed["guards"]] == [SPIKE]
+    text = path.read_text()
+    assert text.startswith("# Mine.\n")
+    assert text.endswith("[alerts]\nkinds = ['guard']  # only these\n")
+    assert read_run_config(ended.run).guards == (SPIKE,)
+
+
+def test_settings_with_alerts_stay_the_user_s_own(tool: Tool, ended: RunFactory) -> None:
+    """A file that others may write to, or that was private and is not, would be a hole."""
+    path = config(ended, "[[alerts.commands]]\ncommand = 'notify-send run'\n")
+    path.chmod(0o600)
+    before = os.umask(0o002)
+    try:
+        assert tool("guards", ended.run.root, "--add", SPIKE).code == 0
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    assert tool("guards", ended.run.root, "--add", NOT_FINITE).code == 0
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert read_run_config(ended.run).guards == (SPIKE, NOT_FINITE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--add", "spike loss: fly"], "'fly' is no action. Write one of: notify"),
+        (["--add", "spike  loss:pause"], "has the guard 'spike loss: pause' already"),
+        (["--remove", SPIKE], "Its guards are:\n  spike loss: pause"),
+        (["--add", SPIKE, "--remove", NOT_FINITE], "has no guard"),
+        (["--add", SPIKE, "--replay", SPIKE], "Give --replay alone"),
+        (["--replay", "spike"], "spike has no METRIC. Write spike METRIC deviations=8 window=200"),
+    ],
+)
+def test_a_wrong_change_changes_nothing(
+    tool: Tool, ended: RunFactory, words: list[str], said: str
+) -> None:
+    path = config(ended, "guards = ['spike loss: pause']\n")
+    refused = tool("guards", ended.run.root, *words)
+    assert refused.code == 2
+    assert said in refused.words
+    assert path.read_text() == "guards = ['spike loss: pause']\n"
+
+
+def test_an_invalid_guard_can_be_removed(tool: Tool, ended: RunFactory) -> None:
+    config(ended, "guards = ['spike', 'spike loss: pause']\n")
+    assert tool("guards", ended.run.root, "--remove", "spike").code == 0
+    assert read_run_config(ended.run).guards == ("spike loss: pause",)
+
+
+def test_a_replay_says_what_a_guard_would_have_done(tool: Tool, ended: RunFactory) -> None:
+    ended.event_log(EventKind.SAVE, "Saved.", 500, step=400, checkpoint="ckpt-b1-400")
+    for step, loss in ((440, 60.0), (444, math.nan), (448, 2.0)):
+        metrics = {"loss": None if math.isnan(loss) else loss}
+        append(
+            ended.run.series,
+            SeriesPoint(at=ended.now - 500 + step, step=step, branch=1, metrics=metrics),
+        )
+    journal = ended.run.event_log.read_bytes()
+    words = ["--replay", SPIKE, "--replay", "not_finite: save, pause"]
+    said = tool("guards", ended.run.root, *words)
+    assert said.code == 0
+    spike, fired, finite, paused = said.data.splitlines()
+    assert spike.startswith(f"{SPIKE}: it would have fired 1 time in ")
+    assert spike.endswith(" from step 0 to 448.")
+    assert "step 440  loss is 60, " in fired
+    assert fired.endswith("go_back, skip_batches 10 (to ckpt-b1-400)")
+    assert finite.startswith("not_finite: save, pause: it would have fired 1 time")
+    assert paused.endswith("loss is NaN: save, pause")
+    printed = tool("guards", ended.run.root, *words, "--json").json
+    check(GuardReplayReport, printed)
+    (one,) = printed["replays"][0]["firings"]
+    assert (one["step"], one["checkpoint"], one["values"]["loss"]) == (440, "ckpt-b1-400", 60.0)
+    assert len(one["window"]) > 100
+    assert ended.run.event_log.read_bytes() == journal
+
+
+def test_what_cannot_be_replayed_is_a_problem(tool: Tool, ended: RunFactory) -> None:
+    said = tool("guards", ended.run.root, "--replay", "disk_full 2h: notify", "--replay", SPIKE)
+    assert said.code == 1
+    assert "Free disk space is not recorded" in said.words
+    assert said.data.startswith(SPIKE)
+    printed = tool("guards", ended.run.root, "--replay", "above accuracy 1: notify", "--json").json
+    check(GuardReplayReport, printed)
+    assert "The metrics are: loss." in printed["replays"][0]["why_not"]
+
+
+def test_details_of_events_are_not_trusted(tool: Tool, live: RunFactory) -> None:
+    note_event(live.run, EventKind.GUARD, "\x1b[31mred", details={"rule": ["x"]})
+    note_event(live.run, EventKind.GUARD, "\x1b[31mred", details={"rule": OWN})
+    printed = tool("guards", live.run.root, "--json").json
+    assert printed["guards"][0]["fired"] == 1
+    assert "\x1b" not in printed["guards"][0]["last_message"]
+
+
+def test_rules_to_remove_are_completed(live: RunFactory) -> None:
+    command = cli.get_command(None, "guards")  # type: ignore[arg-type]
+    assert command is not None
+    context = command.make_context("guards", [str(live.run.root)])
+    (option,) = [param for param in command.params if param.name == "remove"]
+    items = option.type.shell_complete(context, option, "spike")
+    assert [item.value for item in items] == [SPIKE]

@@ -1,0 +1,181 @@
+"""Show the guards of a run, change them, and replay one over what was recorded."""
+
+from __future__ import annotations
+
+import click
+
+from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.guards.replay import Replay, ReplayedFiring
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.completion.names_in_run import GuardRule
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.guards import (
+    FiringFacts,
+    GuardFacts,
+    GuardReplayReport,
+    GuardsReport,
+    ReplayFacts,
+)
+from tfckpt_tui.services.control.guard_settings import change_guards
+from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards, replay_guards
+
+
+@click.command()
+@RunArgument
+@click.option(
+    "--replay",
+    "replayed",
+    multiple=True,
+    type=GuardRule(),
+    metavar="RULE",
+    help="Show what this guard would have done so far, without doing it; may be given several "
+    "times.",
+)
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="RULE",
+    help="Add it to the settings of the run; may be given several times.",
+)
+@click.option(
+    "--remove",
+    multiple=True,
+    type=GuardRule(),
+    metavar="RULE",
+    help="Remove it from the settings of the run; may be given several times.",
+)
+@prints(GuardsReport, GuardReplayReport)
+@on_open_run
+def guards(
+    run: RunDirectory,
+    replayed: tuple[str, ...],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show the guards of a run, and how often each fired.
+
+    A guard is a rule that acts while the run trains, such as `spike loss: go_back`.
+    """
+    if replayed:
+        if add or remove:
+            raise UsageError("Give --replay alone: it changes nothing.")
+        return _replay(run, replayed, as_json)
+    if add or remove:
+        change_guards(run, add=add, remove=remove)
+    found = read_guards(run)
+    if as_json:
+        print_json(GuardsReport(guards=tuple(map(_facts, found.guards)), problem=found.problem))
+    else:
+        _print(found)
+    if add or remove:
+        print_message(f"Changed {run.config_file}. The next start of the trainer reads it.")
+    if found.problem:
+        print_message(found.problem)
+    for guard in found.guards:
+        if guard.problem:
+            print_message(guard.problem)
+    has_problem = found.problem or any(guard.problem for guard in found.guards)
+    return int(ExitCode.PROBLEM if has_problem else ExitCode.DONE)
+
+
+def _print(found: GuardsOfRun) -> None:
+    if not found.guards:
+        print_message("The run has no guards. Add one with --add RULE, or in the script.")
+        return
+    rows = [
+        (
+            guard.rule,
+            guard.source.value,
+            _state(guard),
+            str(len(guard.firings)),
+            _last(guard),
+        )
+        for guard in found.guards
+    ]
+    print_table(("GUARD", "FROM", "STATE", "FIRED", "LAST"), rows, right={3})
+
+
+def _state(guard: GuardOfRun) -> str:
+    if guard.problem:
+        return "invalid"
+    return "in force" if guard.is_in_force else "from the next start"
+
+
+def _last(guard: GuardOfRun) -> str:
+    if not guard.firings:
+        return ""
+    last = guard.firings[-1]
+    step = "" if last.step is None else f", step {last.step:,}"
+    return f"{units.local_time(last.at)}{step}"
+
+
+def _facts(guard: GuardOfRun) -> GuardFacts:
+    last = guard.firings[-1] if guard.firings else None
+    return GuardFacts(
+        rule=clean(guard.rule),
+        source=guard.source,
+        in_force=guard.is_in_force,
+        problem=clean(guard.problem),
+        fired=len(guard.firings),
+        last_at=last.at if last is not None else None,
+        last_step=last.step if last is not None else None,
+        last_message=clean(last.message) if last is not None else "",
+    )
+
+
+def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:
+    replays = replay_guards(run, rules)
+    if as_json:
+        print_json(GuardReplayReport(replays=tuple(map(_replay_facts, replays))))
+    else:
+        for replay in replays:
+            _print_replay(replay)
+    for replay in replays:
+        if replay.why_not:
+            print_message(f"{replay.rule}: {replay.why_not}")
+    return int(ExitCode.PROBLEM if any(replay.why_not for replay in replays) else ExitCode.DONE)
+
+
+def _print_replay(replay: Replay) -> None:
+    if replay.why_not:
+        return
+    points = units.count(replay.points, "point")
+    span = f"{points} from step {replay.first_step:,} to {replay.last_step:,}"
+    times = units.count(len(replay.firings), "time")
+    print_line(f"{replay.rule}: it would have fired {times} in {span}.")
+    for fired in replay.firings:
+        print_line(f"{units.local_time(fired.at)}  step {fired.firing.step:,}  {_firing(fired)}")
+
+
+def _firing(fired: ReplayedFiring) -> str:
+    to = f" (to {fired.checkpoint})" if fired.checkpoint is not None else ""
+    return f"{fired.firing.evidence.what}: {', '.join(fired.actions)}{to}"
+
+
+def _replay_facts(replay: Replay) -> ReplayFacts:
+    return ReplayFacts(
+        rule=replay.rule,
+        points=replay.points,
+        first_step=replay.first_step,
+        last_step=replay.last_step,
+        why_not=replay.why_not,
+        firings=tuple(map(_firing_facts, replay.firings)),
+    )
+
+
+def _firing_facts(fired: ReplayedFiring) -> FiringFacts:
+    evidence = fired.firing.evidence
+    return FiringFacts(
+        at=fired.at,
+        step=fired.firing.step,
+        began=evidence.began,
+        what=clean(evidence.what),
+        values={clean(name): value for name, value in evidence.values.items()},
+        window=tuple(evidence.window),
+        actions=fired.actions,
+        checkpoint=fired.checkpoint,
+    )

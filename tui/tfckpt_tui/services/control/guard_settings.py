@@ -1,0 +1,69 @@
+"""Adds guards to `config.toml` of a run, and removes them."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+
+from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.rundir.disk_reserve import begin_change
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
+
+
+def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str]) -> None:
+    """Changes the guards of `config.toml`; the rest of the file stays, with its comments.
+
+    Args:
+        run: The run directory.
+        add: Texts of guards to add.
+        remove: Texts of guards to remove.
+
+    Raises:
+        UsageError: A text is no guard, one to add is there, one to remove is not, or the file is
+            invalid. Nothing is changed.
+        RefusedError: The run directory must not be changed.
+        NotWritableError: It cannot be changed.
+        OSError: The file cannot be written.
+    """
+    # Imported late: only a change needs it.
+    import tomlkit
+
+    path = run.config_file
+    run.require_changeable()
+    kept = [_name(text) for text in read_run_config(run).guards]
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    document = tomlkit.parse(before)
+    if "guards" not in document:
+        document["guards"] = tomlkit.array().multiline(True)
+    texts = document["guards"]
+    assert isinstance(texts, list)
+    for text in remove:
+        if _name(text) not in kept:
+            have = "".join(f"\n  {rule}" for rule in kept) or " none"
+            raise UsageError(f"{path} has no guard {text!r}. Its guards are:{have}")
+        place = kept.index(_name(text))
+        del kept[place], texts[place]
+    for text in add:
+        rule = str(Guard.parse(text))
+        if rule in kept:
+            raise UsageError(f"{path} has the guard {rule!r} already.")
+        kept.append(rule)
+        texts.append(rule)
+    is_private = path.exists() and not stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH
+
+    def write() -> None:
+        make_directory(run.control, durable=True)
+        write_atomic(path, tomlkit.dumps(document).encode(), is_private=is_private)
+
+    begin_change(run, write)
+
+
+def _name(text: str) -> str:
+    """Returns the text that names a guard; as it is if it is invalid, so that it can be removed."""
+    try:
+        return str(Guard.parse(text))
+    except TfckptError:
+        return text

@@ -1,0 +1,129 @@
+"""The guards of a run, how often each fired, and what another one would have done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.guards.replay import Replay, replay
+from tfckpt_trainer.rundir.event_log import Tail, read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
+from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_tui.services.runs.account import give_account
+from tfckpt_tui.services.runs.reading import read_info, read_run_briefly
+
+_WHOLE_LOG = 2**31
+"""More entries than an event log has: a guard may have fired long ago."""
+
+
+@dataclass(frozen=True)
+class GuardOfRun:
+    """A guard, and what it did.
+
+    Attributes:
+        rule: Its text.
+        source: Who gave it.
+        is_in_force: Whether a live trainer evaluates it.
+        problem: Why its text is invalid, so that no trainer takes it; empty if it is valid.
+        firings: The events of its firings, oldest first.
+    """
+
+    rule: str
+    source: GuardSource
+    is_in_force: bool
+    problem: str
+    firings: tuple[EventEntry, ...]
+
+
+@dataclass(frozen=True)
+class GuardsOfRun:
+    """The guards of a run.
+
+    Attributes:
+        guards: Those of its trainer, and those of `config.toml` that its next start takes.
+        is_live: Whether a trainer answers.
+        problem: Why `config.toml` cannot be read; empty if it can.
+    """
+
+    guards: tuple[GuardOfRun, ...]
+    is_live: bool
+    problem: str = ""
+
+
+def read_guards(run: RunDirectory) -> GuardsOfRun:
+    """Reads the guards of a run.
+
+    Raises:
+        TfckptError: A file cannot be read.
+        OSError: The directory cannot be read.
+    """
+    is_live = give_account(read_run_briefly(run, time.time()), None).trainer_answers
+    try:
+        texts, problem = read_run_config(run).guards, ""
+    except UsageError as error:
+        texts, problem = (), str(error)
+    guards = guards_of(read_info(run), texts, read_entries(run, _WHOLE_LOG), is_live=is_live)
+    return GuardsOfRun(guards, is_live, problem)
+
+
+def guards_of(
+    info: RunInfo | None, texts: Iterable[str], events: Iterable[EventEntry], *, is_live: bool
+) -> tuple[GuardOfRun, ...]:
+    """Returns the guards of a run.
+
+    Args:
+        info: The description of the run.
+        texts: The guards of its `config.toml`.
+        events: The event log, oldest first.
+        is_live: Whether a trainer answers: then it evaluates those of the description.
+    """
+    fired = [entry for entry in events if entry.kind is EventKind.GUARD]
+    sources: dict[str, GuardSource] = {}
+    for recorded in info.guards if info is not None else ():
+        # Without a trainer, the next start takes those that `config.toml` has by then.
+        if is_live or recorded.source is GuardSource.SCRIPT:
+            sources[recorded.rule] = recorded.source
+    in_force = set(sources) if is_live else set()
+    problems = {}
+    for text in texts:
+        rule, problems[text] = _canonical(text)
+        sources.setdefault(rule, GuardSource.CONFIG)
+    return tuple(
+        GuardOfRun(
+            rule=rule,
+            source=source,
+            is_in_force=rule in in_force,
+            problem=problems.get(rule, ""),
+            firings=tuple(entry for entry in fired if entry.details.get("rule") == rule),
+        )
+        for rule, source in sources.items()
+    )
+
+
+def replay_guards(run: RunDirectory, rules: Sequence[str]) -> list[Replay]:
+    """Returns what guards would have done in the recorded history of a run.
+
+    Args:
+        run: The run directory.
+        rules: Their texts.
+
+    Raises:
+        UsageError: A text is no guard.
+    """
+    guards = [Guard.parse(rule) for rule in rules]
+    series = Tail(run.series, SeriesPoint).read_new()
+    events = read_entries(run, _WHOLE_LOG)
+    return [replay(guard, series, events) for guard in guards]
+
+
+def _canonical(text: str) -> tuple[str, str]:
+    """Returns the text that names a guard, and what is wrong with it."""
+    try:
+        return str(Guard.parse(text)), ""
+    except TfckptError as error:
+        return text, str(error)
