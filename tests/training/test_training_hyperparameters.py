@@ -253,6 +253,32 @@ def test_a_change_over_steps_comes_back_in_the_middle_with_the_same_bits(tmp_pat
     assert second.values[12] == whole.values[12]
 
 
+def curve(script, name, branch=0):
+    """The points of a hyperparameter in TensorBoard."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(script.directory.tensorboard / f"branch-{branch}"))
+    events.Reload()
+    points = events.Tensors(f"hyperparameters/{name}")
+    return [(point.step, pytest.approx(point.tensor_proto.float_val[0])) for point in points]
+
+
+def test_tensorboard_draws_the_values_that_each_step_used(tmp_path):
+    changes = {
+        3: {"values": {"weight_decay": 0.5}, "at_step": 6, "over": 8},
+        16: {"values": {"mixup": 0.25}},
+    }
+    script = Script(tmp_path / "run", total_steps=20).train(changes)
+    at_10 = script.values[10]["weight_decay"]
+    decay = curve(script, "weight_decay")
+    # Planned, begun, saved, ended; then a change of another one, and the last save.
+    assert decay == [
+        (1, 0.01), (4, 0.01), (5, 0.01), (6, 0.01), (7, 0.01),
+        (11, at_10), (15, 0.5), (18, 0.5), (21, 0.5),
+    ]  # fmt: skip
+    assert curve(script, "mixup")[-3:] == [(17, 0.5), (18, 0.25), (21, 0.25)]
+
+
 def test_a_restore_brings_the_values_of_its_checkpoint_back(tmp_path):
     change = {"values": {"learning_rate": 0.01, "weight_decay": 0.5, "mixup": 0.25}}
     asking = {13: change, 24: {"name": "ckpt-10"}, 27: {"name": "ckpt-20"}}

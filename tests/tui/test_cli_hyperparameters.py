@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
+from tfckpt_tui.reports.tensors import CompareReport
 
 VALUES = [
     Hyperparameter(
@@ -77,8 +78,7 @@ def test_get_prints_json(tool: Tool, live: RunFactory) -> None:
 
 def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
-    path = made.run.record("ckpt-b1-400")
-    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=VALUES))
+    give(made, "ckpt-b1-400", VALUES)
     said = tool("get", made.run.root)
     assert "learning_rate" in said.data
     assert said.words.endswith("No trainer answers. The values are those of ckpt-b1-400.\n")
@@ -161,10 +161,10 @@ def test_a_restore_sends_values_too(tool: Tool, live: RunFactory) -> None:
 
 def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
-    root, path = made.run.root, made.run.record("ckpt-300")
+    root = made.run.root
     words = ["--step", "300", "--next-start", "--set"]
     assert "ckpt-300 records no hyperp" in tool("restore", root, *words, "learning_rate=1").words
-    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=VALUES))
+    give(made, "ckpt-300", VALUES)
     refused = tool("restore", root, *words, "lr=1")
     assert (refused.code, load_head(made.run)[0]) == (4, None)
     assert "There is no hyperparameter lr. The run has: learning_rate" in refused.words
@@ -181,6 +181,43 @@ def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) 
     resumed = resume_point(made.run)
     assert resumed is not None
     assert resumed.values == {}
+
+
+def give(made: RunFactory, name: str, values: list[Hyperparameter]) -> None:
+    path = made.run.record(name)
+    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=values))
+
+
+def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    root = made.run.root
+    give(made, "ckpt-300", VALUES)
+    rows = tool("inspect", root, "ckpt-300").data.splitlines()
+    (place,) = [place for place, row in enumerate(rows) if row.startswith("HYPERPARAMETER")]
+    changed = "after step 390 by ann@desk, command line; to be 0.0001 after step 600"
+    assert rows[place + 1].split(None, 2) == ["learning_rate", "0.0003", changed]
+    listed = {one["name"]: one for one in tool("ls", root, "--json").json["checkpoints"]}
+    assert listed["ckpt-300"]["hyperparameters"] == {
+        "learning_rate": 0.0003,
+        "generator/beta_1": 0.5,
+    }
+    assert listed["ckpt-100"]["hyperparameters"] == {}
+
+
+def test_compare_shows_values_that_differ(tool: Tool, tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    root = made.run.root
+    rate, beta = VALUES
+    give(made, "ckpt-300", VALUES)
+    give(made, "ckpt-400", [msgspec.structs.replace(rate, value=0.003), beta])
+    said = tool("compare", root, "ckpt-300", "ckpt-400")
+    assert said.data.splitlines()[1] == "learning_rate: 0.0003 → 0.003"
+    printed = tool("compare", root, "ckpt-100", "ckpt-300", "--json").json
+    check(CompareReport, printed)
+    assert printed["hyperparameters"] == {
+        "learning_rate": [None, 0.0003],
+        "generator/beta_1": [None, 0.5],
+    }
 
 
 def test_names_are_completed(live: RunFactory) -> None:

@@ -530,6 +530,13 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         json=JsonField("metrics", dict[str, float | None], "Metrics at that step, by name."),
     ),
     CheckpointColumn(
+        key="hyperparameters",
+        value=lambda c: {name: one.value for name, one in c.hyperparameters.items()},
+        json=JsonField(
+            "hyperparameters", dict[str, float], "Hyperparameters at that step, by name."
+        ),
+    ),
+    CheckpointColumn(
         key="trigger",
         value=lambda c: c.trigger,
         text=_why_saved,

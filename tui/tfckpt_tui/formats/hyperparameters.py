@@ -25,6 +25,13 @@ def planned_words(planned: PlannedChange) -> str:
     return f"{number(planned.value)} after step {planned.ends:,}"
 
 
+def history_words(hyperparameter: Hyperparameter) -> str:
+    """Returns when it was changed last, and what it will be; empty if neither. Safe to show."""
+    planned = hyperparameter.planned
+    to_be = f"to be {planned_words(planned)}" if planned is not None else ""
+    return "; ".join(filter(None, (changed_words(hyperparameter), to_be)))
+
+
 def parse_value(text: str) -> float:
     """Returns the value that a user typed.
 

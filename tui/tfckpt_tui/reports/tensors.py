@@ -258,6 +258,8 @@ class CompareReport(Report, frozen=True, kw_only=True):
         after: The checkpoint or file B.
         problems: Why one of them cannot be restored.
         counts: Number of tensors by `difference`.
+        hyperparameters: Those that differ, by name: the value in A and in B; null if it records
+            none.
     """
 
     before: str
@@ -265,6 +267,7 @@ class CompareReport(Report, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     counts: dict[Difference, int]
     tensors: tuple[ComparedTensor, ...]
+    hyperparameters: dict[str, tuple[float | None, float | None]]
 
 
 class TrackedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tfckpt_trainer.bundle.links import Link
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 
 
 class CheckpointState(StrEnum):
@@ -86,6 +87,12 @@ class Checkpoint:
     def restorable(self) -> bool:
         """Whether it can be restored under this name; a checkpoint with links cannot."""
         return self.state.restorable and not self.links
+
+    @property
+    def hyperparameters(self) -> dict[str, Hyperparameter]:
+        """Its hyperparameters, by name; none without a record."""
+        saved = self.record.hyperparameters if self.record is not None else []
+        return {one.name: one for one in saved}
 
     @property
     def not_finite(self) -> dict[str, str]:

@@ -76,6 +76,8 @@ class SetHandler(Handler[SetArguments]):
             where = self._where(step, 0, is_later=False)
             message = f"{words_of(begun)} {where[:-1]}, as planned."
             self.trainer.telemetry.note_changes(message, begun, step=step, by=by)
+        elif hyperparameters.planned != {one.name for one in before if one.planned is not None}:
+            self.trainer.telemetry.write_hyperparameters(step)
 
     def _where(self, begins: int, over: int, *, is_later: bool) -> str:
         workers = count(self.trainer.group.size, "worker")

@@ -115,6 +115,11 @@ class Hyperparameters:
             planned = PlannedChange(value=value, begins=begins, steps=steps, by=by)
             self.seen[name] = msgspec.structs.replace(self.seen[name], planned=planned)
 
+    @property
+    def planned(self) -> set[str]:
+        """Names of those with a change that is not complete."""
+        return {name for name, one in self.seen.items() if one.planned is not None}
+
     def steps_left(self, step: int) -> int | None:
         """Returns how many more steps than `step` a change acts after; None without a change."""
         planned = [one.planned for one in self.seen.values() if one.planned is not None]

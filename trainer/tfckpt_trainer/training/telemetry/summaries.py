@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +71,18 @@ class SummaryWriter:
     def write_event(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
         """Writes an event such as a save or a restore: a line of text, and scalars with it."""
         values = [_text("events", text)]
-        values += [_scalar(tag, value) for tag, value in scalars]
-        self._add(
-            event_pb2.Event(
-                wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=values)
-            )
-        )
+        self._add(_event(step, [*values, *(_scalar(tag, value) for tag, value in scalars)]))
+
+    def write_hyperparameters(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the values that a step used, or will use; on the chief only.
+
+        Args:
+            step: The step.
+            values: By name.
+        """
+        if self._index == 0 and values:
+            tagged = [(f"hyperparameters/{name}", value) for name, value in values.items()]
+            self._add(_event(step, [_scalar(tag, value) for tag, value in tagged]))
 
     def flush(self) -> None:
         """Flushes the event file, so that TensorBoard sees all steps."""
@@ -134,6 +140,12 @@ class SummaryWriter:
             self._writer_trouble = (
                 f"TensorBoard summaries cannot be written: {describe_error(error)}"
             )
+
+
+def _event(step: int, values: Sequence[summary_pb2.Summary.Value]) -> event_pb2.Event:
+    return event_pb2.Event(
+        wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=values)
+    )
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

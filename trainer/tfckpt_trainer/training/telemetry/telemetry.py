@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class Telemetry:
         self.event_log.note(kind, message, **{**position, "by": by, **fields})
 
     def note_changes(
-        self, message: str, changes: Iterable[ValueChange], *, step: int, by: str
+        self, message: str, changes: Sequence[ValueChange], *, step: int, by: str
     ) -> None:
         """Tells event log and TensorBoard which hyperparameters were changed, or will be.
 
@@ -107,6 +107,17 @@ class Telemetry:
         """
         self.note(EventKind.SET, message, by=by, step=step, details=details_of(changes))
         self.summaries.write_event(step, message)
+        self.summaries.write_hyperparameters(step, {one.name: one.before for one in changes})
+        self.write_hyperparameters(step)
+
+    def write_hyperparameters(self, step: int) -> None:
+        """Writes the present values to TensorBoard, as those of the next step.
+
+        Args:
+            step: Steps done.
+        """
+        values = {one.name: one.value for one in self.metrics.hyperparameters.values()}
+        self.summaries.write_hyperparameters(step + 1, values)
 
     def note_exactness(self, exactness: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.

@@ -16,6 +16,7 @@ from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, Ten
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_tui.cli.checkpoints.other_files import compare_files
 from tfckpt_tui.cli.checkpoints.tensor_output import (
     CHANGES,
@@ -39,6 +40,7 @@ from tfckpt_tui.cli.output import (
     print_table,
 )
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.tensors import ComparedTensor, CompareReport
 from tfckpt_tui.services.checkpoints.compare import (
     Comparison,
@@ -163,6 +165,8 @@ def _print_comparison(
     )
     for problem in comparison.problems:
         print_line(f"problem: {problem}")
+    for name, (before, after) in comparison.hyperparameters.items():
+        print_line(f"{clean(name)}: {_value(before)} → {_value(after)}")
     shown = [
         tensor
         for tensor in comparison.tensors
@@ -186,6 +190,10 @@ def _print_comparison(
     ]
     if rows:
         print_table(header, rows, right={4, 5, 6})
+
+
+def _value(hyperparameter: float | None) -> str:
+    return "–" if hyperparameter is None else number(hyperparameter)
 
 
 def _print_unread(unread: Mapping[str, str]) -> None:
@@ -220,9 +228,10 @@ def _comparison_report(
         )
 
     tensors = [tensor(compared) for compared in comparison.tensors]
-    return comparison_report(
+    report = comparison_report(
         comparison.before.name, comparison.after.name, comparison.problems, tensors
     )
+    return msgspec.structs.replace(report, hyperparameters=comparison.hyperparameters)
 
 
 def _print_differences(comparison: Comparison, differences: Sequence[MeasuredDifference]) -> None:

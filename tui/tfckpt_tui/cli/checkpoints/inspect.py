@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_tui.cli.checkpoints.other_files import inspect_file
 from tfckpt_tui.cli.checkpoints.tensor_output import (
     STATISTICS,
@@ -33,6 +34,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
+from tfckpt_tui.formats.hyperparameters import history_words, title
 from tfckpt_tui.formats.text import cut
 from tfckpt_tui.reports.tensors import (
     InspectedTensor,
@@ -182,6 +184,7 @@ def _print_inspection(
     back = [(part.name, words[part.restored], part.detail) for part in inspection.resumed]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
+        _print_hyperparameters(checkpoint.record)
         _print_workers(checkpoint.record)
 
 
@@ -190,6 +193,15 @@ def _print_derivation(made: Derivation) -> None:
     print_line(f"made by     {derivation_words(made)}")
     for change in made.changes:
         print_line(f"            {change}")
+
+
+def _print_hyperparameters(record: CheckpointRecord) -> None:
+    if record.hyperparameters:
+        print_line()
+        rows = [
+            (title(one), number(one.value), history_words(one)) for one in record.hyperparameters
+        ]
+        print_table(("HYPERPARAMETER", "VALUE", "CHANGED"), rows, right={1})
 
 
 def _print_workers(record: CheckpointRecord) -> None:

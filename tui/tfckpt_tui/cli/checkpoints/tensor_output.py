@@ -122,6 +122,7 @@ def comparison_report(
         problems=tuple(problems),
         counts={kind: kinds[kind] for kind in Difference},
         tensors=tuple(tensors),
+        hyperparameters={},
     )
 
 

@@ -16,7 +16,7 @@ from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
 from tfckpt_tui.cli.run.assignments import parse_assignments
 from tfckpt_tui.cli.run.control import send, waiting
-from tfckpt_tui.formats.hyperparameters import changed_words, planned_words, title
+from tfckpt_tui.formats.hyperparameters import history_words, title
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.control import CommandReport
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts, HyperparametersReport
@@ -50,7 +50,7 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
             number(hyperparameter.value),
             f"{hyperparameter.step:,}",
             hyperparameter.bounds.words,
-            _changed(hyperparameter),
+            history_words(hyperparameter),
         )
         for hyperparameter in values
     ]
@@ -93,12 +93,6 @@ def set(  # noqa: A001
     require_trainer(run)
     arguments = read_hyperparameters(run).change(values, at_step=at_step, over=over or 0)
     send(run, arguments, no_wait, timeout, as_json)
-
-
-def _changed(hyperparameter: Hyperparameter) -> str:
-    planned = hyperparameter.planned
-    to_be = f"to be {planned_words(planned)}" if planned is not None else ""
-    return "; ".join(filter(None, (changed_words(hyperparameter), to_be)))
 
 
 def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:

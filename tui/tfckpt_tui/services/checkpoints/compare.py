@@ -68,6 +68,16 @@ class Comparison:
             if not checkpoint.state.restorable
         )
 
+    @property
+    def hyperparameters(self) -> dict[str, tuple[float | None, float | None]]:
+        """Hyperparameters that differ, by name: before and after; None if one records none."""
+        before, after = (
+            {name: one.value for name, one in checkpoint.hyperparameters.items()}
+            for checkpoint in (self.before, self.after)
+        )
+        values = {name: (before.get(name), after.get(name)) for name in {**before, **after}}
+        return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
+
     def count(self, difference: Difference) -> int:
         """Returns how many tensors have this difference."""
         return sum(tensor.difference is difference for tensor in self.tensors)

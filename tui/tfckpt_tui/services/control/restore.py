@@ -119,13 +119,13 @@ def choose_start(
 
 
 def _require_possible(target: Checkpoint, values: dict[str, float]) -> None:
-    saved = target.record.hyperparameters if target.record is not None else []
+    saved = target.hyperparameters
     if values and not saved:
         raise RefusedError(
             f"{target.name} records no hyperparameters. Choose it without values, launch the run, "
             "and change them with `tfckpt-tui set`."
         )
-    problem = problem_of_values(values, {one.name: one for one in saved})
+    problem = problem_of_values(values, saved)
     if problem:
         raise RefusedError(problem)
 

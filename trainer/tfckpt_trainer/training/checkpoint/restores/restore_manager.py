@@ -148,6 +148,7 @@ class RestoreManager:
             untried = [target.name for target in plan.targets[len(tried) :]]
             raise RefusedError(self._why_none(refused, tried, untried))
         self._telemetry.summaries.start_branch(0, 0)
+        self._telemetry.write_hyperparameters(0)
         self._telemetry.note(EventKind.START, "Started at step 0.")
         return None
 
@@ -287,6 +288,7 @@ class RestoreManager:
         self._telemetry.summaries.write_event(
             position.step, f"Restored {target.name}, left step {left:,}."
         )
+        self._telemetry.write_hyperparameters(position.step)
         self._store_head(target.name, target.finish)
         self._telemetry.event_log.later(lambda: point_state_file_at(self._run, target.name))
         left_out = (

@@ -326,3 +326,5 @@ class SaveManager:
                 ("checkpoint/bytes", float(outcome.size)),
             ],
         )
+        values = {one.name: one.value for one in record.hyperparameters}
+        self._telemetry.summaries.write_hyperparameters(record.step + 1, values)
