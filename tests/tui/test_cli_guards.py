@@ -7,11 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from answering_trainer import AnsweringTrainer, done, final
 from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import note_event
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
@@ -121,7 +124,7 @@ def test_adding_and_removing_keeps_the_rest_of_the_file(tool: Tool, ended: RunFa
     assert said.code == 0
     assert read_run_config(ended.run).guards == (NOT_FINITE, SPIKE)
     assert "from the next start" in said.data
-    assert "The next start of the trainer reads it." in said.words
+    assert "No trainer answers; the next start takes the guards." in said.words
     printed = tool("guards", ended.run.root, "--remove", NOT_FINITE, "--json").json
     check(GuardsReport, printed)
     assert [guard["rule"] for guard in printed["guards"]] == [SPIKE]
@@ -129,6 +132,33 @@ def test_adding_and_removing_keeps_the_rest_of_the_file(tool: Tool, ended: RunFa
     assert text.startswith("# Mine.\n")
     assert text.endswith("[alerts]\nkinds = ['guard']  # only these\n")
     assert read_run_config(ended.run).guards == (SPIKE,)
+
+
+def test_a_live_trainer_takes_a_change_at_once(tool: Tool, live: RunFactory) -> None:
+    config(live, f"guards = [{NOT_FINITE!r}]\n")
+
+    def take(box: CommandQueue, command: Command) -> None:
+        rules = read_run_config(live.run).guards
+        guards = [GuardInForce(rule=rule, source=GuardSource.CONFIG) for rule in rules]
+        live.create(guards=guards)
+        done("2 guards in force.")(box, command)
+
+    with AnsweringTrainer(live.run, take) as trainer:
+        said = tool("guards", live.run.root, "--add", "disk_full 1h: notify")
+    assert [command.kind for command in trainer.taken] == [CommandKind.GUARDS]
+    assert said.code == 0
+    assert said.words.endswith(f"Changed {live.run.config_file}. 2 guards in force.\n")
+    first, second = said.data.splitlines()[1:]
+    assert NOT_FINITE in first
+    assert "in force" in second
+
+
+def test_a_trainer_that_does_not_take_a_change_is_an_error(tool: Tool, live: RunFactory) -> None:
+    with AnsweringTrainer(live.run, final(CommandState.FAILED, "An error.")):
+        said = tool("guards", live.run.root, "--add", NOT_FINITE)
+    assert said.code == 1
+    assert "The trainer did not: guards failed: An error." in said.words
+    assert read_run_config(live.run).guards == (NOT_FINITE,)
 
 
 def test_settings_with_alerts_stay_the_user_s_own(tool: Tool, ended: RunFactory) -> None:

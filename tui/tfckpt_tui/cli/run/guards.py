@@ -9,7 +9,14 @@ from tfckpt_trainer.guards.replay import Replay, ReplayedFiring
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.names_in_run import GuardRule
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
-from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
+from tfckpt_tui.cli.output import (
+    CommandProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+)
+from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import (
@@ -19,7 +26,8 @@ from tfckpt_tui.reports.guards import (
     GuardsReport,
     ReplayFacts,
 )
-from tfckpt_tui.services.control.guard_settings import change_guards
+from tfckpt_tui.services.control.guard_settings import change_guards, take_guards
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards, replay_guards
 
 
@@ -38,15 +46,16 @@ from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards
     "--add",
     multiple=True,
     metavar="RULE",
-    help="Add it to the settings of the run; may be given several times.",
+    help="Add it to `.tfckpt/config.toml` of the run; may be given several times.",
 )
 @click.option(
     "--remove",
     multiple=True,
     type=GuardRule(),
     metavar="RULE",
-    help="Remove it from the settings of the run; may be given several times.",
+    help="Remove it from there; may be given several times.",
 )
+@TimeoutOption
 @prints(GuardsReport, GuardReplayReport)
 @on_open_run
 def guards(
@@ -54,6 +63,7 @@ def guards(
     replayed: tuple[str, ...],
     add: tuple[str, ...],
     remove: tuple[str, ...],
+    timeout: float,
     as_json: bool,
 ) -> int:
     """Show the guards of a run, and how often each fired.
@@ -64,15 +74,19 @@ def guards(
         if add or remove:
             raise UsageError("Give --replay alone: it changes nothing.")
         return _replay(run, replayed, as_json)
+    told = ""
     if add or remove:
         change_guards(run, add=add, remove=remove)
+        told = take_guards(
+            run, through=FrontEnd.COMMAND_LINE, timeout=timeout, on_change=CommandProgress()
+        )
     found = read_guards(run)
     if as_json:
         print_json(GuardsReport(guards=tuple(map(_facts, found.guards)), problem=found.problem))
     else:
         _print(found)
-    if add or remove:
-        print_message(f"Changed {run.config_file}. The next start of the trainer reads it.")
+    if told:
+        print_message(f"Changed {run.config_file}. {told}")
     if found.problem:
         print_message(found.problem)
     for guard in found.guards:

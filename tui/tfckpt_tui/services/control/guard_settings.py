@@ -1,4 +1,4 @@
-"""Adds guards to `config.toml` of a run, and removes them."""
+"""Adds guards to `config.toml` of a run, removes them, and has a live trainer take them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import GuardsArguments
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
+from tfckpt_tui.services.control.request import (
+    DEFAULT_TIMEOUT,
+    FrontEnd,
+    OnChange,
+    ask,
+    detect_trainer,
+)
 
 
 def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str]) -> None:
@@ -59,6 +67,40 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
         write_atomic(path, tomlkit.dumps(document).encode(), is_private=is_private)
 
     begin_change(run, write)
+
+
+def take_guards(
+    run: RunDirectory,
+    *,
+    through: FrontEnd,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> str:
+    """Has a live trainer take the guards of `config.toml`.
+
+    Args:
+        run: The run directory.
+        through: The front end that asks, for the event log.
+        timeout: Seconds to wait.
+        on_change: Called with each change of the command while waiting.
+
+    Returns:
+        What is in force now, or when it will be, as sentences.
+
+    Raises:
+        TfckptError: The trainer did not take them. `config.toml` stays changed.
+    """
+    if not detect_trainer(run).answers:
+        return "No trainer answers; the next start takes the guards."
+    try:
+        done = ask(run, GuardsArguments(), through=through, timeout=timeout, on_change=on_change)
+    except TfckptError as error:
+        raise type(error)(
+            f"{run.config_file} is changed, and the next start takes it. The trainer did not: "
+            f"{error.found}",
+            error.advice,
+        ) from error
+    return done.message
 
 
 def _name(text: str) -> str:
