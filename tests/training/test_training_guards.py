@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 
 import pytest
+from training_cluster import Cluster
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.guards import Condition, Evidence, Guard, Notify
@@ -222,3 +224,56 @@ def test_a_condition_of_the_script_may_fail_and_training_goes_on(tmp_path):
 def test_what_is_no_guard_is_refused_at_the_start(tmp_path, given):
     with pytest.raises(UsageError, match="guard"):
         Script(tmp_path, guards=given)
+
+
+def trained_by_two(run_dir, *arguments):
+    """Trains with two workers until the end; returns what each reports, and the events."""
+    with Cluster(run_dir, "guarded.py", list(arguments)) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    reports = [json.loads((run_dir / f"report-{index}.json").read_text()) for index in (0, 1)]
+    return reports, read_entries(RunDirectory(run_dir))
+
+
+def test_what_worker_1_alone_sees_is_taken_back_on_both_with_the_same_bits(tmp_path):
+    guard = "not_finite norm: go_back, skip_batches 2, scale learning_rate 1"
+    guarded, events = trained_by_two(tmp_path / "a", "--guard", guard, "--bad", "12")
+    (fired,) = [event for event in events if event.kind is EventKind.GUARD]
+    assert (fired.by, fired.details["began"]) == ("worker 1", 13)
+    (restored,) = [event for event in events if event.kind is EventKind.RESTORE]
+    assert restored.message.startswith("Restored ckpt-10 on 2 workers")
+    for report in guarded:
+        again = report["batches"].index(10, 11)
+        assert report["batches"][:again] == list(range(again))
+        assert report["batches"][again:] == [10, 11, *range(14, 26)]
+    # As if these batches had never been in the data.
+    plain, _ = trained_by_two(tmp_path / "b", "--omit", "12", "13")
+    assert plain[0]["batches"] == [*range(12), *range(14, 26)]
+    assert [report["values"] for report in guarded] == [report["values"] for report in plain]
+
+
+def test_under_fit_a_bad_example_is_skipped_in_each_epoch(tmp_path):
+    import keras
+    import numpy as np
+
+    from tfckpt_trainer.training import fit
+
+    x = np.random.RandomState(0).rand(80, 3).astype("float32")
+    x[50] = np.nan
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    history = fit(
+        model,
+        x,
+        x[:, :1],
+        batch_size=4,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+        run_dir=tmp_path,
+        save_every_steps=5,
+        guards=["not_finite loss: go_back, skip_batches 1"],
+    )
+    events = read_entries(RunDirectory(tmp_path))
+    assert [e.step for e in events if e.kind is EventKind.GUARD] == [13, 32]
+    assert np.isfinite(history.history["loss"]).all()
+    assert all(np.isfinite(value.numpy()).all() for value in model.variables)
