@@ -69,10 +69,17 @@ def test_none_stands_for_nan_and_events_tell_of_steps_between_points() -> None:
     history = History().train(1, [1.0, 1.0])
     history.note(EventKind.NOT_FINITE, 2, metrics={"loss": "nan", "norm": "inf"})
     (fired,) = history.replay("not_finite norm: notify").firings
-    assert (fired.firing.step, fired.firing.evidence.what) == (2, "norm is NaN")
+    assert (fired.firing.step, fired.firing.evidence.what) == (2, "norm is inf")
+    values = {"loss": 91.5, "median": 2.0, "noise": "high"}
+    history = History().train(1, [1.0, 1.0]).note(EventKind.GUARD, 2, values=values)
+    (fired,) = history.replay("above loss 2: notify").firings
+    assert fired.firing.evidence.what == "loss is 91.5, above 2"
+    assert "No metric median is recorded" in history.replay("above median 1: notify").why_not
 
 
-@pytest.mark.parametrize("details", [{}, {"metrics": 3}, {"metrics": ["loss"]}])
+@pytest.mark.parametrize(
+    "details", [{}, {"metrics": 3}, {"metrics": ["loss"]}, {"metrics": {"loss": ["nan"]}}]
+)
 def test_details_of_an_event_are_not_trusted(details: dict[str, object]) -> None:
     history = History().train(1, [1.0]).note(EventKind.NOT_FINITE, 2, **details)
     assert history.replay("not_finite: notify").firings == ()
@@ -119,6 +126,7 @@ def test_time_without_a_checkpoint_counts_from_the_last_save() -> None:
     ("rule", "why"),
     [
         ("disk_full 2h: pause", "Free disk space is not recorded, so disk_full cannot be replayed"),
+        ("spike loss: pause", "3 points are recorded; spike needs a quarter of its window, which"),
         ("above val_loss 3: pause", "No metric val_loss is recorded. The metrics are: loss, noise"),
     ],
 )

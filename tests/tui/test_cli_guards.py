@@ -223,6 +223,7 @@ def test_a_replay_says_what_a_guard_would_have_done(tool: Tool, ended: RunFactor
     assert fired.endswith("go_back, skip_batches 10 (to ckpt-b1-400)")
     assert finite.startswith("not_finite: save, pause: it would have fired 1 time")
     assert paused.endswith("loss is NaN: save, pause")
+    assert "Recorded values are about a second apart; a guard sees every step." in said.words
     printed = tool("guards", ended.run.root, *words, "--json").json
     check(GuardReplayReport, printed)
     (one,) = printed["replays"][0]["firings"]

@@ -13,6 +13,11 @@ _ROUNDING = 2.0**-23
 """Values of float32 differ by so much of themselves: a smaller deviation is none."""
 
 
+def is_usable(count: int, size: int) -> bool:
+    """Whether so many values are enough to compare with: a quarter of the window."""
+    return count * 4 >= size
+
+
 class MovingWindow:
     """The last values, by step."""
 
@@ -26,8 +31,8 @@ class MovingWindow:
 
     @property
     def is_usable(self) -> bool:
-        """Whether there are enough values to compare with: a quarter of the window."""
-        return len(self._sorted) * 4 >= self._size
+        """Whether there are enough values to compare with."""
+        return is_usable(len(self._sorted), self._size)
 
     @property
     def values(self) -> list[float]:

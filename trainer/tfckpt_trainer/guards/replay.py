@@ -5,23 +5,30 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.guards.actions import GoBack
 from tfckpt_trainer.guards.conditions import (
     EVERY_METRIC,
     DiskFull,
-    NotFinite,
     SlowSteps,
+    Spike,
     StepReading,
 )
 from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.guards.moving_window import is_usable
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 
 _BEGINS = frozenset({EventKind.START, EventKind.RESTORE})
 """Kinds of events with the step from which training goes on."""
+
+_WITH_VALUES = {EventKind.NOT_FINITE: "metrics", EventKind.GUARD: "values"}
+"""Kinds of events with values of metrics in one step, and where."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +70,28 @@ class Replay:
     last_step: int | None = None
     why_not: str = ""
 
+    @property
+    def skips_steps(self) -> bool:
+        """Whether there were steps between the points."""
+        first, last = self.first_step or 0, self.last_step or 0
+        return last - first + 1 > self.points
+
 
 def replay(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[EventEntry]) -> Replay:
     """Returns what a guard would have done over recorded points.
 
     A point holds the last values of about a second of training on the chief. What happened between
-    two points, or on another worker, is seen only if the event log tells of it.
+    two points, or on another worker, is seen only if the event log has the values.
 
     Args:
         guard: The guard.
         series: The points, oldest first.
         events: The event log, oldest first.
     """
-    why_not = _why_not(guard, series)
+    why_not = _why_not(guard, series, events)
     if why_not:
         return Replay(str(guard), why_not=why_not)
-    watch, history = GuardWatch([guard]), _History()
+    watch, history = GuardWatch([guard]), _History(_metrics(series, events).keys())
     firings: list[ReplayedFiring] = []
     for entry in _in_order(series, events):
         reading = history.add(entry)
@@ -98,10 +111,12 @@ class _History:
     """What was so at one moment of a recorded history.
 
     Attributes:
+        metrics: The names of all metrics that were recorded.
         saved: Steps and names of the checkpoints on the way to that moment.
         went_back_to: The step from which the last entry had training go on; None if it did not.
     """
 
+    metrics: AbstractSet[str]
     saved: list[tuple[int, str]] = field(default_factory=list)
     went_back_to: int | None = None
     _saved_at: float | None = None
@@ -127,9 +142,17 @@ class _History:
             if named is not None:
                 self.saved.append((named.step, entry.checkpoint or ""))
             self._saved_at = entry.at
-        elif entry.kind is EventKind.NOT_FINITE and entry.step is not None:
-            return self._reading(entry, entry.step, None, dict(_not_finite(entry)))
+        elif entry.kind in _WITH_VALUES and entry.step is not None:
+            return self._reading(entry, entry.step, None, dict(self._values_of(entry)))
         return None
+
+    def _values_of(self, entry: EventEntry) -> Iterator[tuple[str, float]]:
+        """Yields the metrics that an event has values of."""
+        values = entry.details.get(_WITH_VALUES[entry.kind])
+        for name, value in values.items() if isinstance(values, dict) else ():
+            with suppress(TypeError, ValueError):
+                if name in self.metrics:
+                    yield name, float(value)
 
     def _go_back(self, step: int) -> None:
         self.went_back_to = self._step = step
@@ -156,26 +179,31 @@ def _in_order(
     return heapq.merge(series, events, key=lambda entry: entry.at)
 
 
-def _not_finite(entry: EventEntry) -> Iterator[tuple[str, float]]:
-    """Yields the metrics that an event names as not finite."""
-    metrics = entry.details.get("metrics")
-    for name in metrics if isinstance(metrics, dict) else ():
-        yield str(name), math.nan
+def _metrics(series: Iterable[SeriesPoint], events: Iterable[EventEntry]) -> dict[str, None]:
+    """Returns the names of all metrics that were recorded, in their order."""
+    names = dict.fromkeys(name for point in series for name in point.metrics)
+    for entry in events:
+        if entry.kind is EventKind.NOT_FINITE and isinstance(entry.details.get("metrics"), dict):
+            names |= dict.fromkeys(map(str, entry.details["metrics"]))
+    return names
 
 
-def _why_not(guard: Guard, series: Sequence[SeriesPoint]) -> str:
+def _why_not(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[EventEntry]) -> str:
     """Returns why a condition cannot be replayed, as a sentence; empty if it can."""
     condition = guard.condition
     if not series:
         return "No metrics are recorded in this run yet."
     if isinstance(condition, DiskFull):
         return "Free disk space is not recorded, so disk_full cannot be replayed."
-    if isinstance(condition, SlowSteps):
-        is_known = any(point.step_seconds is not None for point in series)
-        return "" if is_known else "No time of a step is recorded in this run."
-    metric = getattr(condition, "metric", EVERY_METRIC)
-    known = dict.fromkeys(name for point in series for name in point.metrics)
-    if metric in {EVERY_METRIC, *known} or isinstance(condition, NotFinite):
+    if isinstance(condition, SlowSteps) and all(point.step_seconds is None for point in series):
+        return "No time of a step is recorded in this run."
+    if isinstance(condition, Spike | SlowSteps) and not is_usable(len(series), condition.window):
+        return (
+            f"{count(len(series), 'point')} are recorded; {condition.name} needs a quarter of its "
+            f"window, which is {condition.window}."
+        )
+    metric, known = getattr(condition, "metric", EVERY_METRIC), _metrics(series, events)
+    if metric in {EVERY_METRIC, *known}:
         return ""
     return f"No metric {metric} is recorded. The metrics are: {', '.join(known) or 'none'}."
 

@@ -148,6 +148,8 @@ def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:
     else:
         for replay in replays:
             _print_replay(replay)
+        if any(replay.skips_steps for replay in replays):
+            print_message("Recorded values are about a second apart; a guard sees every step.")
     for replay in replays:
         if replay.why_not:
             print_message(f"{replay.rule}: {replay.why_not}")
