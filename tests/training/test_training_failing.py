@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from training_cluster import SCRIPTS, Cluster
 
+from receiving_server import receiving
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -39,7 +40,12 @@ def told(how):
 
 
 def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
-    with contextlib.ExitStack() as stack:
+    with receiving() as webhook, contextlib.ExitStack() as stack:
+        for how in ERRORS:
+            # Nobody launched these workers, so their chief sends alerts.
+            run = RunDirectory(tmp_path / how)
+            run.create()
+            run.config_file.write_text(f'[[alerts.webhooks]]\nurl = "{webhook.url}/{how}"\n')
         clusters = {
             how: stack.enter_context(Cluster(tmp_path / how, "failing.py", ["--how", how]))
             for how in ERRORS
@@ -62,3 +68,6 @@ def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
             assert chief.detail == f"Worker 1 failed: {other.detail}"
             lost = read_entries(RunDirectory(tmp_path / how))[-1]
             assert (lost.kind, lost.message) == (EventKind.WORKER_LOST, chief.detail)
+    # In the last one, the script failed before its run existed.
+    sent = [(path[1:], body["kind"]) for path, _, body in webhook.requests]
+    assert sorted(sent) == [(how, "worker lost") for how in sorted(ERRORS) if how != "tracing"]

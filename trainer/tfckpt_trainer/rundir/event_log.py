@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Generic
 
@@ -92,11 +93,24 @@ class Tail(Generic[DocumentT]):
     read again from there.
     """
 
-    def __init__(self, path: Path, kind: type[DocumentT]) -> None:
+    def __init__(self, path: Path, kind: type[DocumentT], *, from_end: bool = False) -> None:
+        """Creates a reader.
+
+        Args:
+            path: The file, which may not exist yet.
+            kind: The type of its documents.
+            from_end: Whether to read only what is appended from now on, or after the file was
+                replaced.
+        """
         self._path = path
         self._kind = kind
+        self._from_end = from_end
         self._offset = 0
         self._inode: int | None = None
+        if from_end:
+            with suppress(OSError):
+                facts = path.lstat()
+                self._inode, self._offset = facts.st_ino, facts.st_size
 
     def read_new(self) -> list[DocumentT]:
         """Returns the documents appended since the last call; none if there is no file."""
@@ -107,8 +121,10 @@ class Tail(Generic[DocumentT]):
         with opened as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
+                # All that the first file has was appended later.
+                skips = self._from_end and self._inode is not None
                 self._inode = facts.st_ino
-                self._offset = max(0, facts.st_size - TAIL_BYTES)
+                self._offset = facts.st_size if skips else max(0, facts.st_size - TAIL_BYTES)
             file.seek(self._offset)
             documents, used = parse_lines(file.read(TAIL_BYTES), self._kind, self._path.name)
         self._offset += used

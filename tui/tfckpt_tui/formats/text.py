@@ -4,43 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable
 
-UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
-"""Characters that control a terminal, or reorder, hide or break the text around them.
-
-C0 and C1 controls, line separators, direction marks, invisible characters, lone surrogates (bytes
-of a file name that are not UTF-8), and the invisible "tag" block.
-"""
-
-LONGEST = 4096
-"""Maximum length of a cleaned text, in characters."""
+from tfckpt_trainer.clean_text import LONGEST as LONGEST
+from tfckpt_trainer.clean_text import UNSAFE as UNSAFE
+from tfckpt_trainer.clean_text import clean as clean
 
 _STRATEGIES = {"_DefaultDistributionStrategy": "one device (default)"}
 """Strategies whose class has no public name."""
-
-_DELETE = 0x7F
-_CONTROL_PICTURES = 0x2400
-_PICTURE_OF_DELETE = "\u2421"
-_REPLACEMENT = "\ufffd"
-_STACKED_MARKS = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff]{4,}")
-
-
-def clean(text: str) -> str:
-    """Returns `text` as one line without terminal controls.
-
-    Control characters become their pictures (ESC becomes `\u241b`), so names that differ in one
-    still look different. Characters that reorder or hide text become `\ufffd`. At most three
-    combining marks per letter and `LONGEST` characters are kept.
-    """
-    if len(text) > LONGEST:
-        text = text[: LONGEST - 1] + "…"
-    text = UNSAFE.sub(_picture, text)
-    return _STACKED_MARKS.sub(lambda marks: marks[0][:3], text)
 
 
 def clean_message(text: str) -> str:
@@ -93,10 +64,3 @@ def cut(text: str, width: int) -> str:
     while cell_width(text) > width:
         text = text[:-1]
     return text
-
-
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(_CONTROL_PICTURES + code)
-    return _PICTURE_OF_DELETE if code == _DELETE else _REPLACEMENT

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tfckpt_trainer.alerts.sender import sending_alerts
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.local.standby import Standby, as_program
@@ -113,11 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The launch waits for this process only: its child runs on by itself.
         os._exit(0)
     try:
-        if given.lock is None and take_lock(run) is None:
+        lock = take_lock(run) if given.lock is None else given.lock
+        if lock is None:
             raise LaunchError(f"{run.root} already has a supervisor.")
         options = load(run.launch_file, LaunchOptions)
         replace_newer_documents()
-        state = Supervisor(run, options, LocalStarter(run, options)).run()
+        with sending_alerts(run) as on_event:
+            state = Supervisor(run, options, LocalStarter(run, options), on_event).run()
+            # The next launch need not wait for receivers of alerts.
+            os.close(lock)
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM

@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import psutil
 
+from tfckpt_trainer.alerts.sender import sending_alerts
 from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -56,7 +57,7 @@ from tfckpt_trainer.launch.supervision.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
@@ -89,8 +90,20 @@ class BatchStep:
     """One start of a job: supervises the run, and requeues the job if it has to go on."""
 
     def __init__(
-        self, run: RunDirectory, options: LaunchOptions, environment: Mapping[str, str]
+        self,
+        run: RunDirectory,
+        options: LaunchOptions,
+        environment: Mapping[str, str],
+        on_event: Callable[[EventEntry], None] = lambda entry: None,
     ) -> None:
+        """Prepares a start.
+
+        Args:
+            run: The run directory.
+            options: The options of the launch.
+            environment: The variables that Slurm sets for the job.
+            on_event: Called with each event of the supervisor.
+        """
         assert options.slurm is not None
         self._run = run
         self._own = start_of_job(environment)
@@ -99,7 +112,7 @@ class BatchStep:
         self._record = self._start_record(environment, nodes, options.slurm.max_requeues)
         self._allocation = Allocation(run, self._job, nodes, options.slurm.least_nodes)
         self._starter = StepStarter(run, options, int(self._job), self._allocation)
-        self._supervisor = Supervisor(run, options, self._starter)
+        self._supervisor = Supervisor(run, options, self._starter, on_event)
         self._allocation.supervisor = self._supervisor
         self._allocation.on_nodes = self._record_nodes
         self._near_limit = False
@@ -292,12 +305,15 @@ def main(arguments: Sequence[str]) -> int:
                 f"{run.root} was not launched in a Slurm job. Launch it with "
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
-        lock = _take_over(run, options, again=AGAIN in arguments[1:])
-        with open_log(run.supervisor_log, 0, options.command) as log:
-            # Errors of `srun` stay in the log of the job.
-            os.dup2(log.fileno(), 1)
-        state = _end_stopped_run(run, options) or BatchStep(run, options, os.environ).run()
-        os.close(lock)
+        with sending_alerts(run) as on_event:
+            lock = _take_over(run, options, again=AGAIN in arguments[1:])
+            with open_log(run.supervisor_log, 0, options.command) as log:
+                # Errors of `srun` stay in the log of the job.
+                os.dup2(log.fileno(), 1)
+            state = _end_stopped_run(run, options)
+            state = state or BatchStep(run, options, os.environ, on_event).run()
+            # The next launch need not wait for receivers of alerts.
+            os.close(lock)
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM

@@ -39,7 +39,19 @@ class Reporter:
         gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
     """
 
-    def __init__(self, run: RunDirectory, max_restarts: int) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        max_restarts: int,
+        on_event: Callable[[EventEntry], None] = lambda entry: None,
+    ) -> None:
+        """Creates a reporter.
+
+        Args:
+            run: The run directory.
+            max_restarts: How often all workers may be restarted.
+            on_event: Called with each entry of the event log, also if that cannot be written.
+        """
         self.workers: Sequence[Worker] = ()
         self.attempt = 0
         self.restarts = 0
@@ -47,6 +59,7 @@ class Reporter:
         self._run = run
         self._file = HeartbeatFile(run.supervisor_status, SupervisorStatus)
         self._max_restarts = max_restarts
+        self._on_event = on_event
         self._state = SupervisorState.STARTING
         self._reason = ""
         self._next_start_at: float | None = None
@@ -88,6 +101,7 @@ class Reporter:
     ) -> None:
         """Writes one entry of the event log."""
         entry = EventEntry(at=time.time(), kind=kind, message=message, by=by, details=details or {})
+        self._on_event(entry)
         self._try(lambda: write_entry(self._run, entry), "the event log")
 
     def beat_if_due(self) -> None:

@@ -107,6 +107,8 @@ class Attempt:
         stands_for: Seconds since any worker made a step, if all train; else 0.
         suspect: The worker that seems to hold up the others, and why.
         silent: The worker that is stopped or sends no heartbeat, and why.
+        call_seconds: How long a call takes on the slowest worker; 0 if that is unknown.
+        in_script: Whether all workers run code of the script between two steps.
     """
 
     workers: int
@@ -119,6 +121,8 @@ class Attempt:
     stands_for: float = 0.0
     suspect: tuple[int, str] | None = None
     silent: tuple[int, str] | None = None
+    call_seconds: float = 0.0
+    in_script: bool = False
 
     @property
     def fruitless(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import msgspec
@@ -17,6 +18,7 @@ from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
+from tfckpt_trainer.launch.supervision.episodes import Episodes
 from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
 from tfckpt_trainer.launch.supervision.restart_policy import (
     Attempt,
@@ -32,7 +34,7 @@ from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
     load_if_exists,
@@ -64,7 +66,21 @@ _KINDS = {
 class Supervisor:
     """Runs one command on several workers until it finishes, fails or is stopped."""
 
-    def __init__(self, run: RunDirectory, options: LaunchOptions, starter: WorkerStarter) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        options: LaunchOptions,
+        starter: WorkerStarter,
+        on_event: Callable[[EventEntry], None] = lambda entry: None,
+    ) -> None:
+        """Creates a supervisor.
+
+        Args:
+            run: The run directory.
+            options: The options of the launch.
+            starter: Starts and ends the workers.
+            on_event: Called with each of its events.
+        """
         self._run = run
         self._options = options
         self._starter = starter
@@ -75,7 +91,7 @@ class Supervisor:
             hang_seconds=options.hang_seconds,
             fixed_ports=bool(options.ports),
         )
-        self._report = Reporter(run, options.max_restarts)
+        self._report = Reporter(run, options.max_restarts, on_event)
         self._log_clock = LogTimesRecorder()
         self._logs = [run.supervisor_log]
         self._trained = False
@@ -118,9 +134,9 @@ class Supervisor:
         except BaseException as error:
             # On any error: no process may stay behind, and the run must not look as if it ran.
             self._starter.end(PEERS_GRACE_SECONDS, self._tick)
-            self._report.enter(
-                SupervisorState.FAILED, f"The supervisor failed: {type(error).__name__}: {error}"
-            )
+            words = f"The supervisor failed: {type(error).__name__}: {error}"
+            self._report.note(EventKind.FAILED, words)
+            self._report.enter(SupervisorState.FAILED, words)
             raise
         finally:
             self._stop_commands.finish(f"The run has ended. {self._report.reason}")
@@ -205,6 +221,7 @@ class Supervisor:
 
     def _watch(self, watch: Watch, history: EarlierAttempts) -> Decision:
         victim_since: float | None = None
+        episodes = Episodes()
         hinted = has_opened = False
         while True:
             attempt = watch.look()
@@ -224,6 +241,9 @@ class Supervisor:
             elif hinted and attempt.heard:
                 hinted = False
                 self._report.enter(SupervisorState.RUNNING)
+            begun = episodes.begun(attempt)
+            if begun is not None:
+                self._report.note(*begun)
             if attempt.opened and not has_opened:
                 has_opened = True
                 self._report.note_start_seconds(attempt.seconds)

@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     EXPIRED = "expired"
     NOT_FINITE = "not finite"
     WORKER_LOST = "worker lost"
+    DEGRADED = "degraded"
+    STALLED = "stalled"
     RESTART = "restart"
     SUBMIT = "submit"
     REQUEUE = "requeue"

@@ -111,6 +111,7 @@ class Shutdown:
         if not beside_another:
             self._telemetry.heartbeat.stop()
         self._resources.close()
+        self._telemetry.close_alerts()
 
     def _failed(self, error: BaseException, why: str) -> None:
         self._end_early(EventKind.FAILED, Ending.FAILED, why, error)

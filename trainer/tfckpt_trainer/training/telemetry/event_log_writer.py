@@ -36,10 +36,26 @@ class EventLogWriter:
         trouble: Description of a flush error of the last event; empty if there was none.
     """
 
-    def __init__(self, run: RunDirectory, queue: CommandQueue, *, is_chief: bool) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        queue: CommandQueue,
+        *,
+        is_chief: bool,
+        on_event: Callable[[EventEntry], None] = lambda entry: None,
+    ) -> None:
+        """Creates a writer.
+
+        Args:
+            run: The run directory.
+            queue: The commands.
+            is_chief: Whether this worker is the chief.
+            on_event: Called with each event of the chief, before it is written; must not wait.
+        """
         self._run = run
         self._queue = queue
         self.is_chief = is_chief
+        self._on_event = on_event
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
         self._files: _Queue = deque()
@@ -53,6 +69,8 @@ class EventLogWriter:
     def note(self, kind: EventKind, message: str, **fields: Any) -> None:
         """Appends an event to the event log."""
         entry = EventEntry(at=time.time(), kind=kind, message=message, **fields)
+        if self.is_chief:
+            self._on_event(entry)
         self._write(self._lines, lambda: self._append(entry))
 
     def advance_command(

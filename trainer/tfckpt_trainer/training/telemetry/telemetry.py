@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.alerts.alert import BY_ALERTS
+from tfckpt_trainer.alerts.sender import FLUSH_SECONDS, AlertSender
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -19,9 +21,10 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
+from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.disk_trend import DiskTrend
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.finite_watch import check_values
@@ -64,7 +67,11 @@ class Telemetry:
         self._run = run
         self.metrics = StepMetrics()
         self.queue = CommandQueue(run)
-        self.event_log = EventLogWriter(run, self.queue, is_chief=group.is_chief)
+        self._alerts: AlertSender | None = None
+        self._starting_alerts = threading.Lock()
+        self.event_log = EventLogWriter(
+            run, self.queue, is_chief=group.is_chief, on_event=self._send_alert
+        )
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.heartbeat = Heartbeat(
             run,
@@ -118,6 +125,23 @@ class Telemetry:
         """
         values = {one.name: one.value for one in self.metrics.hyperparameters.values()}
         self.summaries.write_hyperparameters(step + 1, values)
+
+    def close_alerts(self) -> None:
+        """Waits for alerts that are being sent, for a few seconds at most."""
+        if self._alerts is not None:
+            self._alerts.close(FLUSH_SECONDS)
+
+    def _send_alert(self, entry: EventEntry) -> None:
+        """Sends an event to the receivers of alerts, unless a supervisor does."""
+        if was_launched():
+            return
+        with self._starting_alerts:
+            if self._alerts is None:
+                self._alerts = AlertSender(
+                    self._run,
+                    lambda words: self.event_log.note(EventKind.NOTE, words, by=BY_ALERTS),
+                )
+        self._alerts.send(entry)
 
     def note_exactness(self, exactness: Exactness) -> bool:
         """Writes to the event log what prevents an exact resume, if it was not noted before.

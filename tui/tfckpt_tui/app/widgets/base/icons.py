@@ -108,6 +108,8 @@ EVENT_ICONS: Mapping[EventKind, Icon] = {
     EventKind.EXPIRED: Icon("✗", "warn", "a command expired"),
     EventKind.NOT_FINITE: Icon("✗", "bad", "a metric became NaN or infinite"),
     EventKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
+    EventKind.DEGRADED: Icon("◐", "warn", "a worker does not react"),
+    EventKind.STALLED: Icon("◌", "warn", "no worker makes a step"),
     EventKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
     EventKind.SUBMIT: Icon("◷", "calm", "a batch job was submitted"),
     EventKind.REQUEUE: Icon("↻", "busy", "the batch job waits in the queue again"),

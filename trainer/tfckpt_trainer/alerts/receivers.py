@@ -1,0 +1,88 @@
+"""The receivers of alerts, one class for each kind, and what came of an attempt to send."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+from tfckpt_trainer.alerts.alert import Alert, json_body
+from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.alerts.webhook import WebhookReceiver
+from tfckpt_trainer.rundir.run_config import AlertSettings, CommandSettings
+
+
+class Receiver(Protocol):
+    """Gets alerts."""
+
+    @property
+    def name(self) -> str:
+        """Names it in messages; holds no secret."""
+        ...
+
+    def deliver(self, alert: Alert) -> Delivery:
+        """Sends one alert. Takes as long as its timeouts and retries allow; raises nothing."""
+        ...
+
+
+def make_receivers(settings: AlertSettings, environment: Mapping[str, str]) -> list[Receiver]:
+    """Returns the receivers of a run.
+
+    Args:
+        settings: Who they are.
+        environment: The environment variables that have their secrets.
+    """
+    return [
+        *(CommandReceiver(command) for command in settings.commands),
+        *(WebhookReceiver(webhook, environment) for webhook in settings.webhooks),
+    ]
+
+
+@dataclass(frozen=True)
+class CommandReceiver:
+    """Runs a command with the alert as JSON on its standard input.
+
+    Its standard output is discarded; errors go where those of this process go.
+    """
+
+    settings: CommandSettings
+
+    @property
+    def name(self) -> str:
+        """The program, without arguments: they may be secret."""
+        return f"command {PurePath(self.settings.arguments[0]).name}"
+
+    def deliver(self, alert: Alert) -> Delivery:
+        """Runs the command; it and what it started are killed after its time limit."""
+        began = time.monotonic()
+
+        def ended(is_sent: bool, result: str) -> Delivery:
+            return Delivery(self.name, is_sent, result, time.monotonic() - began)
+
+        try:
+            process = subprocess.Popen(
+                self.settings.arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            return ended(False, f"cannot be run: {reason}")
+        try:
+            process.communicate(json_body(alert), self.settings.timeout_seconds)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return ended(False, f"was killed after {self.settings.timeout_seconds:g} s")
+        code = process.returncode
+        if code < 0:
+            return ended(False, f"was killed by signal {-code}")
+        return ended(code == 0, f"exited with status {code}")

@@ -1,0 +1,176 @@
+"""Sends the events of a run to all its receivers, in threads that nobody waits for."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, Alert, make_alert
+from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
+from tfckpt_trainer.counts import count, noun
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.event_log import Tail, note_event
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.run_config import read_run_config
+
+MOST_WAITING = 100
+"""Alerts that wait for one receiver; further ones are dropped."""
+
+FLUSH_SECONDS = 5.0
+"""How long the end of a process waits until all alerts are sent."""
+
+FOLLOW_SECONDS = 1.0
+"""Seconds between two looks at the event log."""
+
+Note = Callable[[str], None]
+"""Writes a sentence to the event log, as a note by `BY_ALERTS`."""
+
+
+class AlertSender:
+    """Sends events that are alerts to the receivers of a run.
+
+    `send` never waits. Each alert is sent to each receiver at most once, and those that wait when
+    the process is killed are lost. A webhook whose answer was lost may get a repetition.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        note: Note,
+        *,
+        follows: bool = False,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Creates a sender; it reads the settings of the run in its thread.
+
+        Args:
+            run: The run directory.
+            note: Writes to the event log that an alert could not be sent, in a thread.
+            follows: Whether to send also the events that other processes write from now on.
+            environment: The environment variables that have the secrets of receivers.
+        """
+        self._run = run
+        self._note = note
+        self._environment = environment
+        self._tail = Tail(run.event_log, EventEntry, from_end=True) if follows else None
+        self._own: queue.SimpleQueue[EventEntry | None] = queue.SimpleQueue()
+        self._sent: set[tuple[float, str]] = set()
+        self._channels: list[_Channel] = []
+        self._thread = threading.Thread(target=self._work, name="tfckpt-alerts", daemon=True)
+        self._thread.start()
+
+    def send(self, entry: EventEntry) -> None:
+        """Sends an event of this process, if it is an alert; returns at once."""
+        if self._thread.is_alive():
+            self._own.put(entry)
+
+    def close(self, seconds: float) -> None:
+        """Waits until everything is sent, for so many seconds at most."""
+        deadline = time.monotonic() + seconds
+        self._own.put(None)
+        self._thread.join(seconds)
+        for channel in self._channels:
+            channel.close(deadline)
+
+    def _work(self) -> None:
+        try:
+            settings = read_run_config(self._run).alerts
+        except UsageError as error:
+            self._note(f"No alerts are sent. {error}")
+            return
+        kinds = ALERT_KINDS if settings.kinds is None else frozenset(settings.kinds)
+        receivers = make_receivers(settings, self._environment)
+        self._channels = [_Channel(receiver, self._note) for receiver in receivers]
+        is_open = bool(receivers)
+        while is_open:
+            entries, is_open = self._next_entries()
+            for entry in entries:
+                if entry.kind in kinds and entry.by != BY_ALERTS and self._is_new(entry):
+                    alert = make_alert(self._run, entry)
+                    for channel in self._channels:
+                        channel.put(alert)
+
+    def _next_entries(self) -> tuple[list[EventEntry], bool]:
+        """Waits for events; returns them, and whether more may come."""
+        entries: list[EventEntry] = []
+        is_open = True
+        try:
+            own = self._own.get(timeout=FOLLOW_SECONDS if self._tail is not None else None)
+            is_open = own is not None
+            entries += [own] if own is not None else []
+        except queue.Empty:
+            pass
+        return entries + (self._tail.read_new() if self._tail is not None else []), is_open
+
+    def _is_new(self, entry: EventEntry) -> bool:
+        """Whether an event was not sent; an own one comes a second time from the event log."""
+        key = (entry.at, entry.message)
+        if self._tail is None:
+            return True
+        if key in self._sent:
+            return False
+        self._sent.add(key)
+        return True
+
+
+@contextmanager
+def sending_alerts(run: RunDirectory) -> Iterator[Callable[[EventEntry], None]]:
+    """Sends alerts of a run that a supervisor supervises; gives what takes its own events."""
+
+    def note(words: str) -> None:
+        note_event(run, EventKind.NOTE, words, by=BY_ALERTS)
+
+    sender = AlertSender(run, note, follows=True)
+    try:
+        yield sender.send
+    finally:
+        sender.close(FLUSH_SECONDS)
+
+
+class _Channel:
+    """Sends alerts to one receiver, one after the other; one that hangs delays no other."""
+
+    def __init__(self, receiver: Receiver, note: Note) -> None:
+        self._receiver = receiver
+        self._note = note
+        self._waiting: queue.Queue[Alert] = queue.Queue(MOST_WAITING)
+        self._is_failing = False
+        threading.Thread(target=self._work, name="tfckpt-receiver", daemon=True).start()
+
+    def put(self, alert: Alert) -> None:
+        """Has an alert sent; drops it if too many wait."""
+        try:
+            self._waiting.put_nowait(alert)
+        except queue.Full:
+            self._failed(f"{count(MOST_WAITING, 'alert')} wait for it, and others are dropped")
+
+    def close(self, deadline: float) -> None:
+        """Waits until all alerts are sent, and notes how many were not."""
+        waiting = self._waiting
+        with waiting.all_tasks_done:
+            while waiting.unfinished_tasks and (left := deadline - time.monotonic()) > 0:
+                waiting.all_tasks_done.wait(left)
+            unsent = waiting.unfinished_tasks
+        if unsent:
+            self._failed(f"{count(unsent, 'alert')} {noun(unsent, 'was', 'were')} not sent in time")
+
+    def _work(self) -> None:
+        while True:
+            alert = self._waiting.get()
+            delivery = self._receiver.deliver(alert)
+            if delivery.is_sent:
+                self._is_failing = False
+            else:
+                self._failed(delivery.result)
+            self._waiting.task_done()
+
+    def _failed(self, why: str) -> None:
+        """Notes that the receiver fails, once until it accepts an alert."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._note(f"An alert was not sent: {self._receiver.name}: {why}.")
