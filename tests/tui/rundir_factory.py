@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 from tiny_bundle import write_bundle
 
@@ -16,12 +17,32 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.storage.documents import append, store
+from tfckpt_trainer.rundir.storage.documents import append, load, store
 
 HOST = "trainhost"
 """Another machine, so that only the age of a heartbeat counts."""
+
+HYPERPARAMETERS = [
+    Hyperparameter(
+        name="learning_rate",
+        value=0.0003,
+        script_value=0.003,
+        bounds=Bounds(low=0),
+        step=400,
+        changed_at=390,
+        changed_by="ann@desk, command line",
+        planned=PlannedChange(value=0.0001, begins=500, steps=100, by="ann@desk, app"),
+    ),
+    Hyperparameter(
+        name="generator/beta_1",
+        value=0.5,
+        script_value=0.5,
+        bounds=Bounds(low=0, high=1, below=True),
+    ),
+]
 
 
 class RunFactory:
@@ -91,6 +112,20 @@ class RunFactory:
             last_step_at=None,
             **changes,
         )
+
+    def tells(self, *hyperparameters: Hyperparameter) -> RunFactory:
+        """Has the chief tell these hyperparameters."""
+        path = self.run.worker_status(0)
+        status = load(path, WorkerStatus)
+        store(path, msgspec.structs.replace(status, hyperparameters=list(hyperparameters)))
+        os.utime(path, (status.updated_at, status.updated_at))
+        return self
+
+    def records(self, name: str, *hyperparameters: Hyperparameter) -> None:
+        """Has the record of a checkpoint hold these hyperparameters."""
+        path = self.run.record(name)
+        record = load(path, CheckpointRecord)
+        store(path, msgspec.structs.replace(record, hyperparameters=list(hyperparameters)))
 
     def checkpoint(
         self,

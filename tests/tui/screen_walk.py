@@ -17,7 +17,7 @@ from typing import Any
 
 import h5py
 from app_driving import StillMonitor, top, type_ahead, until
-from rundir_factory import RunFactory
+from rundir_factory import HYPERPARAMETERS, RunFactory
 from screen_flaws import colour_problems, layout_problems
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -149,6 +149,8 @@ STOPS = (
     Stop("worker", ("w",), "step time", "WorkerScreen"),
     Stop("charts", ("c",), "loss", "ChartsScreen"),
     Stop("events", ("J", "down"), "event", "EventLogScreen"),
+    Stop("hyperparameters", ("H",), "generator/beta_1", "HyperparametersScreen"),
+    Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),
     Stop("logs", ("l",), "step 590", "LogsScreen"),
     Stop("trash", ("T",), "trash", "TrashScreen"),
     Stop("settings", ("comma",), "config.toml", "SettingsScreen"),
@@ -234,7 +236,7 @@ def furnish(made: RunFactory) -> RunFactory:
     )
     store(made.run.launch_file, options)
     made.create(launched=True)
-    return made
+    return made.tells(*HYPERPARAMETERS)
 
 
 class Look:

@@ -14,6 +14,7 @@ from textual.color import Color
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import LONGEST_NAME, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import store
@@ -42,6 +43,7 @@ WALK = [
     *(["r"], ["p", "1"], ["u"], ["x"], ["l"], ["question_mark"], ["t"], ["ctrl+p"]),
     *(["enter"], ["d"], ["w"], ["w", "right"], ["c"], ["c", "down"], ["J"], ["J", "down", "l"]),
     *(["T"], ["comma"], ["colon"], ["e"], ["o"], ["space", "p"], ["l", "e"], ["L"]),
+    *(["H"], ["H", "enter", "1"]),
 ]
 """Keys that open each screen and each dialog."""
 
@@ -61,6 +63,20 @@ def poison(text: str, made: RunFactory) -> None:
         listed=False,
     )
     made.live_worker(0)
+    planned = PlannedChange(value=1, begins=500, by=sendable)
+    made.tells(
+        Hyperparameter(
+            name=sendable,
+            value=1,
+            script_value=1,
+            what=sendable,
+            changed_at=1,
+            changed_by=sendable,
+            planned=planned,
+        )
+    )
+    changes = [{"name": sendable}, sendable]
+    made.event_log(EventKind.SET, sendable, by=sendable, details={"hyperparameters": changes})
     made.worker(1, host=sendable, activity=Activity.EXITED, ending=Ending.FAILED, detail=sendable)
     made.event_log(EventKind.SAVE, sendable, step=450, by=sendable)
     manifest = TrashManifest(

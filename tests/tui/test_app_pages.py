@@ -38,6 +38,7 @@ PAGES = {
     "w": "Keys of a worker",
     "c": "Keys of the charts",
     "J": "Keys of the event log",
+    "H": "Keys of the hyperparameters",
     "T": "Keys of the trash",
     "l": "Keys of the logs",
     "comma": "Keys of the settings",

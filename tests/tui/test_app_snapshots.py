@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from app_driving import StillMonitor, until, until_jobs_are_shown
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
@@ -196,6 +196,22 @@ def test_other_themes(snap_compare: Compare, made: RunFactory, theme: str) -> No
 
 
 @BY_SIZE
+def test_hyperparameters(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    message = "learning_rate 0.003 → 0.0003 on 2 workers, after step 390."
+    changes = [{"name": "learning_rate", "before": 0.003, "after": 0.0003}]
+    details = {"hyperparameters": changes}
+    made.event_log(EventKind.SET, message, 80, step=390, by="ann@desk", details=details)
+    app = still(made.tells(*HYPERPARAMETERS))
+    assert snap_compare(app, terminal_size=size, run_before=pressing("H"))
+
+
+def test_set(snap_compare: Compare, made: RunFactory) -> None:
+    app = still(made.tells(*HYPERPARAMETERS))
+    keys = pressing("H", "enter", *"1e-4", "down", *"900", "down", *"50")
+    assert snap_compare(app, terminal_size=(80, 24), run_before=keys)
+
+
+@BY_SIZE
 def test_logs(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     moments = iter(NOW - 600 + 7 * number for number in range(60))
     clock = LogTimesRecorder(lambda: next(moments))
@@ -256,7 +272,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would always agree."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 44
+    assert len(pictures) == 48
     assert all("<text" in picture.read_text() for picture in pictures)
 
 

@@ -10,36 +10,14 @@ from answering_trainer import AnsweringTrainer, done
 from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
-from rundir_factory import RunFactory, two_branches, without_heartbeats
+from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import load_head, resume_point
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, PlannedChange
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 from tfckpt_tui.reports.tensors import CompareReport
-
-VALUES = [
-    Hyperparameter(
-        name="learning_rate",
-        value=0.0003,
-        script_value=0.003,
-        bounds=Bounds(low=0),
-        step=400,
-        changed_at=390,
-        changed_by="ann@desk, command line",
-        planned=PlannedChange(value=0.0001, begins=500, steps=100, by="ann@desk, app"),
-    ),
-    Hyperparameter(
-        name="generator/beta_1",
-        value=0.5,
-        script_value=0.5,
-        bounds=Bounds(low=0, high=1, below=True),
-    ),
-]
 
 
 @pytest.fixture
@@ -50,10 +28,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 @pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     """A run whose chief tells these values."""
-    made = two_branches(tmp_path / "run", live=True)
-    path = made.run.worker_status(0)
-    store(path, msgspec.structs.replace(load(path, WorkerStatus), hyperparameters=VALUES))
-    return made
+    return two_branches(tmp_path / "run", live=True).tells(*HYPERPARAMETERS)
 
 
 def test_get_shows_value_bounds_and_who_changed_it(tool: Tool, live: RunFactory) -> None:
@@ -78,7 +53,7 @@ def test_get_prints_json(tool: Tool, live: RunFactory) -> None:
 
 def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
-    give(made, "ckpt-b1-400", VALUES)
+    made.records("ckpt-b1-400", *HYPERPARAMETERS)
     said = tool("get", made.run.root)
     assert "learning_rate" in said.data
     assert said.words.endswith("No trainer answers. The values are those of ckpt-b1-400.\n")
@@ -87,9 +62,8 @@ def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path
 
 def test_without_a_trainer_a_damaged_checkpoint_is_passed_over(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
-    for name, value in (("ckpt-500", VALUES[0]), ("ckpt-b1-400", VALUES[1])):
-        path = made.run.record(name)
-        store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=[value]))
+    made.records("ckpt-500", HYPERPARAMETERS[0])
+    made.records("ckpt-b1-400", HYPERPARAMETERS[1])
     (made.run.root / "ckpt-b1-400.data-00000-of-00001").unlink()
     said = tool("get", made.run.root)
     assert said.words.endswith("The values are those of ckpt-500.\n")
@@ -164,7 +138,7 @@ def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) 
     root = made.run.root
     words = ["--step", "300", "--next-start", "--set"]
     assert "ckpt-300 records no hyperp" in tool("restore", root, *words, "learning_rate=1").words
-    give(made, "ckpt-300", VALUES)
+    made.records("ckpt-300", *HYPERPARAMETERS)
     refused = tool("restore", root, *words, "lr=1")
     assert (refused.code, load_head(made.run)[0]) == (4, None)
     assert "There is no hyperparameter lr. The run has: learning_rate" in refused.words
@@ -183,15 +157,10 @@ def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) 
     assert resumed.values == {}
 
 
-def give(made: RunFactory, name: str, values: list[Hyperparameter]) -> None:
-    path = made.run.record(name)
-    store(path, msgspec.structs.replace(load(path, CheckpointRecord), hyperparameters=values))
-
-
 def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     root = made.run.root
-    give(made, "ckpt-300", VALUES)
+    made.records("ckpt-300", *HYPERPARAMETERS)
     rows = tool("inspect", root, "ckpt-300").data.splitlines()
     (place,) = [place for place, row in enumerate(rows) if row.startswith("HYPERPARAMETER")]
     changed = "after step 390 by ann@desk, command line; to be 0.0001 after step 600"
@@ -207,9 +176,9 @@ def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:
 def test_compare_shows_values_that_differ(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     root = made.run.root
-    rate, beta = VALUES
-    give(made, "ckpt-300", VALUES)
-    give(made, "ckpt-400", [msgspec.structs.replace(rate, value=0.003), beta])
+    rate, beta = HYPERPARAMETERS
+    made.records("ckpt-300", *HYPERPARAMETERS)
+    made.records("ckpt-400", msgspec.structs.replace(rate, value=0.003), beta)
     said = tool("compare", root, "ckpt-300", "ckpt-400")
     assert said.data.splitlines()[1] == "learning_rate: 0.0003 → 0.003"
     printed = tool("compare", root, "ckpt-100", "ckpt-300", "--json").json

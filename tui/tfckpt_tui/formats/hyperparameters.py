@@ -42,3 +42,14 @@ def parse_value(text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
+
+
+def parse_steps(text: str) -> int | None:
+    """Returns the number of steps that a user typed; None if nothing was typed.
+
+    Raises:
+        UsageError: It is no whole number, or below 0.
+    """
+    if text and not text.isdecimal():
+        raise UsageError(f"{text!r} is no whole number of steps.")
+    return int(text) if text else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice, CommandOrKey
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
@@ -33,6 +34,28 @@ def press(action: str) -> CommandOrKey:
 def require(is_met: Predicate, reason: Reason) -> Requirement:
     """Returns a requirement with a fixed reason."""
     return lambda run, selection: "" if is_met(run, selection) else reason
+
+
+def needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
+    """Requires that a trainer answers."""
+    if run.trainer_answers:
+        return ""
+    if can_launch_again(run, selection):
+        return Advice.of(
+            "No trainer answers. Press {launch} to launch training.", launch=press("launch")
+        )
+    return "No trainer answers. This action needs a running trainer."
+
+
+def has_ended(run: RunSnapshot, selection: Selection) -> bool:
+    """Whether nothing of the run goes on."""
+    del selection
+    return run.state in HAS_ENDED and not run.trainer_answers
+
+
+def can_launch_again(run: RunSnapshot, selection: Selection) -> bool:
+    """Whether the run has ended, and no batch job of it waits."""
+    return has_ended(run, selection) and run.state is not RunState.QUEUED
 
 
 @dataclass(frozen=True, kw_only=True)

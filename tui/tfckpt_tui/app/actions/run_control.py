@@ -26,9 +26,11 @@ from tfckpt_trainer.rundir.records.command import (
     RestoreArguments,
     ResumeArguments,
     SaveArguments,
+    SetArguments,
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.compatibility import (
@@ -210,6 +212,17 @@ class RunControl:
                 self._submit(CheckArguments())
 
         self._dashboard.app.push_screen(QuickCheckDialog(self._dashboard.loaded_snapshot), answered)
+
+    def set_hyperparameter(self, hyperparameter: Hyperparameter) -> None:
+        """Changes a hyperparameter, after confirmation."""
+        from tfckpt_tui.app.dialogs.set import SetDialog
+
+        def answered(change: SetArguments | None) -> None:
+            if change is not None:
+                self._submit(change)
+
+        dialog = SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
+        self._dashboard.app.push_screen(dialog, answered)
 
     def stop(self) -> None:
         """Stops the run, or cancels its batch job if that waits, after confirmation."""

@@ -13,7 +13,15 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action, Reason, press, require
+from tfckpt_tui.app.actions.action import (
+    Action,
+    Reason,
+    can_launch_again,
+    has_ended,
+    needs_trainer,
+    press,
+    require,
+)
 from tfckpt_tui.formats.checkpoint_columns import copied_names
 from tfckpt_tui.formats.checkpoint_filter import filter_help
 from tfckpt_tui.formats.text import clean
@@ -58,7 +66,7 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
             "Slurm cannot be asked about the batch job. Press {stop} to try to cancel it.",
             stop=press("force-stop"),
         )
-    if _has_ended(run, selection):
+    if has_ended(run, selection):
         return _needs_processes(run, selection)
     # A supervisor carries out a stop while no trainer can, such as during a start.
     supervised = run.supervisor is not None and run.supervisor.state in _SUPERVISES
@@ -92,31 +100,12 @@ def _can_restore(run: RunSnapshot, selection: Selection) -> Reason:
     return _STOPPABLE(run, selection) if run.state not in HAS_ENDED else ""
 
 
-def _needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
-    if run.trainer_answers:
-        return ""
-    if _can_launch_again(run, selection):
-        return Advice.of(
-            "No trainer answers. Press {launch} to launch training.", launch=press("launch")
-        )
-    return "No trainer answers. This action needs a running trainer."
-
-
 def _needs_processes(run: RunSnapshot, selection: Selection) -> str:
     del selection
     if run.state not in HAS_ENDED:
         return ""
     what = "The run has ended." if run.tracked else "No run was launched in this directory."
     return f"{what} There is nothing to stop."
-
-
-def _has_ended(run: RunSnapshot, selection: Selection) -> bool:
-    del selection
-    return run.state in HAS_ENDED and not run.trainer_answers
-
-
-def _can_launch_again(run: RunSnapshot, selection: Selection) -> bool:
-    return _has_ended(run, selection) and run.state is not RunState.QUEUED
 
 
 def _answers_no_command(run: RunSnapshot, selection: Selection) -> bool:
@@ -203,7 +192,7 @@ ACTIONS = (
         "once it is verified and flushed to disk.",
         perform=lambda dashboard: views.run_control(dashboard).save(),
         command="save",
-        requires=(_needs_trainer,),
+        requires=(needs_trainer,),
         changes_run=True,
         in_footer=True,
     ),
@@ -350,7 +339,7 @@ ACTIONS = (
         "Compares all bits, and names the first difference. Says how long that takes, and asks.",
         perform=lambda dashboard: views.run_control(dashboard).check(),
         command="check",
-        requires=(_needs_trainer, _TRAINS),
+        requires=(needs_trainer, _TRAINS),
         changes_run=True,
     ),
     Action(
@@ -361,7 +350,7 @@ ACTIONS = (
         help="All workers pause after the same step, and resume together.",
         perform=lambda dashboard: views.run_control(dashboard).pause(),
         command="pause",
-        requires=(_needs_trainer, _TRAINS),
+        requires=(needs_trainer, _TRAINS),
         changes_run=True,
         in_footer=True,
         other_label=("resume", lambda run, selection: run.state is RunState.PAUSED),
@@ -416,7 +405,7 @@ ACTIONS = (
         ),
         changes_run=True,
         in_footer=True,
-        needed_when=_can_launch_again,
+        needed_when=can_launch_again,
     ),
     Action(
         name="tensorboard",
@@ -483,6 +472,17 @@ ACTIONS = (
         requires=(
             require(lambda run, selection: bool(run.points), "There are no measurements yet."),
         ),
+    ),
+    Action(
+        name="hyperparameters",
+        key="H",
+        label="hyperparameters",
+        title="Show hyperparameters, and change them",
+        help="Lists values that can change while the run trains, such as the learning rate: what "
+        "they can be, who changed them last, and planned changes. Enter changes one on all "
+        "workers after the same step. Without a trainer, shows those of the next start.",
+        perform=views.open_hyperparameters,
+        command="set",
     ),
     Action(
         name="events",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfckpt_tui.app.actions.action import READ_ONLY
+from tfckpt_trainer.advice import Advice
+from tfckpt_tui.app.actions.action import READ_ONLY, needs_trainer
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.actions.run_control import RunControl
     from tfckpt_tui.app.protocols import Dashboard
+    from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 def run_control(dashboard: Dashboard) -> RunControl:
@@ -115,6 +117,20 @@ def open_charts(dashboard: Dashboard) -> None:
     from tfckpt_tui.app.screens.charts import ChartsScreen
 
     dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot))
+
+
+def open_hyperparameters(dashboard: Dashboard) -> None:
+    """Opens the hyperparameters."""
+    from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen
+
+    def why_not(snapshot: RunSnapshot) -> str:
+        if dashboard.read_only:
+            return READ_ONLY
+        reason = needs_trainer(snapshot, dashboard.selection)
+        return reason.in_app(dashboard.run_app.key_of) if isinstance(reason, Advice) else reason
+
+    change = run_control(dashboard).set_hyperparameter
+    dashboard.app.push_screen(HyperparametersScreen(dashboard.loaded_snapshot, change, why_not))
 
 
 def open_event_log(dashboard: Dashboard) -> None:

@@ -10,6 +10,7 @@ from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import SetArguments
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem_of_values
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
@@ -75,12 +76,11 @@ class HyperparametersOfRun:
         Raises:
             RefusedError: There is none of a name, it cannot have this value, or the step is past.
         """
-        problem = problem_of_values(dict(values), dict(self.values))
+        self.require_possible(values)
         if at_step is not None and self.step is not None and at_step < self.step:
-            past = f"Step {at_step:,} has been trained: the run is at step {self.step:,}."
-            problem = f"{problem} {past}".strip()
-        if problem:
-            raise RefusedError(problem)
+            raise RefusedError(
+                f"Step {at_step:,} has been trained: the run is at step {self.step:,}."
+            )
         return SetArguments(values=dict(values), at_step=at_step, over=over)
 
 
@@ -99,6 +99,14 @@ def hyperparameters_of(account: RunAccount, start: CheckpointRecord | None) -> H
         found = start.hyperparameters if start is not None else []
     values = {hyperparameter.name: hyperparameter for hyperparameter in found}
     return HyperparametersOfRun(values, name, account.step, is_live)
+
+
+def concerns(entry: EventEntry, name: str) -> bool:
+    """Whether an event says that the hyperparameter called `name` got another value."""
+    changes = entry.details.get("hyperparameters")
+    return isinstance(changes, list) and any(
+        isinstance(change, dict) and change.get("name") == name for change in changes
+    )
 
 
 def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:

@@ -35,7 +35,11 @@ from tfckpt_trainer.training.checkpoint.restores.restorer import (
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.hyperparameters.agreed_changes import AgreedChanges
-from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, words_of
+from tfckpt_trainer.training.hyperparameters.hyperparameters import (
+    ValueChange,
+    details_of,
+    words_of,
+)
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -307,6 +311,7 @@ class RestoreManager:
                 "seconds": outcome.seconds,
                 "notes": outcome.notes_with_workers,
                 "left_out": list(outcome.left_out[:SHOWN_LEFT_OUT]),
+                **details_of(changes),
             },
         )
         if outcome.adopted:

@@ -65,7 +65,7 @@ class EventList(ListPane[EventEntry]):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one event."""
-        return _entry(self.rows[row], width)
+        return event_line(self.rows[row], width)
 
 
 class Events(ListPane[str | EventEntry]):
@@ -108,7 +108,7 @@ class Events(ListPane[str | EventEntry]):
         shown = self.rows[row]
         if isinstance(shown, str):
             return line(("✗ ", "bad"), (shorten(shown, width - 2), "bad"))
-        return _entry(shown, width)
+        return event_line(shown, width)
 
 
 def _troubles(snapshot: RunSnapshot) -> tuple[str, ...]:
@@ -121,7 +121,8 @@ def _searchable_text(entry: EventEntry) -> str:
     return " ".join(parts).casefold()
 
 
-def _entry(entry: EventEntry, width: int) -> Line:
+def event_line(entry: EventEntry, width: int) -> Line:
+    """Returns one event in one line."""
     sign = EVENT_ICONS[entry.kind]
     clock = units.local_time(entry.at, "%H:%M:%S")
     spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]

@@ -1,0 +1,183 @@
+"""The hyperparameters of the run: a list, and all that is known of the selected one."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.columns import Column, Layout
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.app.widgets.run.events import event_line
+from tfckpt_tui.formats.hyperparameters import changed_words, planned_words, title
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.runs.hyperparameters import (
+    HyperparametersOfRun,
+    concerns,
+    hyperparameters_of,
+)
+
+_COLUMNS = (
+    Column("name", "name", 16, align="<", stretch=2),
+    Column("value", "value", 11),
+    Column("planned", "planned", 21, rank=1, align="<", stretch=1),
+    Column("changed", "changed after", 34, rank=2, align="<", stretch=3),
+    Column("allowed", "can be", 24, rank=3, align="<", stretch=2),
+)
+
+
+class HyperparameterList(ListPane[Hyperparameter]):
+    """Shows the hyperparameters in the order in which they were found."""
+
+    title = "hyperparameters"
+    columns = _COLUMNS
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._found: HyperparametersOfRun | None = None
+
+    def show_found(self, found: HyperparametersOfRun) -> None:
+        """Shows what is known now."""
+        self._found = found
+        self.show_rows(tuple(found.values.values()))
+
+    def note(self) -> Sequence[Span]:
+        """Returns whose values they are, unless the trainer tells them."""
+        found = self._found
+        if found is None or found.checkpoint is None:
+            return ()
+        return (
+            ("of ", "label"),
+            (found.checkpoint, "value"),
+            (", where a start continues", "label"),
+        )
+
+    def why_empty(self) -> str:
+        """Returns the text for an empty list; another pane says why."""
+        return "none"
+
+    def row_key(self, row: int) -> str:
+        """Returns the name."""
+        return self.rows[row].name
+
+    def cells(self, row: Hyperparameter, layout: Layout) -> Mapping[str, Sequence[Span]]:
+        """Returns the row of one hyperparameter."""
+        del layout
+        planned = planned_words(row.planned) if row.planned is not None else ""
+        return {
+            "name": ((title(row), "value"),),
+            "value": ((number(row.value), "strong"),),
+            "changed": ((changed_words(row).removeprefix("after "), "muted"),),
+            "planned": ((planned, "accent"),),
+            "allowed": ((row.bounds.words.removeprefix("a number, "), "muted"),),
+        }
+
+
+class HyperparametersScreen(Page):
+    """Shows the hyperparameters, and changes the selected one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "change",
+            "change",
+            tooltip="Asks for a new value, and from which step on. Says what follows, and asks.",
+        ),
+        Binding("H", "close", "Back", show=False),
+    ]
+    caption = "the hyperparameters"
+    AUTO_FOCUS = "#hyperparameter-list"
+
+    def __init__(
+        self,
+        snapshot: RunSnapshot,
+        change: Callable[[Hyperparameter], None],
+        why_not: Callable[[RunSnapshot], str],
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            change: Changes one, after asking.
+            why_not: Returns why none can be changed, as sentences; empty if they can.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._change = change
+        self._why_not = why_not
+
+    def compose(self) -> ComposeResult:
+        """Makes the list, the selected one and the keys."""
+        yield HyperparameterList(id="hyperparameter-list")
+        yield TextPane(id="hyperparameter")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows the snapshot."""
+        self.show(self._snapshot)
+
+    def shown_bindings(self) -> list[Binding]:
+        """Returns the keys, without the one that changes a value if that is impossible now."""
+        can_change = self._selected is not None and not self._why_not(self._snapshot)
+        return [b for b in super().shown_bindings() if b.action != "change" or can_change]
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Shows a newer snapshot."""
+        self._snapshot = snapshot
+        head = snapshot.head
+        self._found = hyperparameters_of(snapshot, head.record if head is not None else None)
+        self.query_one(HyperparameterList).show_found(self._found)
+        self._update()
+        self.update_keys()
+
+    def action_change(self) -> None:
+        """Changes the selected hyperparameter, after asking."""
+        selected, why_not = self._selected, self._why_not(self._snapshot)
+        if why_not:
+            self.notify(why_not, severity="warning", markup=False)
+        elif selected is not None:
+            self._change(selected)
+
+    @property
+    def _selected(self) -> Hyperparameter | None:
+        return self.query_one(HyperparameterList).selected
+
+    @on(ListPane.Moved, "#hyperparameter-list")
+    def _update(self) -> None:
+        pane, selected = self.query_one("#hyperparameter", TextPane), self._selected
+        width = max(20, pane.inner_size[0] or self.size.width - 4)
+        lines: list[Line] = []
+        if selected is not None:
+            log = reversed(self._snapshot.event_log)
+            changes = [event_line(e, width) for e in log if concerns(e, selected.name)]
+            lines += [*_facts(selected), *([Line()] if changes else []), *changes]
+        for words in (self._found.why_none, self._why_not(self._snapshot)):
+            lines += [line((part, "warn")) for part in textwrap.wrap(words, width)]
+        pane.show_lines(lines, ((title(selected), "title"),) if selected is not None else ())
+
+
+def _facts(one: Hyperparameter) -> Iterator[Line]:
+    """Yields what is known of one hyperparameter."""
+    yield _fact("value", f"{number(one.value)} at step {one.step:,}")
+    yield _fact("in the script", number(one.script_value))
+    yield _fact("can be", one.bounds.words)
+    if one.changed_at is not None:
+        yield _fact("changed", changed_words(one))
+    planned = one.planned
+    if planned is not None:
+        over = f", from step {planned.begins:,} on" if planned.steps else ""
+        yield _fact("planned", f"{planned_words(planned)}{over}, by {clean(planned.by)}")
+
+
+def _fact(name: str, value: str) -> Line:
+    return line((f"{name:<15}", "label"), (value, "value"))
