@@ -30,14 +30,14 @@ async def test_enter_restores_what_the_arrows_chose(live: RunFactory, keys, name
     async with opened(live.run) as pilot:
         type_ahead(pilot, "r", *keys, "enter")
         command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
-        assert command.arguments == {"name": name, "partial": False}
+        assert command.arguments == {"name": name, "partial": False, "values": {}}
 
 
 async def test_after_the_arrows_a_step_can_still_be_typed(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         type_ahead(pilot, "r", "down", *"300", "enter")
         command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
-        assert command.arguments == {"name": "ckpt-300", "partial": False}
+        assert command.arguments == {"name": "ckpt-300", "partial": False, "values": {}}
 
 
 async def test_enter_never_presses_a_button_that_has_been_disabled(live: RunFactory) -> None:
@@ -55,7 +55,7 @@ async def test_enter_never_presses_a_button_that_has_been_disabled(live: RunFact
         assert CommandQueue(live.run).claim(time.time()) is None
         await pilot.press("enter")
         command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
-        assert command.arguments == {"name": "ckpt-200", "partial": True}
+        assert command.arguments == {"name": "ckpt-200", "partial": True, "values": {}}
 
 
 async def test_enter_without_a_choice_changes_nothing(live: RunFactory) -> None:

@@ -164,4 +164,4 @@ async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path
         await pilot.press("y")
         box = CommandQueue(made.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")
-        assert command.arguments == {"name": name, "partial": False}
+        assert command.arguments == {"name": name, "partial": False, "values": {}}

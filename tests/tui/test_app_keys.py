@@ -217,7 +217,7 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
         command = await asked(pilot, live.run)
         assert (command.kind, command.arguments) == (
             CommandKind.RESTORE,
-            {"name": "ckpt-200", "partial": False},
+            {"name": "ckpt-200", "partial": False, "values": {}},
         )
         await until_shown(pilot, "restore ckpt-200: seen")
 
@@ -233,7 +233,7 @@ async def test_restore_of_a_typed_step(live: RunFactory) -> None:
         assert CommandQueue(live.run).pending() == [], "what is refused cannot be asked for"
         await pilot.press("ctrl+u", *"300", "enter")
         command = await asked(pilot, live.run)
-        assert command.arguments == {"name": "ckpt-300", "partial": False}
+        assert command.arguments == {"name": "ckpt-300", "partial": False, "values": {}}
 
 
 async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(

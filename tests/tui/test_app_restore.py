@@ -52,7 +52,11 @@ async def test_what_fits_says_so(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
         await until_shown(pilot, "Its variables match those of ckpt-b1-400.")
         await pilot.press("y")
-        assert (await asked(pilot, live)).arguments == {"name": "ckpt-200", "partial": False}
+        assert (await asked(pilot, live)).arguments == {
+            "name": "ckpt-200",
+            "partial": False,
+            "values": {},
+        }
 
 
 @pytest.mark.parametrize("typed", ["100", "ckpt-100"])
@@ -77,7 +81,11 @@ async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) ->
         await pilot.pause()
         assert "which checkpoint?" in top(pilot.app)
         await pilot.press("p")
-        assert (await asked(pilot, changed)).arguments == {"name": "ckpt-200", "partial": True}
+        assert (await asked(pilot, changed)).arguments == {
+            "name": "ckpt-200",
+            "partial": True,
+            "values": {},
+        }
 
 
 async def test_a_checkpoint_made_from_others_is_no_model_though_a_start_was_chosen_from_it(
@@ -109,7 +117,7 @@ async def test_the_arrows_choose_among_those_that_can_be_restored(live: RunFacto
         assert "ckpt-200" in top(pilot.app)
         await pilot.press("up", "up", "y")
         command = await asked(pilot, live)
-        assert command.arguments == {"name": "ckpt-500", "partial": False}
+        assert command.arguments == {"name": "ckpt-500", "partial": False, "values": {}}
 
 
 async def test_a_metric_chooses_the_best(live: RunFactory) -> None:

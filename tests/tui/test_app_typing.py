@@ -35,7 +35,7 @@ async def test_keys_typed_ahead_go_to_the_dialog_that_they_open(live: RunFactory
         command = await until(
             pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command in the box"
         )
-        assert command.arguments == {"name": "ckpt-300", "partial": False}
+        assert command.arguments == {"name": "ckpt-300", "partial": False, "values": {}}
 
 
 async def test_keys_typed_ahead_go_to_the_screen_that_they_open(live: RunFactory) -> None:
