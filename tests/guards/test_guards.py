@@ -196,9 +196,13 @@ def test_it_fires_again_after_a_restore() -> None:
     assert watch.step_done(reading(5, loss=NAN))
     watch.restored(3)
     assert watch.step_done(reading(4, loss=NAN))
+    # This restore is to a step in which it held already.
+    watch.restored(4)
+    assert watch.step_done(reading(5, loss=NAN)) == []
 
 
 def test_it_does_not_fire_for_what_fired_on_another_worker() -> None:
     watch = GuardWatch([Guard.parse("not_finite: notify")])
-    watch.fired("not_finite: notify")
+    (firing,) = GuardWatch([Guard.parse("not_finite: notify")]).step_done(reading(5, loss=NAN))
+    watch.fired(firing)
     assert watch.step_done(reading(5, loss=NAN)) == []

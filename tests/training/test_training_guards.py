@@ -121,12 +121,12 @@ def test_the_same_values_without_a_guard_give_the_same_bits(tmp_path):
 def test_after_the_limit_the_run_pauses_and_says_why_also_over_a_restart(tmp_path):
     guard = "not_finite loss: go_back; at most 2"
     first = Script(tmp_path, guards=[guard], bad=[7]).train(on_pause=end)
-    assert first.pause_reason == "Guard not_finite loss: it fired more than 2 times"
+    assert first.pause_reason == "Guard not_finite loss: it fired 3 times, and may 2 times"
     fired = first.events(EventKind.GUARD)
     assert [e.message.rpartition(". ")[2] for e in fired] == [
         "Actions: go_back (1 of 2).",
         "Actions: go_back (2 of 2).",
-        "The run pauses: it fired more than 2 times.",
+        "The run pauses: it fired 3 times, and may 2 times.",
     ]
     assert len(first.events(EventKind.RESTORE)) == 2
     again = Script(tmp_path, guards=[guard], bad=[7, 15, 16]).train(on_pause=end)

@@ -29,36 +29,37 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Watched:
-    """A guard, and whether its condition holds."""
+    """A guard, and since which step its condition holds."""
 
     def __init__(self, guard: Guard) -> None:
         # A condition holds windows: a guard may be watched twice.
         self.condition: Condition = copy.deepcopy(guard.condition)
         self.rule = str(guard)
-        self.holds = False
+        self._began: int | None = None
         self._steps_without = 0
 
     def step_done(self, reading: StepReading) -> Firing | None:
         evidence = self.condition.look(reading)
         if evidence is None:
-            if self.holds and self.condition.sees(reading):
+            if self._began is not None and self.condition.sees(reading):
                 self._steps_without += 1
-                self.holds = self._steps_without < OVER_AFTER
+                if self._steps_without >= OVER_AFTER:
+                    self._began = None
             return None
         self._steps_without = 0
-        if self.holds:
+        if self._began is not None:
             return None
-        self.holds = True
+        self._began = evidence.began
         return Firing(rule=self.rule, step=reading.step, evidence=evidence)
 
-    def begin(self) -> None:
-        self.holds = True
+    def begin(self, step: int) -> None:
+        self._began = step
         self._steps_without = 0
 
     def restored(self, step: int) -> None:
         self.condition.restored(step)
-        self.holds = False
-        self._steps_without = 0
+        if self._began is not None and self._began > step:
+            self._began = None
 
 
 class GuardWatch:
@@ -71,7 +72,7 @@ class GuardWatch:
         """Returns the guards whose condition begins to hold in a step.
 
         A guard fires again only after its condition did not hold for `OVER_AFTER` steps in a row,
-        or after a restore.
+        or after a restore to before it began.
         """
         firings = []
         for watched in self._watched:
@@ -80,11 +81,11 @@ class GuardWatch:
                 firings.append(firing)
         return firings
 
-    def fired(self, rule: str) -> None:
+    def fired(self, firing: Firing) -> None:
         """Notes that a guard fired on another worker: it does not fire here for the same reason."""
         for watched in self._watched:
-            if watched.rule == rule:
-                watched.begin()
+            if watched.rule == firing.rule:
+                watched.begin(firing.evidence.began)
 
     def restored(self, step: int) -> None:
         """Notes that training went back, or continues from a checkpoint of `step`."""

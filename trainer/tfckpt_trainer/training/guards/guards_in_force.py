@@ -161,10 +161,10 @@ class GuardsInForce:
         taken, self._proposed = self._proposed, []
         return taken
 
-    def fired(self, rule: str) -> None:
+    def fired(self, firing: Firing) -> None:
         """Notes that a guard fired on any worker."""
-        if rule in self._watches:
-            self._watches[rule].fired(rule)
+        if firing.rule in self._watches:
+            self._watches[firing.rule].fired(firing)
 
     def _read(self) -> tuple[list[str], list[str]]:
         """Returns the texts of the settings, and what is wrong with them."""

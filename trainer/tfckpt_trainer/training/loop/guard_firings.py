@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.guards import Evidence, Guard
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -93,7 +94,7 @@ class GuardFirings:
     def _act(self, proposal: Proposal, worker: int, carry_out: CarryOut) -> None:
         trainer, firing = self._trainer, proposal.firing
         name = _name(trainer.guards.rules[firing.rule])
-        trainer.guards.fired(firing.rule)
+        trainer.guards.fired(firing)
         trainer.saves.finish_all()
         decided = self._plan(proposal, worker) if trainer.group.is_chief else None
         plan = trainer.group.broadcast(decided, Plan)
@@ -128,7 +129,7 @@ class GuardFirings:
         of_limit = f" ({fired} of {guard.at_most})" if guard.at_most is not None else ""
         told, why = f"Actions: {', '.join(map(str, guard.actions))}{of_limit}", ""
         if guard.at_most is not None and fired > guard.at_most:
-            why = f"it fired more than {guard.at_most} times"
+            why = f"it fired {count(fired, 'time')}, and may {count(guard.at_most, 'time')}"
             told = f"The run pauses: {why}"
             return Plan(
                 commands=[_command(PauseArguments(), name, worker)],
