@@ -79,7 +79,7 @@ class AlertSender:
 
     def _work(self) -> None:
         try:
-            settings = read_run_config(self._run).alerts
+            settings = read_run_config(self._run, to_send=True).alerts
         except UsageError as error:
             self._note(f"No alerts are sent. {error}")
             return

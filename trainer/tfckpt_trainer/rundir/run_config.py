@@ -117,12 +117,16 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def read_run_config(run: RunDirectory) -> RunConfig:
+def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
     """Reads the settings of a run; those by default if it has no file.
 
+    Args:
+        run: The run directory.
+        to_send: Whether this process sends the alerts, or writes the file anew as its own.
+
     Raises:
-        UsageError: The file cannot be read, is not TOML, or has an invalid key or value; or it
-            sends alerts, and another user could have written it.
+        UsageError: The file cannot be read, is not TOML, or has an invalid key or value; or its
+            alerts are to be sent, and another user could have written them.
     """
     path = run.config_file
     try:
@@ -144,7 +148,7 @@ def read_run_config(run: RunDirectory) -> RunConfig:
         raise UsageError(f"{path} is not valid TOML: {error}. Correct the file.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}. {_what_is_known(error)}") from error
-    if config.alerts.has_receivers:
+    if to_send and config.alerts.has_receivers:
         _require_own(path, facts)
     return config
 
@@ -185,11 +189,11 @@ def _require_own(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid not in {0, os.geteuid()}:
         raise UsageError(
             f"{path} sends alerts and belongs to user {facts.st_uid}; expected user "
-            f"{os.geteuid()}, who runs this. Nothing in it is used. Write the file as that user."
+            f"{os.geteuid()}, who runs this. Write the file as that user."
         )
     if stat.S_IMODE(facts.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(
-            f"{path} sends alerts, and other users may write to it. Nothing in it is used. Run "
+            f"{path} sends alerts, and other users may write to it. Run "
             f"`chmod go-w {shlex.quote(str(path))}`."
         )
 

@@ -181,6 +181,7 @@ _COMMAND_MODULES = {
     "stop": "run.control",
     "get": "run.hyperparameters",
     "set": "run.hyperparameters",
+    "alert": "run.alerts",
     "guards": "run.guards",
     "prune": "checkpoints.prune",
     "undo": "checkpoints.trash",

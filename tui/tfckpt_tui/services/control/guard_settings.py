@@ -41,7 +41,7 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
 
     path = run.config_file
     run.require_changeable()
-    kept = [_name(text) for text in read_run_config(run).guards]
+    kept = [_name(text) for text in read_run_config(run, to_send=True).guards]
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     document = tomlkit.parse(before)
     if "guards" not in document:
