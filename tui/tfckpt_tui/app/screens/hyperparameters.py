@@ -156,13 +156,13 @@ class HyperparametersScreen(Page):
     def _update(self) -> None:
         pane, selected = self.query_one("#hyperparameter", TextPane), self._selected
         width = max(20, pane.inner_size[0] or self.size.width - 4)
-        lines: list[Line] = []
+        lines = list(_facts(selected)) if selected is not None else []
+        for words in (self._found.why_none, self._why_not(self._snapshot)):
+            lines += [line((part, "warn")) for part in textwrap.wrap(words, width)]
         if selected is not None:
             log = reversed(self._snapshot.event_log)
             changes = [event_line(e, width) for e in log if concerns(e, selected.name)]
-            lines += [*_facts(selected), *([Line()] if changes else []), *changes]
-        for words in (self._found.why_none, self._why_not(self._snapshot)):
-            lines += [line((part, "warn")) for part in textwrap.wrap(words, width)]
+            lines += [Line(), *changes] if changes else []
         pane.show_lines(lines, ((title(selected), "title"),) if selected is not None else ())
 
 
