@@ -298,6 +298,8 @@ class HighRatio(Condition):
 def test_a_condition_of_a_script_is_one_class() -> None:
     guard = Guard(HighRatio(most=3.0), [Notify()])
     assert str(guard) == "high_ratio 3: notify"
+    with pytest.raises(UsageError, match="most is 'x'; it must be a value of type float"):
+        HighRatio(most="x")  # type: ignore[arg-type]
     step = StepReading(step=7, at=0.0, metrics={"loss": 1.0, "val_loss": 4.0})
     (firing,) = GuardWatch([guard]).step_done(step)
     assert firing.evidence.what == "val_loss is 4 times loss"

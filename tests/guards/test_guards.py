@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
+from documentation import DOCS
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.guards import (
     Evidence,
@@ -18,6 +21,8 @@ from tfckpt_trainer.guards import (
     Scale,
     StepReading,
 )
+from tfckpt_trainer.guards.actions import ACTIONS
+from tfckpt_trainer.guards.conditions import CONDITIONS
 from tfckpt_trainer.guards.watch import OVER_AFTER, GuardWatch
 from tfckpt_trainer.rundir.records.command import (
     CommandArguments,
@@ -206,3 +211,21 @@ def test_it_does_not_fire_for_what_fired_on_another_worker() -> None:
     (firing,) = GuardWatch([Guard.parse("not_finite: notify")]).step_done(reading(5, loss=NAN))
     watch.fired(firing)
     assert watch.step_done(reading(5, loss=NAN)) == []
+
+
+def test_the_page_on_guards_has_all_of_them_and_its_texts_are_guards() -> None:
+    page = (DOCS / "how-to" / "guards.md").read_text()
+    rows = [line.partition(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    named = [text.split()[0] for row in rows for text in re.findall(r"`([^`]+)`", row)]
+    assert named == [term.name for term in (*CONDITIONS, *ACTIONS)]
+    (settings,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    shown = [*tomllib.loads(settings)["guards"], *re.findall(r'--\w+ "(.*?)"', page)]
+    assert [str(Guard.parse(text)) for text in shown if text] == [
+        "no_checkpoint 2h: notify",
+        "no_improvement val_loss steps=5000: save, stop",
+        "spike loss: go_back, skip_batches 10",
+        "spike loss: go_back, skip_batches 10",
+    ]
+    for term in CONDITIONS:
+        if " deviations=" in term.usage() or "times=" in term.usage() or "mode" in term.usage():
+            assert f"`{term.usage()}`" in page

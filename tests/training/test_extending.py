@@ -10,8 +10,10 @@ import pytest
 from command_running import Tool
 from documentation import DOCS, python_blocks
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
 
@@ -23,7 +25,7 @@ PAGE = DOCS / "extending.md"
 def script(total_steps: int) -> str:
     """The blocks of the page that are one script."""
     parts = [block for block in python_blocks(PAGE) if "tfckpt_tui" not in block]
-    assert len(parts) == 4
+    assert len(parts) == 5
     text = "\n".join(parts).replace("total_steps=30", f"total_steps={total_steps}")
     return f'{text}\nprint("level", curriculum.level)\n'
 
@@ -53,6 +55,9 @@ def test_the_script_of_the_page_saves_keeps_and_restores_what_it_says(tmp_path, 
 
     info = load(run.run_file, RunInfo)
     assert info.strategy == "MirroredStrategy"
+    assert [guard.rule for guard in info.guards] == ["falls_to 0.25: notify"]
+    (fired,) = [entry for entry in read_entries(run) if entry.kind is EventKind.GUARD]
+    assert (fired.step, fired.details["what"]) == (18, "loss is 0.25 of the first")
     reasons = info.retention["keep_by_own_rules"]["reasons"]
     assert {name for name, reason in reasons.items() if reason} == {
         f"ckpt-{step}" for step in milestones

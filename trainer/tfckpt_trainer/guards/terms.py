@@ -219,6 +219,8 @@ def _converted(name: str, value: object, kind: Any) -> Any:
         if isinstance(converted, float) and not math.isfinite(converted):
             raise ValueError(value)
     except (msgspec.ValidationError, ValueError):
-        expected = kind.__metadata__[-1].description
+        # A class of a script may have plain types.
+        described = getattr(kind, "__metadata__", ())
+        expected = described[-1].description if described else f"a value of type {kind.__name__}"
         raise UsageError(f"{name} is {value!r}; it must be {expected}.") from None
     return converted
