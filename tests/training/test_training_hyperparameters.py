@@ -44,7 +44,7 @@ def trained(name, options, *, live, change=None, steps=12):
 
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    optimizer = getattr(keras.optimizers, name)(learning_rate=0.01, **options)
+    optimizer = getattr(keras.optimizers, name)(**{"learning_rate": 0.01, **options})
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
     sources = {s.name: s for s in sources_of([("optimizer", optimizer)], strategy)} if live else {}
@@ -80,6 +80,23 @@ def test_options_that_can_change_train_the_same_bits_as_constants(name):
     assert {k: v for k, v in config.items() if k in sources and k != "learning_rate"} == {
         k: source.get() for k, source in sources.items() if k in config and k != "learning_rate"
     }
+
+
+def decaying():
+    import keras
+
+    return keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9)
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_a_schedule_that_can_be_replaced_trains_the_same_bits_as_one_that_cannot(name):
+    import numpy as np
+
+    plain, *_ = trained(name, {"learning_rate": decaying()}, live=False)
+    live, graphs, sources, _ = trained(name, {"learning_rate": decaying()}, live=True)
+    assert graphs == 1
+    assert {"learning_rate", "learning_rate_factor"} <= sources.keys()
+    assert all(np.array_equal(a, b) for a, b in zip(plain, live, strict=True))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -391,11 +408,8 @@ def test_the_script_has_the_last_word_if_it_gives_another_value_than_before(tmp_
 
 
 def test_a_schedule_has_a_factor(tmp_path):
-    import keras
-
     def script(directory, asking=()):
-        schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9)
-        return Script(directory, total_steps=10, rate=schedule).train(asking)
+        return Script(directory, total_steps=10, rate=decaying()).train(asking)
 
     changed = script(tmp_path / "a", {4: {"values": {"learning_rate_factor": 0.5}}})
     plain = script(tmp_path / "b")
@@ -403,6 +417,68 @@ def test_a_schedule_has_a_factor(tmp_path):
     assert changed.values[5]["learning_rate"] == pytest.approx(plain.values[5]["learning_rate"] / 2)
     assert changed.values[4] == plain.values[4]
     assert changed.graphs == 1
+
+
+def test_a_schedule_is_replaced_until_a_step_with_the_same_bits(tmp_path):
+    def script(name, total_steps, asking=()):
+        made = Script(tmp_path / name, total_steps=total_steps, rate=decaying())
+        return made.train(asking)
+
+    def rates(script, first, last):
+        return [script.values[step]["learning_rate"] for step in range(first, last)]
+
+    constant = {"values": {"learning_rate": 0.5}, "until_step": 8}
+    ramp = {"values": {"learning_rate": 1.0}, "at_step": 12, "over": 4, "until_step": 22}
+    plain = script("plain", 30)
+    whole = script("whole", 30, {3: constant, 9: ramp})
+    assert [outcome.state for outcome in whole.outcomes] == [CommandState.DONE] * 2
+    assert whole.outcomes[0].message.endswith(" → 0.5 on 1 worker, after step 4, until step 8.")
+    assert whole.outcomes[1].message.endswith(
+        " → 1 on 1 worker, planned after step 12, over 4 steps, until step 22."
+    )
+    assert rates(whole, 4, 8) == [0.5] * 4
+    start = plain.values[12]["learning_rate"]
+    climb = [start + (1.0 - start) * done / 4 for done in range(4)]
+    assert rates(whole, 12, 22) == pytest.approx([*climb, *[1.0] * 6])
+    for first, last in [(0, 4), (8, 12), (22, 30)]:
+        assert rates(whole, first, last) == rates(plain, first, last)
+    assert whole.graphs == 1
+    said = whole.events("set")
+    assert said[1].startswith("learning_rate 0.5 → 0.0")
+    assert said[1].endswith(" on 1 worker, after step 8, as planned.")
+    # In the middle: at a start, and in place.
+    first = script("parts", 20, {3: constant, 9: ramp})
+    assert first.record(20).hyperparameters[0].until == 22
+    second = script("parts", 30)
+    assert second.weights == whole.weights
+    assert second.events("set")[-1].endswith(" on 1 worker, after step 22, as planned.")
+    back = script("back", 30, {3: constant, 9: ramp, 25: {"name": "ckpt-20"}})
+    assert back.weights == whole.weights
+    assert "Hyperparameters: learning_rate" in back.events("restore")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"values": {"learning_rate": 0.5}},
+            "learning_rate follows ExponentialDecay. Replace it with `--until-step N`, or change "
+            "learning_rate_factor.",
+        ),
+        (
+            {"values": {"weight_decay": 0.5}, "until_step": 9},
+            "weight_decay follows no schedule: change it without `--until-step`.",
+        ),
+        (
+            {"values": {"learning_rate": 0.5}, "over": 5, "until_step": 9},
+            "The schedule would go on after step 9, and the change is complete after step 10. "
+            "Give a later step.",
+        ),
+    ],
+)
+def test_a_replaced_schedule_needs_a_step_at_which_it_goes_on(tmp_path, given, problem):
+    script = Script(tmp_path / "run", total_steps=8, rate=decaying()).train({4: given})
+    assert [(o.state, o.message) for o in script.outcomes] == [(CommandState.REFUSED, problem)]
 
 
 def test_names_and_values_that_cannot_be_tunable_are_refused(tmp_path):

@@ -14,7 +14,7 @@ from rundir_factory import HYPERPARAMETERS, RunFactory, without_heartbeats
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.command import CommandKind, SetArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app.dialogs.set import SetDialog
 from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen
@@ -78,7 +78,7 @@ async def test_a_value_is_typed_read_and_confirmed(told: RunFactory) -> None:
         (command,) = trainer.taken
     assert command.kind is CommandKind.SET
     assert command.requested_by.endswith("terminal app")
-    assert command.arguments == {"values": {"learning_rate": 1e-4}, "at_step": None, "over": 0}
+    assert command.arguments == msgspec.to_builtins(SetArguments(values={"learning_rate": 1e-4}))
 
 
 async def test_a_change_is_planned_for_a_step_and_over_steps(told: RunFactory) -> None:
@@ -88,7 +88,8 @@ async def test_a_change_is_planned_for_a_step_and_over_steps(told: RunFactory) -
         await pilot.press("enter")
         box = CommandQueue(told.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")
-    assert command.arguments == {"values": {"learning_rate": 1e-4}, "at_step": 900, "over": 50}
+    asked = SetArguments(values={"learning_rate": 1e-4}, at_step=900, over=50)
+    assert command.arguments == msgspec.to_builtins(asked)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,28 @@ def test_set_sends_the_values_and_prints_the_answer(tool: Tool, live: RunFactory
         "values": {"learning_rate": 0.001, "generator/beta_1": 0.9},
         "at_step": 900,
         "over": 10,
+        "until_step": None,
     }
+
+
+def test_a_schedule_is_replaced_until_a_step(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    rate = msgspec.structs.replace(
+        HYPERPARAMETERS[0], planned=None, schedule="CosineDecay", what="by CosineDecay", until=700
+    )
+    made.tells(rate)
+    root = made.run.root
+    shown = tool("get", root).data
+    assert "learning_rate (by CosineDecay)" in shown
+    assert "after step 390 by ann@desk, command line; until step 700" in shown
+    facts = tool("get", root, "--json").json["hyperparameters"][0]
+    assert (facts["schedule"], facts["until"]) == ("CosineDecay", 700)
+    refused = tool("set", root, "learning_rate=1")
+    assert refused.code == 4
+    assert "learning_rate follows CosineDecay. Replace it with `--until-step N`" in refused.words
+    with AnsweringTrainer(made.run, done("Done.")):
+        printed = tool("set", root, "learning_rate=1", "--until-step", "900", "--json").json
+    assert printed["command"]["arguments"]["until_step"] == 900
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,17 @@ def changed_words(hyperparameter: Hyperparameter) -> str:
 
 def planned_words(planned: PlannedChange) -> str:
     """Returns the end of a change, such as `0.0001 after step 600`."""
-    return f"{number(planned.value)} after step {planned.ends:,}"
+    last = f", until step {planned.until:,}" if planned.until is not None else ""
+    return f"{number(planned.value)} after step {planned.ends:,}{last}"
 
 
 def history_words(hyperparameter: Hyperparameter) -> str:
     """Returns when it was changed last, and what it will be; empty if neither. Safe to show."""
     planned = hyperparameter.planned
     to_be = f"to be {planned_words(planned)}" if planned is not None else ""
-    return "; ".join(filter(None, (changed_words(hyperparameter), to_be)))
+    until = hyperparameter.until
+    last = f"until step {until:,}" if until is not None else ""
+    return "; ".join(filter(None, (changed_words(hyperparameter), to_be, last)))
 
 
 def parse_value(text: str) -> float:

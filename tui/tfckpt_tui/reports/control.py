@@ -21,7 +21,7 @@ class CommandFacts(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: If no trainer has claimed it by then, it is never carried out.
         requested_by: `user@host, front end`.
         arguments: `name`, `partial` and `values` for a restore, `save` for a stop, `steps` for a
-            check, `values`, `at_step` and `over` for a set.
+            check, `values`, `at_step`, `over` and `until_step` for a set.
         state: `done`; with `--no-wait` `requested`.
         seen_by: Workers that have received it.
         worker_count: Number of workers.

@@ -20,6 +20,8 @@ class HyperparameterFacts(msgspec.Struct, frozen=True, kw_only=True):
         changed_by: Who asked for that; empty if nobody did.
         planned_value: The value at the end of a change that is not complete; null without one.
         planned_step: Steps done when that change is complete.
+        schedule: Name of the schedule that it follows; empty without one.
+        until: While a change replaces its schedule, the steps done when that goes on; else null.
     """
 
     name: str
@@ -31,6 +33,8 @@ class HyperparameterFacts(msgspec.Struct, frozen=True, kw_only=True):
     changed_by: str
     planned_value: float | None
     planned_step: int | None
+    schedule: str
+    until: int | None
 
 
 class HyperparametersReport(Report, frozen=True, kw_only=True):

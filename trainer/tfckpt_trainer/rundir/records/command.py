@@ -159,6 +159,8 @@ class SetArguments(CommandArguments, frozen=True, kw_only=True):
         values: Their new values, by name.
         at_step: Steps done when the change begins; None for the present step.
         over: Over how many steps the values change, in equal parts; 0 for at once.
+        until_step: Steps done when the schedules go on that these values replace; None for values
+            that follow no schedule.
     """
 
     kind = CommandKind.SET
@@ -171,6 +173,22 @@ class SetArguments(CommandArguments, frozen=True, kw_only=True):
         int | None, msgspec.Meta(description="a whole number of steps, or null for now")
     ] = None
     over: Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")] = 0
+    until_step: Annotated[
+        int | None, msgspec.Meta(description="a whole number of steps, or null without a schedule")
+    ] = None
+
+    def problem_at(self, step: int) -> str:
+        """Returns why it cannot be planned after so many steps, as a sentence, or nothing."""
+        begins = step if self.at_step is None else self.at_step
+        if begins < step:
+            return f"Step {begins:,} has been trained: the run is at step {step:,}."
+        ends = begins + self.over
+        if self.until_step is not None and self.until_step <= ends:
+            return (
+                f"The schedule would go on after step {self.until_step:,}, and the change is "
+                f"complete after step {ends:,}. Give a later step."
+            )
+        return ""
 
 
 class SkipArguments(CommandArguments, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
         begins: Steps done when it begins.
         steps: Over how many steps the value goes to `value` in equal parts; 0 for at once.
         by: Who asked for it.
+        until: Steps done when the schedule of the value goes on; None for a value without one.
     """
 
     value: float
@@ -63,6 +64,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     start: float | None = None
     steps: int = 0
     by: str = ""
+    until: int | None = None
 
     @property
     def ends(self) -> int:
@@ -90,6 +92,8 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
         changed_to: What the command changed it to.
         changed_by: Who asked for that.
         planned: A change that is not complete.
+        schedule: Name of the schedule that it follows; empty without one.
+        until: While a change replaces its schedule, the steps done when that goes on.
     """
 
     name: str
@@ -102,6 +106,19 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     changed_to: float | None = None
     changed_by: str = ""
     planned: PlannedChange | None = None
+    schedule: str = ""
+    until: int | None = None
+
+    def acts_after(self, step: int) -> bool:
+        """Whether a change has to act after so many steps."""
+        begins = self.planned is not None and self.planned.begins <= step
+        return begins or (self.until is not None and self.until <= step)
+
+    def steps_left(self, step: int) -> int | None:
+        """Returns how many more steps than `step` a change acts after; None without a change."""
+        acts = [self.planned.begins] if self.planned is not None else []
+        acts += [self.until] if self.until is not None else []
+        return max(1, min(acts) - step) if acts else None
 
 
 class HyperparametersOfWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,12 +132,17 @@ def number(value: float) -> str:
     return f"{value:.9g}"
 
 
-def problem_of_values(values: dict[str, Any], hyperparameters: dict[str, Hyperparameter]) -> str:
+def problem_of_values(
+    values: dict[str, Any],
+    hyperparameters: dict[str, Hyperparameter],
+    until: int | None = None,
+) -> str:
     """Returns why not all hyperparameters can have these values, as sentences; empty if they can.
 
     Args:
         values: By name.
         hyperparameters: The hyperparameters of the run, by name.
+        until: Steps done when their schedules go on; None to change values that follow none.
     """
     problems = []
     for name, value in values.items():
@@ -130,4 +152,11 @@ def problem_of_values(values: dict[str, Any], hyperparameters: dict[str, Hyperpa
         elif not hyperparameters[name].bounds.allow(value):
             words = hyperparameters[name].bounds.words
             problems.append(f"{name} cannot be {number(value)}; it must be {words}.")
+        elif hyperparameters[name].schedule and until is None:
+            problems.append(
+                f"{name} follows {hyperparameters[name].schedule}. Replace it with "
+                f"`--until-step N`, or change {name}_factor."
+            )
+        elif until is not None and not hyperparameters[name].schedule:
+            problems.append(f"{name} follows no schedule: change it without `--until-step`.")
     return " ".join(problems)

@@ -26,12 +26,10 @@ class SetHandler(Handler[SetArguments]):
 
     def prepare(self, command: Command, arguments: SetArguments) -> Vote:
         """Looks whether there are such hyperparameters, and whether they can have these values."""
-        step = self.trainer.position.step
-        if arguments.at_step is not None and arguments.at_step < step:
-            return Vote(
-                f"Step {arguments.at_step:,} has been trained: the run is at step {step:,}."
-            )
-        problem = self.trainer.hyperparameters.problem_of(arguments.values)
+        problem = arguments.problem_at(self.trainer.position.step)
+        if not problem:
+            values, until = arguments.values, arguments.until_step
+            problem = self.trainer.hyperparameters.problem_of(values, until)
         return Vote(problem) if problem else AGREED
 
     def commit(self, command: Command, arguments: SetArguments) -> Answer | Vote:
@@ -40,7 +38,12 @@ class SetHandler(Handler[SetArguments]):
         begins = step if arguments.at_step is None else arguments.at_step
         self._committed = command
         begun, problem = self._changes.change(
-            arguments.values, step=step, begins=begins, over=arguments.over, by=by
+            arguments.values,
+            step=step,
+            begins=begins,
+            over=arguments.over,
+            by=by,
+            until=arguments.until_step,
         )
         if problem:
             return Vote(f"Nothing was changed: {problem}.")
@@ -48,7 +51,8 @@ class SetHandler(Handler[SetArguments]):
         changes = [
             ValueChange(name, before[name].value, to) for name, to in arguments.values.items()
         ]
-        message = f"{words_of(changes)} {self._where(begins, arguments.over, is_later=not begun)}"
+        where = self._where(begins, arguments.over, arguments.until_step, is_later=not begun)
+        message = f"{words_of(changes)} {where}"
         replaced = [name for name in arguments.values if before[name].planned is not None]
         if replaced:
             message += f" This replaces what was planned for {', '.join(replaced)}."
@@ -67,20 +71,26 @@ class SetHandler(Handler[SetArguments]):
             return
         begun, problem = self._changes.advance(step)
         before = self._changes.before
-        by = ", ".join({value.planned.by for value in before if value.planned is not None})
+        asked_by = [
+            one.changed_by if one.planned is None else one.planned.by
+            for one in before
+            if one.acts_after(step)
+        ]
+        by = ", ".join(dict.fromkeys(asked_by))
         if problem:
             hyperparameters.drop_plans(step)
             told = f"set: a planned change ended, and the values before it stay: {problem}."
             self.trainer.telemetry.note(EventKind.REFUSED, told, by=by)
         elif begun:
-            where = self._where(step, 0, is_later=False)
+            where = self._where(step, 0, None, is_later=False)
             message = f"{words_of(begun)} {where[:-1]}, as planned."
             self.trainer.telemetry.note_changes(message, begun, step=step, by=by)
         elif hyperparameters.planned != {one.name for one in before if one.planned is not None}:
             self.trainer.telemetry.write_hyperparameters(step)
 
-    def _where(self, begins: int, over: int, *, is_later: bool) -> str:
+    def _where(self, begins: int, over: int, until: int | None, *, is_later: bool) -> str:
         workers = count(self.trainer.group.size, "worker")
         when = f"planned after step {begins:,}" if is_later else f"after step {begins:,}"
         steps = f", over {count(over, 'step')}" if over else ""
-        return f"on {workers}, {when}{steps}."
+        last = f", until step {until:,}" if until is not None else ""
+        return f"on {workers}, {when}{steps}{last}."

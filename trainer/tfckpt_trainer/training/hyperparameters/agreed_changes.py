@@ -23,7 +23,14 @@ class AgreedChanges:
         self.before: list[Hyperparameter] = []
 
     def change(
-        self, values: Mapping[str, float], *, step: int, begins: int, over: int, by: str
+        self,
+        values: Mapping[str, float],
+        *,
+        step: int,
+        begins: int,
+        over: int,
+        by: str,
+        until: int | None = None,
     ) -> tuple[list[ValueChange], str]:
         """Changes values on all workers, or plans it.
 
@@ -33,12 +40,13 @@ class AgreedChanges:
             begins: Steps done when the change begins.
             over: Over how many steps the values change; 0 for at once.
             by: Who asked for it.
+            until: Steps done when their schedules go on; None for values that follow none.
 
         Returns:
             The changes that began; and why none did, with the workers that could not.
         """
         self.before = self._hyperparameters.look(step)
-        self._hyperparameters.plan(values, begins=begins, steps=over, by=by)
+        self._hyperparameters.plan(values, begins=begins, steps=over, by=by, until=until)
         return self._advance(step)
 
     def advance(self, step: int) -> tuple[list[ValueChange], str]:
@@ -61,6 +69,9 @@ class AgreedChanges:
         problems = self._of_workers(problem)
         if problems:
             problems += self._of_workers(self.put_back())
+        elif begun:
+            # One may depend on another, as a rate on the factor upon its schedule.
+            self._hyperparameters.look(step)
         return begun, "; ".join(problems)
 
     def _of_workers(self, problem: str) -> list[str]:

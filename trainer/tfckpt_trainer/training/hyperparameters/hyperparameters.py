@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,6 +74,7 @@ class Hyperparameters:
             script_value=value,
             bounds=source.bounds,
             what=source.what,
+            schedule=source.schedule,
         )
 
     def differing(self, others: Sequence[Hyperparameter]) -> list[str]:
@@ -98,11 +100,19 @@ class Hyperparameters:
             )
         return list(self.seen.values())
 
-    def problem_of(self, values: Mapping[str, float]) -> str:
+    def problem_of(self, values: Mapping[str, float], until: int | None = None) -> str:
         """Returns why not all can have these values, as sentences; empty if they can."""
-        return problem_of_values(dict(values), self.seen)
+        return problem_of_values(dict(values), self.seen, until)
 
-    def plan(self, values: Mapping[str, float], *, begins: int, steps: int, by: str) -> None:
+    def plan(
+        self,
+        values: Mapping[str, float],
+        *,
+        begins: int,
+        steps: int,
+        by: str,
+        until: int | None = None,
+    ) -> None:
         """Takes a change that is carried out by `advance`.
 
         Args:
@@ -110,9 +120,10 @@ class Hyperparameters:
             begins: Steps done when it begins.
             steps: Over how many steps the values change; 0 for at once.
             by: Who asked for it.
+            until: Steps done when their schedules go on; None for values that follow none.
         """
         for name, value in values.items():
-            planned = PlannedChange(value=value, begins=begins, steps=steps, by=by)
+            planned = PlannedChange(value=value, begins=begins, steps=steps, by=by, until=until)
             self.seen[name] = msgspec.structs.replace(self.seen[name], planned=planned)
 
     @property
@@ -122,12 +133,12 @@ class Hyperparameters:
 
     def steps_left(self, step: int) -> int | None:
         """Returns how many more steps than `step` a change acts after; None without a change."""
-        planned = [one.planned for one in self.seen.values() if one.planned is not None]
-        return min((max(1, change.begins - step) for change in planned), default=None)
+        left = [one.steps_left(step) for one in self.seen.values()]
+        return min((steps for steps in left if steps is not None), default=None)
 
     def is_due(self, step: int) -> bool:
         """Whether a change has to act after so many steps."""
-        return any(one.planned and one.planned.begins <= step for one in self.seen.values())
+        return any(one.acts_after(step) for one in self.seen.values())
 
     def drop_plans(self, step: int) -> None:
         """Gives up the changes that act after so many steps; their values stay."""
@@ -146,10 +157,12 @@ class Hyperparameters:
         """
         begun = []
         for name, one in list(self.seen.items()):
-            planned = one.planned
+            source, planned = self._sources[name], one.planned
+            if one.until is not None and one.until <= step:
+                begun.append(self._follow_schedule(name, step))
+                one = self.seen[name]
             if planned is None or step < planned.begins:
                 continue
-            source = self._sources[name]
             start = planned.start
             if start is None:
                 start = source.get()
@@ -166,8 +179,18 @@ class Hyperparameters:
                 changed_to=value,
                 changed_by=planned.by,
                 planned=None if is_done else msgspec.structs.replace(planned, start=start),
+                until=planned.until,
             )
         return begun
+
+    def _follow_schedule(self, name: str, step: int) -> ValueChange:
+        source, one = self._sources[name], self.seen[name]
+        source.set(math.nan)
+        value = source.get()
+        self.seen[name] = msgspec.structs.replace(
+            one, value=value, step=step, changed_at=step, changed_to=value, until=None
+        )
+        return ValueChange(name, one.value, value)
 
     def put_back(self, before: Iterable[Hyperparameter]) -> str:
         """Brings back what `look` returned earlier, values and plans.
@@ -180,7 +203,7 @@ class Hyperparameters:
             if self.seen[one.name] == one:
                 continue
             try:
-                self._sources[one.name].set(one.value)
+                self._sources[one.name].set(_to_set(one))
             except Exception as error:
                 problems.append(f"{one.name} was not put back: {describe_error(error)}")
             self.seen[one.name] = one
@@ -204,13 +227,20 @@ class Hyperparameters:
         for name, source in self._sources.items():
             before = self.seen[name]
             now = _restored(before, by_name.get(name), any_value=source.in_checkpoint)
-            if not source.in_checkpoint and source.get() != now.value:
-                source.set(now.value)
+            if not source.in_checkpoint and (source.schedule or source.get() != now.value):
+                source.set(_to_set(now))
             value = source.get()
             self.seen[name] = msgspec.structs.replace(now, value=value, step=step)
-            if value != before.value:
+            # A schedule has another value at each step.
+            is_told = not source.schedule or before.until != now.until
+            if is_told and value != before.value:
                 changes.append(ValueChange(name, before.value, value))
         return changes
+
+
+def _to_set(one: Hyperparameter) -> float:
+    """Returns what brings a hyperparameter back to what is known of it."""
+    return math.nan if one.schedule and one.until is None else one.value
 
 
 def _restored(
@@ -223,7 +253,11 @@ def _restored(
         saved: What the checkpoint has.
         any_value: Whether TensorFlow restores the value, so that the script's does not count.
     """
-    is_same = saved is not None and (any_value or saved.script_value == live.script_value)
+    is_same = saved is not None and (
+        any_value
+        or (live.schedule and saved.schedule == live.schedule)
+        or saved.script_value == live.script_value
+    )
     if saved is None or not is_same or not live.bounds.allow(saved.value):
         return msgspec.structs.replace(
             live,
@@ -232,7 +266,12 @@ def _restored(
             changed_to=None,
             changed_by="",
             planned=None,
+            until=None,
         )
     return msgspec.structs.replace(
-        saved, script_value=live.script_value, bounds=live.bounds, what=live.what
+        saved,
+        script_value=live.script_value,
+        bounds=live.bounds,
+        what=live.what,
+        schedule=live.schedule,
     )

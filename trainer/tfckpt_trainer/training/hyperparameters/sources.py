@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ _OPTIONS = {
 """Options of Keras's optimizers that become a variable in the graph, with what they can be."""
 
 _FACTOR = "_tfckpt_factor"
-"""Attribute of the function that scales a schedule: its factor."""
+"""Attribute of the function that scales or replaces a schedule: its factor, and its rate."""
 
 _WITHOUT_LIVE = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
 """Strategies with which these options were not tried."""
@@ -46,25 +47,28 @@ class Source(Protocol):
         name: Its name in the run.
         bounds: The values that it can have.
         what: What the value is, if its name does not say it, as a clause.
+        schedule: Name of the schedule that it follows unless it is set; empty without one.
         in_checkpoint: Whether TensorFlow's checkpoint holds it.
     """
 
     name: str
     bounds: Bounds
     what: str
+    schedule: str
     in_checkpoint: bool
 
     def get(self) -> float:
         """Returns its value."""
 
     def set(self, value: float) -> None:
-        """Changes its value."""
+        """Changes its value; NaN lets its schedule go on."""
 
 
 class VariableSource:
     """A variable, of Keras or of TensorFlow."""
 
     what = ""
+    schedule = ""
 
     def __init__(
         self, name: str, variable: Any, bounds: Bounds, *, in_checkpoint: bool = True
@@ -88,8 +92,7 @@ class VariableSource:
 
     def get(self) -> float:
         """See `Source`."""
-        # The shortest number that is the same in its type: 0.1, not 0.100000001.
-        return float(str(self._variable.numpy()))
+        return _shortest(self._variable.numpy())
 
     def set(self, value: float) -> None:
         """See `Source`."""
@@ -100,6 +103,7 @@ class _LiveSource:
     """A number that graphs read from a variable."""
 
     in_checkpoint = False
+    schedule = ""
 
     def __init__(self, number: LiveFloat) -> None:
         self._number = number
@@ -146,30 +150,63 @@ class ScheduleFactor(_LiveSource):
     bounds = Bounds(low=0)
 
     def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
-        scheduled = optimizer._get_current_learning_rate
-        # An earlier run of this process may have put its factor there.
-        earlier = getattr(scheduled, _FACTOR, None)
-        factor = live_float(1.0, strategy) if earlier is None else earlier
+        factor, _ = _over_schedule(optimizer, strategy)
         super().__init__(factor)
         self.name = name
-        self.what = f"times {type(optimizer._learning_rate).__name__}"
+        self.what = f"times {_schedule_of(optimizer)}"
         self.set(factor.initial)
-        if earlier is not None:
-            return
 
-        def scaled() -> Any:
-            rate = tf.convert_to_tensor(scheduled())
-            return rate * tf.convert_to_tensor(factor, rate.dtype)
 
-        setattr(scaled, _FACTOR, factor)
-        # The schedule itself stays, so that Keras saves the model as it would.
-        optimizer._get_current_learning_rate = scaled
+class ScheduledRate(_LiveSource):
+    """A learning rate that follows a schedule, unless it is set."""
+
+    bounds = Bounds(low=0)
+
+    def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
+        _, rate = _over_schedule(optimizer, strategy)
+        super().__init__(rate)
+        self.name = name
+        self.schedule = _schedule_of(optimizer)
+        self.what = f"by {self.schedule}"
+        self._optimizer = optimizer
+        self.set(rate.initial)
+        _check_present(self)
+
+    def get(self) -> float:
+        """See `Source`."""
+        return _shortest(tf.convert_to_tensor(self._optimizer.learning_rate).numpy())
+
+
+def _schedule_of(optimizer: Any) -> str:
+    return type(optimizer._learning_rate).__name__
+
+
+def _over_schedule(optimizer: Any, strategy: tf.distribute.Strategy) -> tuple[LiveFloat, LiveFloat]:
+    """Returns the factor upon a schedule, and the rate in its place; NaN for none."""
+    scheduled = optimizer._get_current_learning_rate
+    # An earlier run of this process may have put them there.
+    earlier: tuple[LiveFloat, LiveFloat] | None = getattr(scheduled, _FACTOR, None)
+    if earlier is not None:
+        return earlier
+    factor, replacement = live_float(1.0, strategy), live_float(math.nan, strategy)
+
+    def current() -> Any:
+        rate = tf.convert_to_tensor(scheduled())
+        rate *= tf.convert_to_tensor(factor, rate.dtype)
+        replaced = tf.convert_to_tensor(replacement, rate.dtype)
+        return tf.where(tf.math.is_nan(replaced), rate, replaced)
+
+    setattr(current, _FACTOR, (factor, replacement))
+    # The schedule itself stays, so that Keras saves the model as it would.
+    optimizer._get_current_learning_rate = current
+    return factor, replacement
 
 
 class OwnSource:
     """A value of the script, which it reads and changes itself."""
 
     what = ""
+    schedule = ""
     in_checkpoint = False
 
     def __init__(
@@ -201,6 +238,11 @@ class OwnSource:
     def set(self, value: float) -> None:
         """See `Source`."""
         self._set(int(value) if self._is_int else float(value))
+
+
+def _shortest(value: Any) -> float:
+    """Returns the shortest number that is the same in its type: 0.1, not 0.100000001."""
+    return float(str(value))
 
 
 def _check_present(source: Source) -> None:
@@ -254,6 +296,7 @@ def _makers(
     if isinstance(strategy, _WITHOUT_LIVE):
         return
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        yield partial(ScheduledRate, f"{prefix}learning_rate", optimizer, strategy)
         yield partial(ScheduleFactor, f"{prefix}learning_rate_factor", optimizer, strategy)
     for option in _OPTIONS:
         value = getattr(optimizer, option, None)

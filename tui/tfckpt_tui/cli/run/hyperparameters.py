@@ -73,6 +73,12 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
     metavar="STEPS",
     help="Change them in equal parts over so many steps.",
 )
+@click.option(
+    "--until-step",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Replace a learning rate schedule; it goes on after step N.",
+)
 @waiting
 @prints(CommandReport)
 @on_open_run
@@ -81,6 +87,7 @@ def set(  # noqa: A001
     assignments: tuple[str, ...],
     at_step: int | None,
     over: int | None,
+    until_step: int | None,
     no_wait: bool,
     timeout: float,
     as_json: bool,
@@ -91,7 +98,9 @@ def set(  # noqa: A001
     """
     values = parse_assignments(assignments)
     require_trainer(run)
-    arguments = read_hyperparameters(run).change(values, at_step=at_step, over=over or 0)
+    arguments = read_hyperparameters(run).change(
+        values, at_step=at_step, over=over or 0, until_step=until_step
+    )
     send(run, arguments, no_wait, timeout, as_json)
 
 
@@ -107,4 +116,6 @@ def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:
         changed_by=clean(hyperparameter.changed_by),
         planned_value=planned.value if planned is not None else None,
         planned_step=planned.ends if planned is not None else None,
+        schedule=clean(hyperparameter.schedule),
+        until=hyperparameter.until,
     )

@@ -50,21 +50,27 @@ class HyperparametersOfRun:
             "start has none. They are known once the run trains."
         )
 
-    def require_possible(self, values: Mapping[str, float]) -> None:
+    def require_possible(self, values: Mapping[str, float], until: int | None = None) -> None:
         """Makes sure that they can have these values.
 
         Args:
             values: By name.
+            until: Steps done when their schedules go on; None for values that follow none.
 
         Raises:
             RefusedError: There is none of a name, or it cannot have this value.
         """
-        problem = problem_of_values(dict(values), dict(self.values))
+        problem = problem_of_values(dict(values), dict(self.values), until)
         if problem:
             raise RefusedError(problem)
 
     def change(
-        self, values: Mapping[str, float], *, at_step: int | None = None, over: int = 0
+        self,
+        values: Mapping[str, float],
+        *,
+        at_step: int | None = None,
+        over: int = 0,
+        until_step: int | None = None,
     ) -> SetArguments:
         """Returns the command that changes some.
 
@@ -72,16 +78,20 @@ class HyperparametersOfRun:
             values: The new values, by name.
             at_step: Steps done when the change begins; None for the present step.
             over: Over how many steps the values change; 0 for at once.
+            until_step: Steps done when the schedules go on that they replace; None for values that
+                follow no schedule.
 
         Raises:
             RefusedError: There is none of a name, it cannot have this value, or the step is past.
         """
-        self.require_possible(values)
-        if at_step is not None and self.step is not None and at_step < self.step:
-            raise RefusedError(
-                f"Step {at_step:,} has been trained: the run is at step {self.step:,}."
-            )
-        return SetArguments(values=dict(values), at_step=at_step, over=over)
+        self.require_possible(values, until_step)
+        change = SetArguments(
+            values=dict(values), at_step=at_step, over=over, until_step=until_step
+        )
+        problem = change.problem_at(self.step) if self.step is not None else ""
+        if problem:
+            raise RefusedError(problem)
+        return change
 
 
 def hyperparameters_of(account: RunAccount, start: CheckpointRecord | None) -> HyperparametersOfRun:
