@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -293,6 +295,18 @@ class HighRatio(Condition):
         if ratio <= self.most:
             return None
         return Evidence(what=f"val_loss is {ratio:.3g} times loss", began=reading.step)
+
+
+def test_evidence_is_one_that_json_can_hold() -> None:
+    found = Evidence(
+        what="x",
+        began=3,
+        values={"a": NAN, "b": np.float32(0.5), "c": -math.inf, "d": "text"},
+        window=np.array([*range(300), NAN]),  # type: ignore[arg-type]
+    )
+    assert found.values == {"a": "NaN", "b": 0.5, "c": "-inf", "d": "text"}
+    assert found.window == [float(value) for value in range(100, 300)]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Evidence) == found
 
 
 def test_a_condition_of_a_script_is_one_class() -> None:

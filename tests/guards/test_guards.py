@@ -141,6 +141,14 @@ def test_a_wrong_text_says_what_is_expected_with_an_example(text: str, said: str
     )
 
 
+@pytest.mark.parametrize(
+    ("condition", "actions"), [("not_finite", [Pause()]), (NotFinite(), "pause"), (Pause(), [])]
+)
+def test_parts_that_are_none_are_refused(condition: object, actions: object) -> None:
+    with pytest.raises(UsageError, match="is no guard; pass a condition and a list of actions"):
+        Guard(condition, actions)  # type: ignore[arg-type]
+
+
 def test_values_of_python_are_checked_as_those_of_texts_are() -> None:
     with pytest.raises(UsageError, match="it must be a whole number of steps"):
         GoBack(0.5)  # type: ignore[arg-type]

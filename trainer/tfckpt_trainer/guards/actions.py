@@ -64,7 +64,7 @@ class Action(Term):
             limit.
     """
 
-    order: ClassVar[int]
+    order: ClassVar[int] = 4
     changes_training: ClassVar[bool] = False
 
     def commands(self, situation: Situation) -> list[CommandArguments]:

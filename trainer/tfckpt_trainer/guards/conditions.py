@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,6 +14,8 @@ from tfckpt_trainer.guards.terms import Metric, Number, Steps, Term, Within
 from tfckpt_trainer.sizes import three_digits
 
 EVERY_METRIC = "*"
+
+_LONGEST_WINDOW = 200
 
 SLOW_IN_A_ROW = 10
 """As many slow steps in a row are needed: a single one may be a save."""
@@ -51,14 +53,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         what: A clause, such as `loss is NaN`.
         began: The first step in which it held.
-        values: The values that it was judged by, by name. NaN and infinities are texts.
-        window: The earlier values that they were compared with, in order.
+        values: The values that it was judged by, by name. NaN and infinities become texts.
+        window: The newest of the values that they were compared with, in order; at most 200.
     """
 
     what: str
     began: int
-    values: dict[str, float | str] = {}
-    window: list[float] = []
+    values: Mapping[str, float | str] = {}
+    window: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        # JSON has no NaN, and a condition of a script may have numbers of NumPy.
+        values = {name: _json_value(value) for name, value in self.values.items()}
+        msgspec.structs.force_setattr(self, "values", values)
+        window = [float(value) for value in self.window if math.isfinite(value)]
+        msgspec.structs.force_setattr(self, "window", window[-_LONGEST_WINDOW:])
 
 
 @dataclass
@@ -82,7 +91,18 @@ class Condition(Term):
 
 
 @dataclass
-class NotFinite(Condition):
+class MetricCondition(Condition):
+    """Base class of conditions on one metric."""
+
+    metric: Metric
+
+    def sees(self, reading: StepReading) -> bool:
+        """Whether the metric was reported."""
+        return self.metric in reading.metrics
+
+
+@dataclass
+class NotFinite(MetricCondition):
     """A metric is NaN or infinite; `*` is every metric."""
 
     example = "not_finite loss"
@@ -103,7 +123,7 @@ class NotFinite(Condition):
         return Evidence(
             what=what,
             began=reading.step,
-            values={name: json_number(value) for name, value in broken.items()},
+            values=broken,
         )
 
     def sees(self, reading: StepReading) -> bool:
@@ -114,7 +134,7 @@ class NotFinite(Condition):
 
 
 @dataclass
-class Spike(Condition):
+class Spike(MetricCondition):
     """A metric is more than `deviations` robust deviations above the median of the last steps.
 
     The deviation is the median absolute deviation (MAD), scaled to the standard deviation of
@@ -123,7 +143,6 @@ class Spike(Condition):
 
     example = "spike loss deviations=8"
 
-    metric: Metric
     deviations: Times = 8.0
     window: Window = 200
 
@@ -152,13 +171,9 @@ class Spike(Condition):
             what=f"{self.metric} is {value_text(value)}, {above:.3g} deviations above "
             f"{value_text(median)}, the median of {len(self._recent)} steps",
             began=step,
-            values={self.metric: value, "median": median, "deviations": json_number(above)},
+            values={self.metric: value, "median": median, "deviations": above},
             window=self._recent.values,
         )
-
-    def sees(self, reading: StepReading) -> bool:
-        """Whether the metric was reported."""
-        return self.metric in reading.metrics
 
     def restored(self, step: int) -> None:
         """Forgets later values."""
@@ -166,12 +181,11 @@ class Spike(Condition):
 
 
 @dataclass
-class NoImprovement(Condition):
+class NoImprovement(MetricCondition):
     """A metric has not improved for so many steps."""
 
     example = "no_improvement val_loss steps=1000 mode=min"
 
-    metric: Metric
     steps: Steps = 1000
     mode: Mode = "min"
 
@@ -197,17 +211,13 @@ class NoImprovement(Condition):
             what=f"{self.metric} is {value_text(value)}; it was best at step {step:,}, with "
             f"{value_text(best)}",
             began=since + 1,
-            values={self.metric: json_number(value), "best": json_number(best), "best_step": step},
+            values={self.metric: value, "best": best, "best_step": step},
         )
 
     def _remember(self, step: int, value: float) -> None:
         self._bests.append((step, value))
         if len(self._bests) > _MOST_BESTS:
             del self._bests[: _MOST_BESTS // 2]
-
-    def sees(self, reading: StepReading) -> bool:
-        """Whether the metric was reported."""
-        return self.metric in reading.metrics
 
     def restored(self, step: int) -> None:
         """Forgets later bests, and counts from this step on."""
@@ -220,12 +230,11 @@ _MOST_BESTS = 1000
 
 
 @dataclass
-class Above(Condition):
+class Above(MetricCondition):
     """A metric is above a bound."""
 
     example = "above gradient_norm 100"
 
-    metric: Metric
     value: Number
 
     def look(self, reading: StepReading) -> Evidence | None:
@@ -235,18 +244,13 @@ class Above(Condition):
             return None
         return _beyond(self.metric, value, "above", self.value, reading.step)
 
-    def sees(self, reading: StepReading) -> bool:
-        """Whether the metric was reported."""
-        return self.metric in reading.metrics
-
 
 @dataclass
-class Below(Condition):
+class Below(MetricCondition):
     """A metric is below a bound."""
 
     example = "below accuracy 0.5"
 
-    metric: Metric
     value: Number
 
     def look(self, reading: StepReading) -> Evidence | None:
@@ -255,10 +259,6 @@ class Below(Condition):
         if value is None or not value < self.value:
             return None
         return _beyond(self.metric, value, "below", self.value, reading.step)
-
-    def sees(self, reading: StepReading) -> bool:
-        """Whether the metric was reported."""
-        return self.metric in reading.metrics
 
 
 @dataclass
@@ -363,9 +363,11 @@ def duration_text(seconds: float) -> str:
     return f"{three_digits(seconds)} s"
 
 
-def json_number(value: float) -> float | str:
+def _json_value(value: float | str) -> float | str:
     """Returns a number as JSON can hold it: NaN and infinities become texts."""
-    return value if math.isfinite(value) else value_text(value)
+    if isinstance(value, str):
+        return value
+    return float(value) if math.isfinite(value) else value_text(value)
 
 
 def value_text(value: float) -> str:
@@ -377,5 +379,5 @@ def _beyond(metric: str, value: float, side: str, bound: float, step: int) -> Ev
     return Evidence(
         what=f"{metric} is {value_text(value)}, {side} {value_text(bound)}",
         began=step,
-        values={metric: json_number(value)},
+        values={metric: value},
     )

@@ -40,8 +40,15 @@ class Guard:
                 without a limit.
 
         Raises:
-            UsageError: There is no action, two of them exclude each other, or `at_most` is below 1.
+            UsageError: A part is no condition or action, there is no action, two of them exclude
+                each other, or `at_most` is below 1.
         """
+        actions = tuple(actions)
+        if not isinstance(condition, Condition) or not all(isinstance(a, Action) for a in actions):
+            raise UsageError(
+                f"Guard({condition!r}, {actions!r}) is no guard; pass a condition and a list of "
+                f"actions, or use Guard.parse({EXAMPLE!r})."
+            )
         self.condition = condition
         # Python's sort is stable: hyperparameters change in the order in which they are given.
         self.actions = tuple(sorted(actions, key=lambda action: action.order))
