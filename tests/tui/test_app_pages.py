@@ -193,7 +193,7 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
         before = pilot.app.theme
         await pilot.press("comma", "right")
         await until(pilot, lambda: pilot.app.theme != before, "another theme")
-        await pilot.press("down", "right", "down", "right")
+        await pilot.press("down", "right", "down", "right", "down", "right")
         await until(
             pilot,
             lambda: EventKind.START in read_config(DEFAULT_KEYS).app.bell,
@@ -202,6 +202,7 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
     config = read_config(DEFAULT_KEYS)
     assert config.app.theme == pilot.app.theme
     assert config.app.poll == 0.5
+    assert config.app.notify == pilot.app.config.app.notify == "osc9"
     assert config.app.bell == [EventKind.START, EventKind.WORKER_LOST]
     assert path.read_text().startswith("# mine\n[retention]  # rules\nkeep_last = 7\n")
 

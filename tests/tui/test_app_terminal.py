@@ -21,6 +21,7 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app import terminal_driver
 from tfckpt_tui.app.terminal_driver import TerminalWriter
 from waiting import LEAST_SECONDS, wait_until
@@ -156,6 +157,25 @@ def test_a_signal_leaves_the_terminal_as_it_was(made: RunFactory, number: signal
     assert terminal.end() == 128 + number
     for sequence in LEAVES:
         assert sequence in terminal.raw
+
+
+def test_the_terminal_notifies_where_the_bell_rings(
+    made: RunFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config" / "tfckpt-tui" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[app]\nnotify = 'osc777'\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("TMUX", raising=False)
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    made.event_log(EventKind.WORKER_LOST, "Worker 1; is \x1b[2J gone.", -5)
+    terminal.wait_for("gone.")
+    wait_until(lambda: terminal.read(0.05) and b"777;notify" in terminal.raw, 10, "notification")
+    told = "tfckpt-tui;run: Worker 1, is ␛[2J gone."
+    assert f"\x07\x1b]777;notify;{told}\x1b\\".encode() in terminal.raw
+    terminal.press("q")
+    assert terminal.end() == 0
 
 
 def test_no_escape_of_the_data_reaches_the_terminal(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.run_progress import RunProgress
+from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.formats.text import clean_message
@@ -276,13 +278,28 @@ class TfckptApp(BaseApp[int]):
                 bar.show_silence(seconds)
 
     def _ring_bell(self, snapshot: RunSnapshot) -> None:
-        """Rings the bell for new events of the configured kinds."""
+        """Rings the bell for new events of the configured kinds, and notifies of the newest."""
         newest = max((entry.at for entry in snapshot.event_log), default=0.0)
         before, self._newest_event_at = self._newest_event_at, newest
-        if before is not None and any(
-            entry.at > before and entry.kind in self.config.app.bell for entry in snapshot.event_log
-        ):
+        rung = (
+            []
+            if before is None
+            else [
+                entry
+                for entry in snapshot.event_log
+                if entry.at > before and entry.kind in self.config.app.bell
+            ]
+        )
+        if rung:
             self.bell()
+            last = max(rung, key=lambda entry: entry.at)
+            self.notify_terminal(f"{self.run_directory.root.name}: {last.message}")
+
+    def notify_terminal(self, text: str) -> None:
+        """Has the terminal notify the user, in the way that is configured."""
+        sent = notification(self.config.app.notify, text, os.environ)
+        if sent and not self.is_headless and self._driver is not None:
+            self._driver.write(sent)
 
     # -- verification --------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ from tfckpt_tui.settings.keys import check_keys
 _SIZE_LIMIT = 1 << 20
 
 
+class Notify(StrEnum):
+    """Notifications of terminals, by the number of their control sequence."""
+
+    AUTO = "auto"
+    OSC9 = "osc9"
+    OSC777 = "osc777"
+    OSC99 = "osc99"
+    OFF = "off"
+
+
 class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the app looks and behaves.
 
@@ -30,6 +41,8 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         theme: A theme of this app or of Textual.
         poll: Seconds between scans; None to wait for file events.
         bell: Kinds of events for which the terminal's bell rings.
+        notify: The terminal's notification for these events; `auto` chooses the one that the
+            terminal is known to show, or none.
         columns: Columns of the history that are always shown, or never; the others are shown
             where they fit, those that differ between checkpoints first.
     """
@@ -37,6 +50,7 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     theme: str = "tfckpt-dark"
     poll: float | None = None
     bell: list[EventKind] = msgspec.field(default_factory=lambda: [EventKind.WORKER_LOST])
+    notify: Notify = Notify.AUTO
     columns: dict[str, bool] = {}
 
 

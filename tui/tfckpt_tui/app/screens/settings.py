@@ -24,7 +24,7 @@ from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.settings.config import AppSection, Config, write_settings
+from tfckpt_tui.settings.config import AppSection, Config, Notify, write_settings
 
 _FITTING, _ALWAYS, _NEVER = "if it fits", "always", "never"
 _POLLS = (None, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -214,6 +214,14 @@ def all_settings(
             (None, *polls),
             app.poll,
             app.poll is not None,
+        ),
+        Setting(
+            "app",
+            "notify",
+            "notification of the terminal, where the bell rings",
+            tuple(kind.value for kind in Notify),
+            app.notify.value,
+            app.notify is not usual.notify,
         ),
         *(
             Setting(
