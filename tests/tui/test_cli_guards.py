@@ -182,7 +182,7 @@ def test_settings_with_alerts_stay_the_user_s_own(tool: Tool, ended: RunFactory)
     [
         (["--add", "spike loss: fly"], "'fly' is no action. Write one of: notify"),
         (["--add", "spike  loss:pause"], "has the guard 'spike loss: pause' already"),
-        (["--remove", SPIKE], "Its guards are:\n  spike loss: pause"),
+        (["--remove", SPIKE], "The guards of the file are:\n  spike loss: pause"),
         (["--add", SPIKE, "--remove", NOT_FINITE], "has no guard"),
         (["--add", SPIKE, "--replay", SPIKE], "Give --replay alone"),
         (["--replay", "spike"], "spike has no METRIC. Write spike METRIC deviations=8 window=200"),
@@ -250,10 +250,14 @@ def test_details_of_events_are_not_trusted(tool: Tool, live: RunFactory) -> None
     assert "\x1b" not in printed["guards"][0]["last_message"]
 
 
-def test_rules_to_remove_are_completed(live: RunFactory) -> None:
+@pytest.mark.parametrize(
+    ("option", "offered"), [("replayed", [OWN, SPIKE, NOT_FINITE]), ("remove", [NOT_FINITE])]
+)
+def test_rules_are_completed(live: RunFactory, option: str, offered: list[str]) -> None:
     command = cli.get_command(None, "guards")  # type: ignore[arg-type]
     assert command is not None
     context = command.make_context("guards", [str(live.run.root)])
-    (option,) = [param for param in command.params if param.name == "remove"]
-    items = option.type.shell_complete(context, option, "spike")
-    assert [item.value for item in items] == [SPIKE]
+    (found,) = [param for param in command.params if param.name == option]
+    items = found.type.shell_complete(context, found, "")
+    assert [item.value for item in items] == offered
+    assert found.type.shell_complete(context, found, "not_finite: n") == []

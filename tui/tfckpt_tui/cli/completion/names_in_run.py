@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.guards import read_guards
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
@@ -54,8 +55,12 @@ class HyperparameterName(NameInRun):
 
 
 class GuardRule(NameInRun):
-    """The text of a guard."""
+    """The text of a guard, or only of one from a source."""
+
+    def __init__(self, source: GuardSource | None = None) -> None:
+        self._source = source
 
     def names(self, run: RunDirectory) -> Iterable[str]:
         """Returns the guards of the run."""
-        return [guard.rule for guard in read_guards(run).guards]
+        guards = read_guards(run).guards
+        return [guard.rule for guard in guards if self._source in {None, guard.source}]

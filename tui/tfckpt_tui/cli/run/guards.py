@@ -7,6 +7,7 @@ import click
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.cli.completion.names_in_run import GuardRule
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
@@ -51,7 +52,7 @@ from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards
 @click.option(
     "--remove",
     multiple=True,
-    type=GuardRule(),
+    type=GuardRule(GuardSource.CONFIG),
     metavar="RULE",
     help="Remove it from there; may be given several times.",
 )

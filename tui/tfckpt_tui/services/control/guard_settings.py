@@ -51,7 +51,10 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
     for text in remove:
         if _name(text) not in kept:
             have = "".join(f"\n  {rule}" for rule in kept) or " none"
-            raise UsageError(f"{path} has no guard {text!r}. Its guards are:{have}")
+            raise UsageError(
+                f"{path} has no guard {text!r}. A guard of the script is removed there. The guards "
+                f"of the file are:{have}"
+            )
         place = kept.index(_name(text))
         del kept[place], texts[place]
     for text in add:
