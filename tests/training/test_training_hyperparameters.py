@@ -6,6 +6,7 @@ import json
 import shutil
 from unittest import mock
 
+import msgspec
 import pytest
 
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -399,6 +400,14 @@ def test_a_start_with_values_that_the_script_no_longer_has_is_refused(tmp_path):
         Script(tmp_path / "run", total_steps=20, decay=0.0).train()
 
 
+def test_a_change_after_the_end_is_accepted_with_a_warning(tmp_path):
+    asking = {3: {"values": {"mixup": 0.1}, "at_step": 8}}
+    script = Script(tmp_path / "run", total_steps=8).train(asking)
+    assert script.outcomes[0].message.endswith(
+        "planned after step 8. Training ends after step 8, before this has an effect."
+    )
+
+
 def test_the_script_has_the_last_word_if_it_gives_another_value_than_before(tmp_path):
     change = {"values": {"weight_decay": 0.5, "mixup": 0.25}}
     Script(tmp_path / "run", total_steps=10).train({4: change})
@@ -479,6 +488,38 @@ def test_a_schedule_is_replaced_until_a_step_with_the_same_bits(tmp_path):
 def test_a_replaced_schedule_needs_a_step_at_which_it_goes_on(tmp_path, given, problem):
     script = Script(tmp_path / "run", total_steps=8, rate=decaying()).train({4: given})
     assert [(o.state, o.message) for o in script.outcomes] == [(CommandState.REFUSED, problem)]
+
+
+def test_a_schedule_that_can_only_be_read_in_a_step_stays_as_it_is():
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.hyperparameters.sources import sources_of
+
+    class InSteps(keras.optimizers.schedules.LearningRateSchedule):
+        is_open = False
+
+        def __call__(self, step):
+            if not (tf.inside_function() or self.is_open):
+                raise RuntimeError("no step")
+            return 0.25
+
+        def get_config(self):
+            return {}
+
+    schedule = InSteps()
+    optimizer = keras.optimizers.SGD(schedule)
+    optimizer.build([keras.Variable([1.0])])
+
+    def names():
+        return {s.name: s for s in sources_of([("o", optimizer)], tf.distribute.get_strategy())}
+
+    assert [*names()] == ["learning_rate_factor"]
+    assert tf.function(lambda: tf.convert_to_tensor(optimizer.learning_rate))().numpy() == 0.25
+    schedule.is_open = True
+    rate = names()["learning_rate"]
+    schedule.is_open = False
+    assert rate.get() == 0.25
 
 
 def test_names_and_values_that_cannot_be_tunable_are_refused(tmp_path):
@@ -625,6 +666,26 @@ def test_what_another_worker_has_otherwise_is_found():
     assert chief.differing(list(other.seen.values())) == ["crop", "only"]
     assert other.differing(list(chief.seen.values())) == ["crop", "only"]
     assert chief.differing(list(chief.seen.values())) == []
+
+
+def test_options_that_workers_have_otherwise_are_named_once(tmp_path):
+    script = Script(tmp_path / "run", total_steps=3)
+
+    def with_another_worker(mine):
+        values = [
+            msgspec.structs.replace(one, value=0.8) if one.name.startswith("beta") else one
+            for one in mine.values
+        ]
+        return [mine, msgspec.structs.replace(mine, values=values)]
+
+    group = script.run._state._group
+    with mock.patch.object(group, "all_gather", side_effect=with_another_worker):
+        script.run._state._agree_on_hyperparameters()
+    script.train()
+    assert script.events("note")[0] == (
+        "Not equal on all workers, so `set` cannot change them: beta_1, beta_2."
+    )
+    assert "beta_1" not in {one.name for one in script.record(3).hyperparameters}
 
 
 def test_a_command_that_fails_before_it_acts_takes_no_earlier_change_back(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -86,6 +87,7 @@ class Trainer:
         skips: Input that is dropped before later steps.
         reads_input: Whether the run has a dataset.
         guards: Rules that act without a person.
+        total_steps: Returns the step after which training ends; None without an end.
         loop: What commands decide about the loop.
     """
 
@@ -99,6 +101,7 @@ class Trainer:
     skips: InputSkips
     reads_input: bool
     guards: GuardsInForce
+    total_steps: Callable[[], int | None]
     loop: LoopState = field(default_factory=LoopState)
 
     @property

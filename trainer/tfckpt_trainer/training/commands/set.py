@@ -56,6 +56,9 @@ class SetHandler(Handler[SetArguments]):
         replaced = [name for name in arguments.values if before[name].planned is not None]
         if replaced:
             message += f" This replaces what was planned for {', '.join(replaced)}."
+        total = self.trainer.total_steps()
+        if total is not None and begins >= total:
+            message += f" Training ends after step {total:,}, before this has an effect."
         self.trainer.telemetry.note_changes(message, changes, step=step, by=by)
         return Answer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
 

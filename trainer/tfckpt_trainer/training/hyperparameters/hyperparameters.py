@@ -56,6 +56,7 @@ class Hyperparameters:
 
     def __init__(self) -> None:
         self._sources: dict[str, Source] = {}
+        self._left_out: list[Source] = []
         self.seen: dict[str, Hyperparameter] = {}
 
     def add(self, source: Source) -> None:
@@ -84,9 +85,11 @@ class Hyperparameters:
         return sorted(name for name in names if self.seen.get(name) != of_other.get(name))
 
     def leave_out(self, name: str) -> None:
-        """Forgets one."""
-        self._sources.pop(name, None)
-        self.seen.pop(name, None)
+        """Keeps one from being changed."""
+        if name in self._sources:
+            # Its variable stays the library's own, and is no state that the script forgot to pass.
+            self._left_out.append(self._sources.pop(name))
+            del self.seen[name]
 
     def values(self) -> dict[str, float]:
         """Returns the present values, by name."""

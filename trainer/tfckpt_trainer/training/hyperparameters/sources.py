@@ -170,10 +170,20 @@ class ScheduledRate(_LiveSource):
         self.what = f"by {self.schedule}"
         self._optimizer = optimizer
         self.set(rate.initial)
+        try:
+            self._last = self._read()
+        except Exception as error:
+            raise UsageError(f"{self.schedule} cannot be read between steps.") from error
         _check_present(self)
 
     def get(self) -> float:
         """See `Source`."""
+        # A schedule is code of the script: no save may depend on it.
+        with suppress(Exception):
+            self._last = self._read()
+        return self._last
+
+    def _read(self) -> float:
         return _shortest(tf.convert_to_tensor(self._optimizer.learning_rate).numpy())
 
 

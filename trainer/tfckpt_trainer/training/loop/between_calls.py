@@ -90,6 +90,7 @@ class BetweenCalls:
                 saved.user.skips,
                 reads_input=state.inputs is not None,
                 guards=self.guards,
+                total_steps=lambda: self.total_steps,
             )
         )
         self.coordinator = Coordinator(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.command import LONGEST_NAME
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import StepFacts, merge_steps
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, HyperparametersOfWorker
 from tfckpt_trainer.training.check.digests import saved_state
@@ -97,6 +98,7 @@ class RunState:
             check_finite_on_all_replicas(passed.optimizer)
         self.passed = passed
         self._group = group
+        self._telemetry = telemetry
         self._declared: set[str] = set()
         self.inputs = (
             Inputs(strategy, group, passed.dataset, skips=options.saving.skip_input)
@@ -176,6 +178,7 @@ class RunState:
 
     def _agree_on_hyperparameters(self) -> None:
         """Leaves out those of optimizers that are not equal on all workers."""
+        left_out: set[str] = set()
         hyperparameters = self.saved.user.hyperparameters
         mine = HyperparametersOfWorker(values=list(hyperparameters.seen.values()))
         for index, others in enumerate(self._group.all_gather(mine)):
@@ -186,6 +189,12 @@ class RunState:
                         f"worker {index}. Declare the same names, values and bounds on all workers."
                     )
                 hyperparameters.leave_out(name)
+                left_out.add(name)
+        if left_out:
+            names = ", ".join(sorted(left_out))
+            self._telemetry.note(
+                EventKind.NOTE, f"Not equal on all workers, so `set` cannot change them: {names}."
+            )
 
     def _step_facts(self) -> StepFacts:
         facts, unfinished = self.traced.facts(), self.progress.unfinished

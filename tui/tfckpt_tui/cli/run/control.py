@@ -153,7 +153,7 @@ def restore(
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
     arguments = RestoreArguments(name=plan.target.name, partial=partial, values=values)
-    send(run, arguments, no_wait, timeout, as_json)
+    send(run, arguments, no_wait, timeout, as_json, has_answered=True)
 
 
 @click.command()
@@ -254,6 +254,7 @@ def send(
     timeout: float,
     as_json: bool,
     then: Callable[[Command], None] | None = None,
+    has_answered: bool = False,
 ) -> None:
     """Sends a command to the trainer, and prints its outcome.
 
@@ -264,6 +265,7 @@ def send(
         timeout: Seconds to wait for the outcome.
         as_json: Whether to print JSON.
         then: Called with the outcome before it is printed.
+        has_answered: Whether the trainer answered just now.
     """
     command = ask(
         run,
@@ -272,6 +274,7 @@ def send(
         wait=not no_wait,
         timeout=timeout,
         on_change=CommandProgress(),
+        has_answered=has_answered,
     )
     if then is not None and not no_wait:
         then(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import (
     Hyperparameter,
@@ -35,6 +35,8 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
     Without a trainer, they are those of the checkpoint that the next start continues from.
     """
     reading = read_hyperparameters(run)
+    if reading.why_none:
+        raise TfckptError(reading.why_none)
     unknown = [name for name in names if name not in reading.values]
     if unknown:
         raise UsageError(problem_of_values({unknown[0]: 0}, dict(reading.values)))
@@ -96,12 +98,11 @@ def set(  # noqa: A001
 
     Each checkpoint holds the values; a restore brings them back.
     """
-    values = parse_assignments(assignments)
-    require_trainer(run)
-    arguments = read_hyperparameters(run).change(
-        values, at_step=at_step, over=over or 0, until_step=until_step
-    )
-    send(run, arguments, no_wait, timeout, as_json)
+    values, known = parse_assignments(assignments), read_hyperparameters(run)
+    if not known.is_live:
+        require_trainer(run)
+    arguments = known.change(values, at_step=at_step, over=over or 0, until_step=until_step)
+    send(run, arguments, no_wait, timeout, as_json, has_answered=known.is_live)
 
 
 def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:

@@ -94,6 +94,7 @@ def ask(
     wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
+    has_answered: bool = False,
 ) -> Command:
     """Sends a command to the trainer of a run.
 
@@ -104,6 +105,7 @@ def ask(
         wait: Whether to wait for the outcome.
         timeout: Seconds to wait. A command that no trainer took by then is withdrawn.
         on_change: Called with each change of the command while waiting.
+        has_answered: Whether the trainer answered just now, so that this need not be looked at.
 
     Returns:
         The command: done, or as submitted if `wait` is false.
@@ -116,7 +118,8 @@ def ask(
         TfckptError: The command failed, or was not done in time.
     """
     kind = arguments.kind
-    require_trainer(run, kind)
+    if not has_answered:
+        require_trainer(run, kind)
     queue = CommandQueue(run)
     by, given = through.requester, msgspec.to_builtins(arguments)
     is_undo = kind is CommandKind.UNDO

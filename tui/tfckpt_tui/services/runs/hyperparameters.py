@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfckpt_trainer.errors import RefusedError, TfckptError
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import SetArguments
@@ -60,7 +60,7 @@ class HyperparametersOfRun:
         Raises:
             RefusedError: There is none of a name, or it cannot have this value.
         """
-        problem = problem_of_values(dict(values), dict(self.values), until)
+        problem = self.why_none or problem_of_values(dict(values), dict(self.values), until)
         if problem:
             raise RefusedError(problem)
 
@@ -123,7 +123,7 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
     """Reads the hyperparameters of a run.
 
     Raises:
-        TfckptError: It has none, or a file cannot be read.
+        TfckptError: A file cannot be read.
         OSError: The directory cannot be read.
     """
     now = time.time()
@@ -132,7 +132,4 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
     record = None
     if start is not None:
         record = load_if_exists(run.record(start.checkpoint), CheckpointRecord)
-    found = hyperparameters_of(account, record)
-    if found.why_none:
-        raise TfckptError(found.why_none)
-    return found
+    return hyperparameters_of(account, record)
