@@ -17,9 +17,10 @@ from tfckpt_trainer.launch.supervision.episodes import (
 )
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS
+from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_tui.services.runs.report import status_report
 from waiting import wait_until
 
 TRAINS = Attempt(workers=2, seconds=300.0, heard=frozenset({0, 1}), stepped=True)
@@ -51,6 +52,7 @@ def test_a_webhook_that_hangs_delays_no_restart_and_no_next_launch(run: Run) -> 
         tells(run, server.url)
         first = run.supervise(run.options("step", "w1a0:kill", "a0:sleep=60"))
         assert run.wait_for(SupervisorState.FINISHED).attempt == 1
+        assert status_report(run.directory).run.state is RunState.FINISHED
         assert run.supervise(run.options()).wait(60) == 0
         assert first.wait(60) == 0
     assert "were not sent in time" in run.event_log(EventKind.NOTE)[0].message

@@ -90,6 +90,8 @@ def test_the_state_of_a_worker(changes, lives, expected):
         (["lost", "training"], SupervisorState.RESTARTING, alive, RunState.RESTARTING),
         (["exited", "lost"], SupervisorState.FAILED, dead, RunState.FAILED),
         (["exited", "exited"], SupervisorState.FINISHED, dead, RunState.FINISHED),
+        (["exited", "lost"], SupervisorState.FAILED, alive, RunState.FAILED),
+        ([], SupervisorState.FINISHED, alive, RunState.FINISHED),
         (["training", "training"], SupervisorState.RUNNING, dead, RunState.TRAINING),
     ],
 )

@@ -196,14 +196,15 @@ def run_state(
     lives: ProcessProbe = process_lives,
 ) -> RunState:
     """Returns the state of a run, given its workers and its supervisor."""
+    if supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
+        # Its process may live on for a moment, to send alerts or to requeue a job.
+        return _AFTER_SUPERVISION[supervisor.state]
     supervised = supervisor is not None and is_live(supervisor, now, lives)
     if supervisor is not None and supervised:
         if supervisor.state is SupervisorState.RESTARTING:
             return RunState.RESTARTING
         if supervisor.state is SupervisorState.STARTING or not workers:
             return _starting(supervisor)
-    elif supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
-        return _AFTER_SUPERVISION[supervisor.state]
     # Workers and parameter servers that serve the chief do not report progress of their own.
     states = {state for _, state in workers if state is not WorkerState.SERVING}
     if not workers:
