@@ -1,7 +1,7 @@
 """What the library adds to a step when nothing is asked: the same loop with and without it.
 
     python tests/benchmarks/loop_overhead.py [--workers N] [--blocks N] [--step-ms MS …] [--fit]
-                                              [--steps-per-call N]
+                                              [--steps-per-call N] [--guard RULE …]
 
 Both loops run in the same processes, in turn, block by block, so that a slow moment of the
 machine meets both. Both feed from a dataset and read the mean loss of every step; with one worker,
@@ -13,6 +13,8 @@ After a longer wait for TensorFlow the caches of the processor are cold, and the
 several times as long, with the library and without. So the CPU time of both is printed.
 
 With `--steps-per-call`, a loop that runs several steps in each call is compared too.
+
+With `--guard`, a loop with these guards is compared too. Choose some that do not fire.
 
 With `--fit`, Keras's `Model.fit` is compared with `fit` of the library, on one worker: Keras's
 own does not work on several.
@@ -53,9 +55,10 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, nargs="+", default=[0.5, 5.0, 50.0])
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--steps-per-call", type=int, default=1)
+    parser.add_argument("--guard", action="append", default=[])
     options = parser.parse_args()
     if "TF_CONFIG" in os.environ:
-        measure(options.step_ms, options.blocks, options.steps_per_call, with_fit=options.fit)
+        measure(options)
         return
     if options.fit and options.workers > 1:
         parser.error("Keras's fit does not work on several workers, so there is nothing to compare")
@@ -129,7 +132,7 @@ def compare(
     )
 
 
-def measure(lengths: list[float], blocks: int, steps_per_call: int, *, with_fit: bool) -> None:
+def measure(options: argparse.Namespace) -> None:
     import keras
     import tensorflow as tf
 
@@ -195,37 +198,39 @@ def measure(lengths: list[float], blocks: int, steps_per_call: int, *, with_fit:
         return max(10, round(BLOCK_SECONDS / max(milliseconds / 1e3, empty)))
 
     inputs = ExitStack()
-    loops = {
-        count: library_loop(strategy, parts, count, inputs) for count in sorted({1, steps_per_call})
-    }
+    kinds = [(count, ()) for count in sorted({1, options.steps_per_call})]
+    kinds += [(1, tuple(options.guard))] if options.guard else []
+    loops = {kind: library_loop(strategy, parts, *kind, inputs) for kind in kinds}
     workers = strategy.num_replicas_in_sync
     steps_of, products_of = {}, {}
-    for length in lengths:
+    for length in options.step_ms:
         steps_of[length] = set_length(length)
         products_of[length] = int(products.numpy())
-        for count, library in loops.items():
-            what = f"{workers} workers, loop of {count} in a call"
-            compare(bare, library, steps_of[length], blocks, what)
-    if with_fit:
+        for (count, guards), library in loops.items():
+            with_guards = f", {len(guards)} guards" if guards else ""
+            what = f"{workers} workers, loop of {count} in a call{with_guards}"
+            compare(bare, library, steps_of[length], options.blocks, what)
+    if options.fit:
         inputs.close()
-        measure_fit(parts, fit, products, products_of, steps_of, blocks)
+        measure_fit(parts, fit, products, products_of, steps_of, options.blocks)
     if not group.is_chief:
         # The first worker may still need this one to finish its last step.
         signal.pause()
     os._exit(0)
 
 
-def library_loop(strategy, parts, steps_per_call, inputs) -> Callable[[int], Block]:
+def library_loop(strategy, parts, steps_per_call, guards, inputs) -> Callable[[int], Block]:
     """Returns what measures a loop of the library, which ends when `inputs` are closed."""
     from tfckpt_trainer import TrainingRun
 
     model, optimizer, replica_step, dataset = parts()
     run = TrainingRun(
-        f"{os.environ['TFCKPT_RUN_DIR']}/{steps_per_call}",
+        f"{os.environ['TFCKPT_RUN_DIR']}/{steps_per_call}-{len(guards)}",
         model=model,
         optimizer=optimizer,
         strategy=strategy,
         dataset=dataset,
+        guards=guards,
     )
     step = run.function(replica_step, steps_per_call=steps_per_call)
     loop = iter(run)
