@@ -1,6 +1,6 @@
-"""What each condition of a guard adds to a step while none fires, in microseconds.
+"""What conditions of guards add to a step while none fires, and how often noise fires a spike.
 
-    python tests/benchmarks/guards.py [--steps N]
+    python tests/benchmarks/guards.py [--steps N] [--noise-steps N]
 
 The metrics are normal noise. The time includes the loop over the guards.
 """
@@ -11,7 +11,7 @@ import argparse
 import random
 import time
 
-from tfckpt_trainer.guards.conditions import CONDITIONS, StepReading
+from tfckpt_trainer.guards.conditions import CONDITIONS, Spike, StepReading
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.watch import GuardWatch
 
@@ -19,10 +19,25 @@ QUIET = {"no_improvement": "no_improvement loss steps=100000000", "above": "abov
 """Conditions whose examples would fire."""
 
 
+NOISE = {
+    "normal": lambda source: source.gauss(0.0, 1.0),
+    "uniform": lambda source: source.random(),
+    "Laplace": lambda source: source.expovariate(1.0) * source.choice((-1, 1)),
+    "exponential": lambda source: source.expovariate(1.0),
+}
+"""Noise without a trend."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200_000)
-    steps = parser.parse_args().steps
+    parser.add_argument("--noise-steps", type=int, default=1_000_000)
+    options = parser.parse_args()
+    measure(options.steps)
+    count_false_spikes(options.noise_steps)
+
+
+def measure(steps: int) -> None:
     source = random.Random(1)
     readings = [
         StepReading(
@@ -42,6 +57,16 @@ def main() -> None:
         firings = sum(len(watch.step_done(reading)) for reading in readings)
         micros = (time.perf_counter() - began) / steps * 1e6
         print(f"{micros:6.2f} µs a step  {text}" + f"  (fired {firings} times)" * bool(firings))
+
+
+def count_false_spikes(steps: int) -> None:
+    for name, draw in NOISE.items():
+        source, spike = random.Random(1), Spike("loss")
+        firings = sum(
+            spike.look(StepReading(step, 0.0, metrics={"loss": draw(source)})) is not None
+            for step in range(steps)
+        )
+        print(f"{firings:6,} of {steps:,} steps are spikes: {spike} on {name} noise")
 
 
 if __name__ == "__main__":
