@@ -144,6 +144,11 @@ def test_normal_noise_has_no_spike(seed: int, scale: float, offset: float) -> No
     assert fired("spike loss", readings(noise(seed, 1000, scale, offset))) == []
 
 
+def test_normal_noise_has_hardly_a_spike_in_the_smallest_window() -> None:
+    firings = [fired("spike loss window=20", readings(noise(seed, 40))) for seed in range(1000)]
+    assert sum(map(len, firings)) <= 2
+
+
 @given(
     start=st.floats(-1e3, 1e3),
     drop=st.floats(0.0, 1e3),

@@ -126,7 +126,7 @@ def test_time_without_a_checkpoint_counts_from_the_last_save() -> None:
     ("rule", "why"),
     [
         ("disk_full 2h: pause", "Free disk space is not recorded, so disk_full cannot be replayed"),
-        ("spike loss: pause", "3 points are recorded; spike needs a quarter of its window, which"),
+        ("spike loss: pause", "3 points are recorded; spike with a window of 200 needs 50"),
         ("above val_loss 3: pause", "No metric val_loss is recorded. The metrics are: loss, noise"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from bisect import bisect_left, insort
 from collections import deque
@@ -12,10 +13,13 @@ _NORMAL = 1.4826
 _ROUNDING = 2.0**-23
 """Values of float32 differ by so much of themselves: a smaller deviation is none."""
 
+_FEWEST = 20
+"""The deviation of fewer values is often far too small: normal noise would have spikes."""
 
-def is_usable(count: int, size: int) -> bool:
-    """Whether so many values are enough to compare with: a quarter of the window."""
-    return count * 4 >= size
+
+def needed(size: int) -> int:
+    """Returns how many values a window needs to be compared with: a quarter, at least 20."""
+    return max(_FEWEST, math.ceil(size / 4))
 
 
 class MovingWindow:
@@ -23,6 +27,7 @@ class MovingWindow:
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self._needed = needed(size)
         self._values: deque[tuple[int, float]] = deque()
         self._sorted: list[float] = []
 
@@ -32,7 +37,7 @@ class MovingWindow:
     @property
     def is_usable(self) -> bool:
         """Whether there are enough values to compare with."""
-        return is_usable(len(self._sorted), self._size)
+        return len(self._sorted) >= self._needed
 
     @property
     def values(self) -> list[float]:

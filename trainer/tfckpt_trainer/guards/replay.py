@@ -19,7 +19,7 @@ from tfckpt_trainer.guards.conditions import (
     StepReading,
 )
 from tfckpt_trainer.guards.guard import Guard
-from tfckpt_trainer.guards.moving_window import is_usable
+from tfckpt_trainer.guards.moving_window import needed
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -197,10 +197,10 @@ def _why_not(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[Event
         return "Free disk space is not recorded, so disk_full cannot be replayed."
     if isinstance(condition, SlowSteps) and all(point.step_seconds is None for point in series):
         return "No time of a step is recorded in this run."
-    if isinstance(condition, Spike | SlowSteps) and not is_usable(len(series), condition.window):
+    if isinstance(condition, Spike | SlowSteps) and len(series) < needed(condition.window):
         return (
-            f"{count(len(series), 'point')} are recorded; {condition.name} needs a quarter of its "
-            f"window, which is {condition.window}."
+            f"{count(len(series), 'point')} are recorded; {condition.name} with a window of "
+            f"{condition.window} needs {needed(condition.window)}."
         )
     metric, known = getattr(condition, "metric", EVERY_METRIC), _metrics(series, events)
     if metric in {EVERY_METRIC, *known}:
