@@ -11,6 +11,7 @@ from receiving_server import HANG, receiving
 from tfckpt_trainer.alerts import sender as sender_module
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS
 from tfckpt_trainer.alerts.sender import MOST_WAITING, AlertSender, sending_alerts
+from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -28,6 +29,13 @@ def run(tmp_path):
 def looks_often_and_waits_long(monkeypatch):
     monkeypatch.setattr(sender_module, "FOLLOW_SECONDS", 0.05)
     monkeypatch.setattr(sender_module, "FLUSH_SECONDS", 60.0)
+
+
+def a_lock(run):
+    """Fails if another sender of the run still follows its event log."""
+    lock = take_lock(run)
+    assert lock is not None
+    return lock
 
 
 def tells(run: RunDirectory, *urls: str, more: str = "", kinds: str = "") -> None:
@@ -54,7 +62,7 @@ def test_a_supervisor_sends_new_events_of_all_processes_once(run):
     write_entry(run, event(message="before"))
     with receiving() as server:
         tells(run, server.url)
-        with sending_alerts(run) as send:
+        with sending_alerts(run, a_lock(run)) as send:
             own = event(message="own")
             send(own)
             write_entry(run, own)
@@ -68,7 +76,7 @@ def test_a_supervisor_sends_new_events_of_all_processes_once(run):
 def test_a_new_event_log_is_followed_from_its_beginning_but_a_replaced_one_is_not(run):
     with receiving() as server:
         tells(run, server.url)
-        with sending_alerts(run):
+        with sending_alerts(run, a_lock(run)):
             write_entry(run, event(message="first"))
             wait_until(lambda: server.requests, 10, "the first is sent")
             copy = run.event_log.with_suffix(".copy")
@@ -87,7 +95,7 @@ def test_a_restarted_supervisor_sends_nothing_twice(run):
     with receiving() as server:
         tells(run, server.url)
         for number in range(3):
-            with sending_alerts(run):
+            with sending_alerts(run, a_lock(run)):
                 write_entry(run, event(message=f"start {number}"))
     assert messages(server) == [f"start {number}" for number in range(3)]
 
@@ -105,7 +113,7 @@ def test_kinds_that_are_alerts(run, kind):
 def test_kinds_can_be_chosen(run):
     with receiving() as server:
         tells(run, server.url, kinds='"save", "note"')
-        with sending_alerts(run) as send:
+        with sending_alerts(run, a_lock(run)) as send:
             send(event(EventKind.FAILED))
             send(event(EventKind.SAVE, "saved"))
             note_event(run, EventKind.NOTE, "about alerts", by=BY_ALERTS)
@@ -121,7 +129,7 @@ def test_without_receivers_no_thread_remains(run):
 
 def test_a_damaged_file_is_one_event(run):
     run.config_file.write_text("[alerts")
-    with sending_alerts(run) as send:
+    with sending_alerts(run, a_lock(run)) as send:
         send(event())
     (told,) = noted(run)
     assert told.kind is EventKind.NOTE
@@ -131,7 +139,7 @@ def test_a_damaged_file_is_one_event(run):
 def test_a_receiver_that_fails_is_one_event_until_it_works_again(run):
     with receiving([403, 403, 200, 403]) as server:
         tells(run, server.url)
-        with sending_alerts(run) as send:
+        with sending_alerts(run, a_lock(run)) as send:
             for number in range(4):
                 send(event(message=str(number)))
     assert len(server.requests) == 4
@@ -177,7 +185,7 @@ def test_no_secret_is_written(run, monkeypatch, capfd):
     run.config_file.write_text(
         '[[alerts.webhooks]]\nurl_env = "ALERT_URL"\nheader_env = "ALERT_URL"\nretries = 0\n'
     )
-    with sending_alerts(run) as send:
+    with sending_alerts(run, a_lock(run)) as send:
         send(event())
     assert "webhook $ALERT_URL: cannot be reached" in noted(run)[0].message
     for path in run.root.rglob("*"):

@@ -69,11 +69,15 @@ class AlertSender:
         if self._thread.is_alive():
             self._own.put(entry)
 
-    def close(self, seconds: float) -> None:
-        """Waits until everything is sent, for so many seconds at most."""
-        deadline = time.monotonic() + seconds
+    def end(self, seconds: float) -> None:
+        """Takes the last events and no more; returns once that is done, or after some seconds."""
         self._own.put(None)
         self._thread.join(seconds)
+
+    def close(self, seconds: float) -> None:
+        """Takes the last events, and waits until all are sent, for so many seconds at most."""
+        deadline = time.monotonic() + seconds
+        self.end(seconds)
         for channel in self._channels:
             channel.close(deadline)
 
@@ -119,8 +123,14 @@ class AlertSender:
 
 
 @contextmanager
-def sending_alerts(run: RunDirectory) -> Iterator[Callable[[EventEntry], None]]:
-    """Sends alerts of a run that a supervisor supervises; gives what takes its own events."""
+def sending_alerts(run: RunDirectory, lock: int) -> Iterator[Callable[[EventEntry], None]]:
+    """Sends alerts of a run that a supervisor supervises; gives what takes its own events.
+
+    Args:
+        run: The run directory.
+        lock: The descriptor that holds the lock of the supervisor. It is closed at the end, before
+            waiting for receivers: the next launch need not wait, and only its supervisor sends.
+    """
 
     def note(words: str) -> None:
         note_event(run, EventKind.NOTE, words, by=BY_ALERTS)
@@ -129,6 +139,8 @@ def sending_alerts(run: RunDirectory) -> Iterator[Callable[[EventEntry], None]]:
     try:
         yield sender.send
     finally:
+        sender.end(FLUSH_SECONDS)
+        os.close(lock)
         sender.close(FLUSH_SECONDS)
 
 

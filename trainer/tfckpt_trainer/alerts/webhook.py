@@ -140,16 +140,16 @@ class WebhookReceiver:
         limit = self._settings.timeout_seconds
         connection = _connect(address, limit)
         # The limit of a socket is for each of its reads: a server could answer byte by byte.
-        cut = threading.Timer(limit, _shut_down, [connection])
+        is_late = threading.Event()
+        cut = threading.Timer(limit, _shut_down, [connection, is_late])
         cut.daemon = True
         cut.start()
-        began = time.monotonic()
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
         try:
             connection.request("POST", target, body, dict(headers))
             return connection.getresponse().status
         except (OSError, HTTPException, ValueError) as error:
-            if time.monotonic() - began >= limit or isinstance(error, TimeoutError):
+            if is_late.is_set() or isinstance(error, TimeoutError):
                 raise _NoAnswerError(f"did not answer within {limit:g} s") from None
             raise _NoAnswerError(f"cannot be reached: {_reason(error)}") from None
         finally:
@@ -171,8 +171,9 @@ def _connect(address: SplitResult, limit: float) -> HTTPConnection:
     return connection
 
 
-def _shut_down(connection: HTTPConnection) -> None:
+def _shut_down(connection: HTTPConnection, is_late: threading.Event) -> None:
     """Ends all waiting for the other end of a connection."""
+    is_late.set()
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
 

@@ -119,10 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LaunchError(f"{run.root} already has a supervisor.")
         options = load(run.launch_file, LaunchOptions)
         replace_newer_documents()
-        with sending_alerts(run) as on_event:
+        with sending_alerts(run, lock) as on_event:
             state = Supervisor(run, options, LocalStarter(run, options), on_event).run()
-            # The next launch need not wait for receivers of alerts.
-            os.close(lock)
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM

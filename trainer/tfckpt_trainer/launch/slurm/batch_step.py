@@ -305,15 +305,13 @@ def main(arguments: Sequence[str]) -> int:
                 f"{run.root} was not launched in a Slurm job. Launch it with "
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
-        with sending_alerts(run) as on_event:
-            lock = _take_over(run, options, again=AGAIN in arguments[1:])
-            with open_log(run.supervisor_log, 0, options.command) as log:
-                # Errors of `srun` stay in the log of the job.
-                os.dup2(log.fileno(), 1)
+        lock = _take_over(run, options, again=AGAIN in arguments[1:])
+        with open_log(run.supervisor_log, 0, options.command) as log:
+            # Errors of `srun` stay in the log of the job.
+            os.dup2(log.fileno(), 1)
+        with sending_alerts(run, lock) as on_event:
             state = _end_stopped_run(run, options)
             state = state or BatchStep(run, options, os.environ, on_event).run()
-            # The next launch need not wait for receivers of alerts.
-            os.close(lock)
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM
