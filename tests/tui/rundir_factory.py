@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
-from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource, RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import append, load, store
 
@@ -43,6 +43,9 @@ HYPERPARAMETERS = [
         bounds=Bounds(low=0, high=1, below=True),
     ),
 ]
+
+SPIKE = "spike loss: go_back, skip_batches 10"
+ABOVE = "above loss 3: notify"
 
 
 class RunFactory:
@@ -120,6 +123,17 @@ class RunFactory:
         store(path, msgspec.structs.replace(status, hyperparameters=list(hyperparameters)))
         os.utime(path, (status.updated_at, status.updated_at))
         return self
+
+    def guarded(self, **info: Any) -> RunFactory:
+        """Has the trainer evaluate two guards, of which one fired."""
+        guards = [
+            GuardInForce(rule=SPIKE, source=GuardSource.SCRIPT),
+            GuardInForce(rule=ABOVE, source=GuardSource.CONFIG),
+        ]
+        self.run.config_file.write_text(f"guards = [{ABOVE!r}]\n")
+        what = "spike loss: loss is 91.2, 14.3 deviations above 2.31. Went back to ckpt-300."
+        self.event_log(EventKind.GUARD, what, 80, step=420, details={"rule": SPIKE, "worker": 1})
+        return self.create(guards=guards, **info)
 
     def records(self, name: str, *hyperparameters: Hyperparameter) -> None:
         """Has the record of a checkpoint hold these hyperparameters."""

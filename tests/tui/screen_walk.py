@@ -151,6 +151,9 @@ STOPS = (
     Stop("events", ("J", "down"), "event", "EventLogScreen"),
     Stop("hyperparameters", ("H",), "generator/beta_1", "HyperparametersScreen"),
     Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),
+    Stop("guards", ("G",), "It would have fired", "GuardsScreen"),
+    Stop("add a guard", ("G", "a", *"above loss 4: stop"), "It would", "AddGuardDialog"),
+    Stop("remove a guard", ("G", "down", "x"), "Training drops it", "RemoveGuardDialog"),
     Stop("logs", ("l",), "step 590", "LogsScreen"),
     Stop("trash", ("T",), "trash", "TrashScreen"),
     Stop("settings", ("comma",), "config.toml", "SettingsScreen"),
@@ -235,7 +238,7 @@ def furnish(made: RunFactory) -> RunFactory:
         workers=2,
     )
     store(made.run.launch_file, options)
-    made.create(launched=True)
+    made.guarded(launched=True)
     return made.tells(*HYPERPARAMETERS)
 
 

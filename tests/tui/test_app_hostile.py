@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import LONGEST_NAME, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange
+from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import store
@@ -43,7 +44,7 @@ WALK = [
     *(["r"], ["p", "1"], ["u"], ["x"], ["l"], ["question_mark"], ["t"], ["ctrl+p"]),
     *(["enter"], ["d"], ["w"], ["w", "right"], ["c"], ["c", "down"], ["J"], ["J", "down", "l"]),
     *(["T"], ["comma"], ["colon"], ["e"], ["o"], ["space", "p"], ["l", "e"], ["L"]),
-    *(["H"], ["H", "enter", "1"]),
+    *(["H"], ["H", "enter", "1"], ["G"], ["G", "a", "x"], ["G", "x"]),
 ]
 """Keys that open each screen and each dialog."""
 
@@ -52,7 +53,9 @@ def poison(text: str, made: RunFactory) -> None:
     """Puts `text` wherever the app shows text from the directory."""
     sendable = text.encode("utf-8", "replace").decode()
     name = "".join(c for c in sendable if c not in "/\x00")[:40] + "-450"
-    made.create(strategy=sendable, id=sendable, host=sendable)
+    guards = [GuardInForce(rule=sendable, source=source) for source in GuardSource]
+    made.event_log(EventKind.GUARD, sendable, step=1, details={"rule": sendable})
+    made.create(guards=guards, strategy=sendable, id=sendable, host=sendable)
     made.checkpoint(
         450,
         1,

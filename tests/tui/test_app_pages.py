@@ -39,6 +39,7 @@ PAGES = {
     "c": "Keys of the charts",
     "J": "Keys of the event log",
     "H": "Keys of the hyperparameters",
+    "G": "Keys of the guards",
     "T": "Keys of the trash",
     "l": "Keys of the logs",
     "comma": "Keys of the settings",

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from app_driving import StillMonitor, until, until_jobs_are_shown
+from app_driving import StillMonitor, top, until, until_jobs_are_shown
 from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
 from textual.pilot import Pilot
 
@@ -212,6 +212,20 @@ def test_set(snap_compare: Compare, made: RunFactory) -> None:
 
 
 @BY_SIZE
+def test_guards(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    app = still(made.guarded())
+    assert snap_compare(app, terminal_size=size, run_before=pressing("G"))
+
+
+def test_add_a_guard(snap_compare: Compare, made: RunFactory) -> None:
+    async def before(pilot: Pilot[int]) -> None:
+        await pressing("G", "a", *"above loss 4: stop")(pilot)
+        await until(pilot, lambda: "It would have fired" in top(pilot.app), "the replay")
+
+    assert snap_compare(still(made.guarded()), terminal_size=(80, 24), run_before=before)
+
+
+@BY_SIZE
 def test_logs(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     moments = iter(NOW - 600 + 7 * number for number in range(60))
     clock = LogTimesRecorder(lambda: next(moments))
@@ -272,7 +286,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would always agree."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 48
+    assert len(pictures) == 52
     assert all("<text" in picture.read_text() for picture in pictures)
 
 

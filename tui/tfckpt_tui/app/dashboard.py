@@ -51,8 +51,7 @@ def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
             id=action.name,
             tooltip=action.help,
             show=False,
-            # With priority, so that characters typed right after the key reach the input line.
-            priority=action.opens_input,
+            priority=action.precedes_panes,
         )
         for action in actions
         if action.key
@@ -188,9 +187,9 @@ class DashboardScreen(Screen[None]):
     # -- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disables keys that open an input line while one has the focus: it takes the character."""
+        """Leaves keys that precede panes to an input line that has the focus: they are typed."""
         if isinstance(self.focused, Input) and any(
-            entry.opens_input and parameters == (entry.name,) for entry in self.ACTIONS
+            entry.precedes_panes and parameters == (entry.name,) for entry in self.ACTIONS
         ):
             return False
         return super().check_action(action, parameters)

@@ -33,7 +33,7 @@ RESERVED_KEYS = {
     "home": ReservedKey("goes to the first row"),
     "g": ReservedKey("goes to the first row"),
     "end": ReservedKey("goes to the last row"),
-    "G": ReservedKey("goes to the last row"),
+    "G": ReservedKey("goes to the last row of other screens", "guards"),
     "tab": ReservedKey("goes to the next pane"),
     "shift+tab": ReservedKey("goes to the previous pane"),
     "escape": ReservedKey("dismisses failures, clears the filter, unmarks all"),

@@ -76,7 +76,8 @@ class Action:
         before_first_snapshot: Whether it works while the run directory is still being read.
         in_footer: Whether the footer shows it when it is available. The footer has little room.
         at_footer_end: Whether it stands at the right end of the footer, which is never left out.
-        opens_input: Whether it opens an input line; that receives the characters typed next.
+        precedes_panes: Whether its key is taken before the pane with the focus gets it: the key is
+            one of lists too, or the characters typed right after it are for an input line.
         needed_when: When the footer shows it first, whether or not it shows it otherwise.
         other_label: A label for the opposite, and when that is what the action does.
     """
@@ -94,7 +95,7 @@ class Action:
     before_first_snapshot: bool = False
     in_footer: bool = False
     at_footer_end: bool = False
-    opens_input: bool = False
+    precedes_panes: bool = False
     needed_when: Predicate | None = None
     other_label: tuple[str, Predicate] | None = None
 

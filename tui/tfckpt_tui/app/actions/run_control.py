@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.guards.replay import Replay
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
@@ -22,6 +23,7 @@ from tfckpt_trainer.rundir.records.command import (
     CheckArguments,
     Command,
     CommandArguments,
+    GuardsArguments,
     PauseArguments,
     RestoreArguments,
     ResumeArguments,
@@ -39,10 +41,12 @@ from tfckpt_tui.services.checkpoints.compatibility import (
     find_reference,
 )
 from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.guard_settings import change_guards
 from tfckpt_tui.services.control.prune import ForeignTrainerError, PruneOutcome
 from tfckpt_tui.services.control.request import FrontEnd, ask, follow
 from tfckpt_tui.services.control.restore import choose_start
 from tfckpt_tui.services.processes import export
+from tfckpt_tui.services.runs.guards import replay_guards
 from tfckpt_tui.services.runs.launch_form import form_of
 from tfckpt_tui.settings.config import default_policy
 
@@ -223,6 +227,63 @@ class RunControl:
 
         dialog = SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
         self._dashboard.app.push_screen(dialog, answered)
+
+    def add_guard(self, present: Collection[str], then: Callable[[], None]) -> None:
+        """Adds a guard that a dialog asks for.
+
+        Args:
+            present: The texts of the guards of the run.
+            then: Called when it was added.
+        """
+        from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
+
+        start_job = self._dashboard.run_app.start_job
+
+        def replay(
+            rule: str, answer: Callable[[Replay], None], otherwise: Callable[[str], None]
+        ) -> None:
+            start_job("replay", lambda: replay_guards(self._run, [rule])[0], answer, otherwise)
+
+        def answered(rule: str | None) -> None:
+            if rule is not None:
+                self._change_guards(then, add=[rule])
+
+        dialog = AddGuardDialog(self._dashboard.loaded_snapshot, present, replay)
+        self._dashboard.app.push_screen(dialog, answered)
+
+    def remove_guard(self, rule: str, then: Callable[[], None]) -> None:
+        """Removes a guard, after confirmation.
+
+        Args:
+            rule: Its text.
+            then: Called when it was removed.
+        """
+        from tfckpt_tui.app.dialogs.guard_rule import RemoveGuardDialog
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._change_guards(then, remove=[rule])
+
+        dialog = RemoveGuardDialog(self._dashboard.loaded_snapshot, rule)
+        self._dashboard.app.push_screen(dialog, answered)
+
+    def _change_guards(
+        self, then: Callable[[], None], add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> None:
+        """Changes `config.toml`, and has a live trainer take its guards."""
+
+        def report(nothing: None) -> None:
+            del nothing
+            done = "Added the guard." if add else "Removed the guard."
+            if self._dashboard.loaded_snapshot.trainer_answers:
+                self._submit(GuardsArguments())
+            else:
+                done += " The next start takes the change."
+            self._dashboard.tell(done)
+            then()
+
+        work = partial(change_guards, self._run, add=add, remove=remove)
+        self._dashboard.run_app.start_job("guards", work, report)
 
     def stop(self) -> None:
         """Stops the run, or cancels its batch job if that waits, after confirmation."""

@@ -485,6 +485,17 @@ ACTIONS = (
         command="set",
     ),
     Action(
+        name="guards",
+        key="G",
+        label="guards",
+        title="Show guards, add and remove them",
+        help="Lists the rules that act while the run trains, how often each fired, and what it "
+        "would have done so far. a adds one, after a replay over the recorded history.",
+        perform=views.open_guards,
+        command="guards",
+        precedes_panes=True,
+    ),
+    Action(
         name="events",
         key="J",
         label="events",
@@ -512,7 +523,7 @@ ACTIONS = (
         help=f"Shows the checkpoints that match all words. {filter_help()} Enter keeps the filter, "
         "esc clears it.",
         perform=lambda dashboard: dashboard.open_filter(),
-        opens_input=True,
+        precedes_panes=True,
     ),
     Action(
         name="sort",

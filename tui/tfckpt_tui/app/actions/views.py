@@ -133,6 +133,22 @@ def open_hyperparameters(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(HyperparametersScreen(dashboard.loaded_snapshot, change, why_not))
 
 
+def open_guards(dashboard: Dashboard) -> None:
+    """Opens the guards."""
+    from tfckpt_tui.app.screens.guards import GuardsScreen
+
+    control = run_control(dashboard)
+    refusal = READ_ONLY if dashboard.read_only else ""
+    screen = GuardsScreen(
+        dashboard.run_directory,
+        dashboard.loaded_snapshot,
+        control.add_guard,
+        control.remove_guard,
+        refusal,
+    )
+    dashboard.app.push_screen(screen)
+
+
 def open_event_log(dashboard: Dashboard) -> None:
     """Opens the event log."""
     from tfckpt_tui.app.screens.event_log import EventLogScreen

@@ -19,6 +19,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import (
     FiringFacts,
@@ -105,19 +106,13 @@ def _print(found: GuardsOfRun) -> None:
         (
             guard.rule,
             guard.source.value,
-            _state(guard),
+            guard.state_words,
             str(len(guard.firings)),
             _last(guard),
         )
         for guard in found.guards
     ]
     print_table(("GUARD", "FROM", "STATE", "FIRED", "LAST"), rows, right={3})
-
-
-def _state(guard: GuardOfRun) -> str:
-    if guard.problem:
-        return "invalid"
-    return "in force" if guard.is_in_force else "from the next start"
 
 
 def _last(guard: GuardOfRun) -> str:
@@ -150,7 +145,7 @@ def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:
         for replay in replays:
             _print_replay(replay)
         if any(replay.skips_steps for replay in replays):
-            print_message("Recorded values are about a second apart; a guard sees every step.")
+            print_message(STEPS_ARE_SKIPPED)
     for replay in replays:
         if replay.why_not:
             print_message(f"{replay.rule}: {replay.why_not}")
@@ -160,17 +155,9 @@ def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:
 def _print_replay(replay: Replay) -> None:
     if replay.why_not:
         return
-    points = units.count(replay.points, "point")
-    span = f"{points} from step {replay.first_step:,} to {replay.last_step:,}"
-    times = units.count(len(replay.firings), "time")
-    print_line(f"{replay.rule}: it would have fired {times} in {span}.")
+    print_line(f"{replay.rule}: {summary(replay)}")
     for fired in replay.firings:
-        print_line(f"{units.local_time(fired.at)}  step {fired.firing.step:,}  {_firing(fired)}")
-
-
-def _firing(fired: ReplayedFiring) -> str:
-    to = f" (to {fired.checkpoint})" if fired.checkpoint is not None else ""
-    return f"{fired.firing.evidence.what}: {', '.join(fired.actions)}{to}"
+        print_line(firing_words(fired))
 
 
 def _replay_facts(replay: Replay) -> ReplayFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import TfckptError, UsageError
@@ -19,6 +19,8 @@ from tfckpt_tui.services.runs.reading import read_info, read_run_briefly
 
 _WHOLE_LOG = 2**31
 """More entries than an event log has: a guard may have fired long ago."""
+
+_OF_SCRIPT = "It has a condition or an action of the script, so it cannot be replayed here."
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,13 @@ class GuardOfRun:
     problem: str
     firings: tuple[EventEntry, ...]
 
+    @property
+    def state_words(self) -> str:
+        """Whether a trainer evaluates it."""
+        if self.problem:
+            return "invalid"
+        return "in force" if self.is_in_force else "from the next start"
+
 
 @dataclass(frozen=True)
 class GuardsOfRun:
@@ -55,14 +64,19 @@ class GuardsOfRun:
     problem: str = ""
 
 
-def read_guards(run: RunDirectory) -> GuardsOfRun:
+def read_guards(run: RunDirectory, *, is_live: bool | None = None) -> GuardsOfRun:
     """Reads the guards of a run.
+
+    Args:
+        run: The run directory.
+        is_live: Whether a trainer answers; None to look.
 
     Raises:
         TfckptError: A file cannot be read.
         OSError: The directory cannot be read.
     """
-    is_live = give_account(read_run_briefly(run, time.time()), None).trainer_answers
+    if is_live is None:
+        is_live = give_account(read_run_briefly(run, time.time()), None).trainer_answers
     try:
         texts, problem = read_run_config(run).guards, ""
     except UsageError as error:
@@ -105,7 +119,7 @@ def guards_of(
     )
 
 
-def replay_guards(run: RunDirectory, rules: Sequence[str]) -> list[Replay]:
+def replay_guards(run: RunDirectory, rules: Iterable[str]) -> list[Replay]:
     """Returns what guards would have done in the recorded history of a run.
 
     Args:
@@ -116,9 +130,24 @@ def replay_guards(run: RunDirectory, rules: Sequence[str]) -> list[Replay]:
         UsageError: A text is no guard.
     """
     guards = [Guard.parse(rule) for rule in rules]
-    series = Tail(run.series, SeriesPoint).read_new()
-    events = read_entries(run, _WHOLE_LOG)
+    series, events = _recorded(run)
     return [replay(guard, series, events) for guard in guards]
+
+
+def replay_each(run: RunDirectory, rules: Iterable[str]) -> dict[str, Replay]:
+    """Returns the same by rule, also if a guard of the script has classes of the script."""
+    series, events = _recorded(run)
+    replays = {}
+    for rule in rules:
+        try:
+            replays[rule] = replay(Guard.parse(rule), series, events)
+        except UsageError:
+            replays[rule] = Replay(rule, why_not=_OF_SCRIPT)
+    return replays
+
+
+def _recorded(run: RunDirectory) -> tuple[list[SeriesPoint], list[EventEntry]]:
+    return Tail(run.series, SeriesPoint).read_new(), read_entries(run, _WHOLE_LOG)
 
 
 def _canonical(text: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _FRESH_SECONDS = 10.0
 _CROWDED_SAVE = "┴"
-_MARKED = (EventKind.SAVE, EventKind.SET, EventKind.RESTART, EventKind.RESTORE)
+_MARKED = (EventKind.SAVE, EventKind.SET, EventKind.GUARD, EventKind.RESTART, EventKind.RESTORE)
 
 
 class Chart(Pane):
