@@ -198,6 +198,19 @@ def test_a_wrong_change_changes_nothing(
     assert path.read_text() == "guards = ['spike loss: pause']\n"
 
 
+def test_damaged_settings_are_not_changed(tool: Tool, ended: RunFactory, tmp_path: Path) -> None:
+    path = config(ended, "guards = [")
+    said = tool("guards", ended.run.root, "--add", SPIKE)
+    assert (said.code, path.read_text()) == (2, "guards = [")
+    assert "is not valid TOML" in said.words
+    elsewhere = tmp_path / "elsewhere.toml"
+    elsewhere.write_text("guards = []\n")
+    path.unlink()
+    path.symlink_to(elsewhere)
+    assert tool("guards", ended.run.root, "--add", SPIKE).code == 2
+    assert elsewhere.read_text() == "guards = []\n"
+
+
 def test_an_invalid_guard_can_be_removed(tool: Tool, ended: RunFactory) -> None:
     config(ended, "guards = ['spike', 'spike loss: pause']\n")
     assert tool("guards", ended.run.root, "--remove", "spike").code == 0
