@@ -146,6 +146,9 @@ class WebhookReceiver:
         cut.start()
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
         try:
+            connection.connect()
+            if is_late.is_set():
+                raise TimeoutError
             connection.request("POST", target, body, dict(headers))
             return connection.getresponse().status
         except (OSError, HTTPException, ValueError) as error:
