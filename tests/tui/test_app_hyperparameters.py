@@ -92,6 +92,19 @@ async def test_a_change_is_planned_for_a_step_and_over_steps(told: RunFactory) -
     assert command.arguments == msgspec.to_builtins(asked)
 
 
+async def test_a_schedule_is_replaced_until_a_step(live: RunFactory) -> None:
+    rate = msgspec.structs.replace(HYPERPARAMETERS[0], schedule="CosineDecay", planned=None)
+    live.tells(rate)
+    async with changing(live, *"1e-4") as pilot:
+        await until_shown(pilot, "Type until which step it replaces CosineDecay.")
+        await pilot.press("down", "down", "down", *"900")
+        await until_shown(pilot, "After step 900, CosineDecay goes on.")
+        await pilot.press("enter")
+        box = CommandQueue(live.run)
+        command = await until(pilot, lambda: box.claim(time.time()), "a command")
+    assert command.arguments["until_step"] == 900
+
+
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [

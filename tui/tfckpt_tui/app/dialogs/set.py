@@ -23,6 +23,7 @@ _FIELDS = {
     "value": ("new value", "such as 3e-4"),
     "at-step": ("after step", "the next one"),
     "over": ("over steps", "at once"),
+    "until-step": ("until step", "then its schedule"),
 }
 
 
@@ -47,9 +48,11 @@ class SetDialog(Dialog[SetArguments]):
         self._has_begun = False
 
     def fields(self) -> Iterable[Widget]:
-        """Returns the fields for the value, the step at which it changes, and over how many."""
+        """Returns the fields for the value, and from when and until when it holds."""
+        names = [name for name in _FIELDS if name != "until-step" or self._present.schedule]
         fields = []
-        for name, (words, hint) in _FIELDS.items():
+        for name in names:
+            words, hint = _FIELDS[name]
             field = Input(placeholder=hint, id=name)
             field.border_title = words
             fields.append(field)
@@ -68,6 +71,9 @@ class SetDialog(Dialog[SetArguments]):
             return
         yield ()
         yield self._consequence(self._change)
+        until = self._change.until_step
+        if until is not None:
+            yield ((f"After step {until:,}, {clean(present.schedule)} goes on.", ""),)
         if present.planned is not None:
             words = f"This replaces the planned change to {planned_words(present.planned)}."
             yield ((words, "warn"),)
@@ -119,7 +125,10 @@ class SetDialog(Dialog[SetArguments]):
             raise UsageError("Type a value.")
         values = {self._present.name: parse_value(typed["value"])}
         at_step, over = parse_steps(typed["at-step"]), parse_steps(typed["over"])
-        return known.change(values, at_step=at_step, over=over or 0)
+        until_step = parse_steps(typed.get("until-step", ""))
+        if self._present.schedule and until_step is None:
+            raise UsageError(f"Type until which step it replaces {self._present.schedule}.")
+        return known.change(values, at_step=at_step, over=over or 0, until_step=until_step)
 
     def _consequence(self, change: SetArguments) -> Iterable[Span]:
         """Returns a sentence: from what to what, on how many workers, and when."""

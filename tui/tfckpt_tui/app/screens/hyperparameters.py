@@ -33,6 +33,7 @@ _COLUMNS = (
     Column("planned", "planned", 21, rank=1, align="<", stretch=1),
     Column("changed", "changed after", 34, rank=2, align="<", stretch=3),
     Column("allowed", "can be", 24, rank=3, align="<", stretch=2),
+    Column("schedule", "follows", 16, rank=4, align="<", stretch=1),
 )
 
 
@@ -76,6 +77,7 @@ class HyperparameterList(ListPane[Hyperparameter]):
         planned = planned_words(row.planned) if row.planned is not None else ""
         return {
             "name": ((title(row), "value"),),
+            "schedule": ((clean(row.schedule), "muted"),),
             "value": ((number(row.value), "strong"),),
             "changed": ((changed_words(row).removeprefix("after "), "muted"),),
             "planned": ((planned, "accent"),),
@@ -171,6 +173,9 @@ def _facts(one: Hyperparameter) -> Iterator[Line]:
     yield _fact("value", f"{number(one.value)} at step {one.step:,}")
     yield _fact("in the script", number(one.script_value))
     yield _fact("can be", one.bounds.words)
+    if one.schedule:
+        until = f", again after step {one.until:,}" if one.until is not None else ""
+        yield _fact("follows", f"{clean(one.schedule)}{until}")
     if one.changed_at is not None:
         yield _fact("changed", changed_words(one))
     planned = one.planned
