@@ -60,6 +60,7 @@ WRONG = {
     CommandKind.UNDO: [{"trash": 5}, {"trash": ["a"]}, {"trash": {"id": "a"}}],
     CommandKind.CHECK: [{"steps": 0}, {"steps": -1}, {"steps": 10**9}, {"steps": "3"}],
     CommandKind.GUARDS: [{"guards": []}],
+    CommandKind.PROFILE: [{"steps": 0}, {"steps": 1001}, {"workers": [-1]}, {"workers": 1}],
     CommandKind.SKIP: [{}, {"batches": 0}, {"batches": 1.5}, {"batches": 1, "at_step": "5"}],
     CommandKind.SET: [
         {},
@@ -87,6 +88,7 @@ RIGHT = {
     CommandKind.CHECK: [{}, {"steps": 100}],
     CommandKind.SET: [{"values": {"rate": 1}}, {"values": {"rate": 0.1}, "at_step": 5, "over": 9}],
     CommandKind.GUARDS: [{}],
+    CommandKind.PROFILE: [{}, {"steps": 5, "workers": [0, 1]}],
     CommandKind.SKIP: [{"batches": 1}, {"batches": 10, "at_step": 5}],
 }
 

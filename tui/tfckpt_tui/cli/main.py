@@ -183,6 +183,7 @@ _COMMAND_MODULES = {
     "set": "run.hyperparameters",
     "alert": "run.alerts",
     "guards": "run.guards",
+    "profile": "run.profile",
     "prune": "checkpoints.prune",
     "undo": "checkpoints.trash",
     "trash": "checkpoints.trash",

@@ -39,6 +39,7 @@ class CommandKind(StrEnum):
     SET = "set"
     SKIP = "skip"
     GUARDS = "guards"
+    PROFILE = "profile"
 
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -214,6 +215,25 @@ class GuardsArguments(CommandArguments, frozen=True, kw_only=True):
     """Reading the guards of `config.toml` again has no arguments."""
 
     kind = CommandKind.GUARDS
+
+
+class ProfileArguments(CommandArguments, frozen=True, kw_only=True):
+    """Which steps to trace.
+
+    Attributes:
+        steps: How many, from the next one on.
+        workers: Indexes of the workers that trace; None for all.
+    """
+
+    kind = CommandKind.PROFILE
+
+    steps: Annotated[
+        int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1,000")
+    ] = 20
+    workers: Annotated[
+        list[Annotated[int, msgspec.Meta(ge=0)]] | None,
+        msgspec.Meta(description="a list of indexes of workers, or null for all"),
+    ] = None
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {

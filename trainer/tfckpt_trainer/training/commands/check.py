@@ -45,6 +45,10 @@ class CheckHandler(Handler[CheckArguments]):
         self.current = command
         return None
 
+    def ended(self) -> None:
+        """Cancels the check."""
+        self.trainer.quick_check.cancel("The run ended during the check.")
+
     def put_back(self, command: Command) -> None:
         """Ends the check of this command without an answer."""
         if command is self.current:

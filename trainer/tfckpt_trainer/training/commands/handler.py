@@ -151,5 +151,8 @@ class Handler(Generic[ArgumentsT]):
     def step_done(self) -> None:
         """Carries out what was planned for this step, before a save of it."""
 
+    def ended(self) -> None:
+        """Gives up what goes on, because the run has ended."""
+
     def put_back(self, command: Command) -> None:
         """Forgets what `commit` has begun here, if it has, after an error on any worker."""

@@ -29,6 +29,7 @@ from tfckpt_trainer.training.commands.handler import (
     Vote,
 )
 from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, StopHandler
+from tfckpt_trainer.training.commands.profile import ProfileHandler
 from tfckpt_trainer.training.commands.restore import RestoreHandler
 from tfckpt_trainer.training.commands.save import SaveHandler
 from tfckpt_trainer.training.commands.set import SetHandler
@@ -48,6 +49,7 @@ HANDLERS: tuple[type[Handler[Any]], ...] = (
     SetHandler,
     SkipHandler,
     GuardsHandler,
+    ProfileHandler,
 )
 
 
@@ -108,6 +110,11 @@ class CommandHandlers:
         """Carries out what was planned for this step."""
         for handler in self._handlers.values():
             handler.step_done()
+
+    def ended(self) -> None:
+        """Answers what goes on when the run ends."""
+        for handler in self._handlers.values():
+            handler.ended()
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""

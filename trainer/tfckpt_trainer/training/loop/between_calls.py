@@ -228,7 +228,7 @@ class BetweenCalls:
 
     def close(self) -> None:
         """Finishes what goes on when the run is over."""
-        self.quick_check.cancel("The run ended during the check.")
+        self._commands.ended()
         self._saves.finish_all()
 
     def _count(self, call: Call) -> int:

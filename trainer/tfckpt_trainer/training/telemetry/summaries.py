@@ -42,6 +42,12 @@ class SummaryWriter:
         self._writer: EventFile | None = None
 
     @property
+    def branch_directory(self) -> Path:
+        """Where the summaries of this worker on the present branch are."""
+        name = f"branch-{self._branch or 0}"
+        return self._directory / (name if self._index == 0 else f"{name}/worker-{self._index}")
+
+    @property
     def trouble(self) -> str:
         """Description of what cannot be written; empty if there is no problem."""
         return self._writer_trouble or self._series_trouble
@@ -51,10 +57,8 @@ class SummaryWriter:
         self.flush()
         if self._branch != branch:
             self.close()
-            name = f"branch-{branch}"
-            part = name if self._index == 0 else f"{name}/worker-{self._index}"
-            self._attempt(lambda: self._open(self._directory / part))
             self._branch = branch
+            self._attempt(lambda: self._open(self.branch_directory))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(event_pb2.Event(session_log=start, wall_time=time.time(), step=step + 1))
 
