@@ -18,6 +18,8 @@ from tfckpt_trainer.rundir.records.command import CommandKind, SetArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app.dialogs.set import SetDialog
 from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 
 
 @asynccontextmanager
@@ -144,6 +146,15 @@ async def test_without_a_trainer_it_shows_the_next_start_and_what_to_do(ended: R
         await pilot.press("enter")
         await until_shown(pilot, "No trainer answers.")
         assert isinstance(pilot.app.screen, HyperparametersScreen)
+
+
+async def test_values_that_the_next_start_sets_are_planned(ended: RunFactory) -> None:
+    ended.records("ckpt-300", *HYPERPARAMETERS)
+    choose_start(ended.run, "ckpt-300", values={"generator/beta_1": 0.9}, through=FrontEnd.APP)
+    async with on_page(ended) as pilot:
+        assert "of ckpt-300, where a start continues" in top(pilot.app)
+        await pilot.press("down")
+        await until_shown(pilot, "0.9 after step 0")
 
 
 async def test_with_read_only_nothing_is_changed(told: RunFactory) -> None:

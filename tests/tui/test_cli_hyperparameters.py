@@ -174,6 +174,8 @@ def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) 
     printed = tool("restore", root, *words, "learning_rate=1e-3", "--json").json
     check(NextStartReport, printed)
     assert printed["values"] == {"learning_rate": 0.001}
+    facts = tool("get", root, "learning_rate", "--json").json["hyperparameters"][0]
+    assert (facts["value"], facts["planned_value"], facts["planned_step"]) == (0.0003, 0.001, 400)
     # Without values, those of the checkpoint count again.
     assert tool("restore", root, "--step", "300", "--next-start").code == 0
     resumed = resume_point(made.run)

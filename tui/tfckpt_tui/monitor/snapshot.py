@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.account import NextStart, RunAccount
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class RunSnapshot(RunAccount):
         present: Whether the directory exists and can be read.
         tracked: Whether this library or its launcher was used in the directory.
         checkpoints: All checkpoints, newest first.
+        start: What the next start continues from; None if nothing can be restored.
         version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
         other_files: Files of other formats, such as those of Keras, newest first.
         branch_tips: The tips of all branches; checkpoints in the trash count.
@@ -62,6 +63,7 @@ class RunSnapshot(RunAccount):
     present: bool = True
     tracked: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
+    start: NextStart | None = None
     version_one: tuple[VersionOne, ...] = ()
     other_files: tuple[OtherFile, ...] = ()
     branch_tips: BranchTips = field(default_factory=BranchTips)

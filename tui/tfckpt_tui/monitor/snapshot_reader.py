@@ -130,6 +130,7 @@ class SnapshotReader:
             account,
             tracked=run.was_trained_here,
             checkpoints=checkpoints,
+            start=reading.start,
             branch_tips=tips,
             diagnostics=diagnostics,
             version_one=unsupported,

@@ -117,7 +117,7 @@ class SetDialog(Dialog[SetArguments]):
         self.update_text()
 
     def _read(self, typed: dict[str, str]) -> SetArguments:
-        known = hyperparameters_of(self.snapshot, None)
+        known = hyperparameters_of(self.snapshot, None, None)
         if not known.is_live:
             raise RefusedError("No trainer answers.")
         self._present = known.values.get(self._present.name, self._present)

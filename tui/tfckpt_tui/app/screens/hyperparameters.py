@@ -137,7 +137,8 @@ class HyperparametersScreen(Page):
         """Shows a newer snapshot."""
         self._snapshot = snapshot
         head = snapshot.head
-        self._found = hyperparameters_of(snapshot, head.record if head is not None else None)
+        record = head.record if head is not None else None
+        self._found = hyperparameters_of(snapshot, snapshot.start, record)
         self.query_one(HyperparameterList).show_found(self._found)
         self._update()
         self.update_keys()
@@ -181,7 +182,8 @@ def _facts(one: Hyperparameter) -> Iterator[Line]:
     planned = one.planned
     if planned is not None:
         over = f", from step {planned.begins:,} on" if planned.steps else ""
-        yield _fact("planned", f"{planned_words(planned)}{over}, by {clean(planned.by)}")
+        by = f", by {clean(planned.by)}" if planned.by else ""
+        yield _fact("planned", f"{planned_words(planned)}{over}{by}")
 
 
 def _fact(name: str, value: str) -> Line:

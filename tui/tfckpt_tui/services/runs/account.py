@@ -6,7 +6,7 @@ each question whether an action is possible take it from here, so that they cann
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,11 +54,13 @@ class NextStart:
         checkpoint: The name of the checkpoint.
         step: Its step; None if unknown.
         branch: The branch of later saves.
+        values: Hyperparameters that the start changes after the restore, by name.
     """
 
     checkpoint: str
     step: int | None
     branch: int
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def find_stop(commands: Iterable[Command], now: float) -> Command | None:
@@ -89,7 +91,9 @@ def find_next_start(
     head = next((checkpoint for checkpoint in checkpoints if checkpoint.is_head), None)
     if head is None:
         return None
-    return NextStart(head.name, head.step, tips.at_start(head, resumed))
+    is_recorded = resumed is not None and resumed.checkpoint == head.name
+    values = resumed.values if resumed is not None and is_recorded else {}
+    return NextStart(head.name, head.step, tips.at_start(head, resumed), values)
 
 
 @dataclass(frozen=True)

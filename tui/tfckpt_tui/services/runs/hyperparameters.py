@@ -6,15 +6,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import SetArguments
 from tfckpt_trainer.rundir.records.event import EventEntry
-from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem_of_values
+from tfckpt_trainer.rundir.records.hyperparameter import (
+    Hyperparameter,
+    PlannedChange,
+    problem_of_values,
+)
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.runs.account import RunAccount, give_account
+from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
 from tfckpt_tui.services.runs.reading import read_next_start, read_run_briefly
 
 
@@ -94,21 +100,33 @@ class HyperparametersOfRun:
         return change
 
 
-def hyperparameters_of(account: RunAccount, start: CheckpointRecord | None) -> HyperparametersOfRun:
+def hyperparameters_of(
+    account: RunAccount, start: NextStart | None, record: CheckpointRecord | None
+) -> HyperparametersOfRun:
     """Returns the hyperparameters of a run: those of its trainer, or else of its next start.
 
     Args:
         account: The account of the run.
-        start: The record of the checkpoint that the next start continues from.
+        start: What the next start continues from.
+        record: The record of that checkpoint.
     """
-    is_live = account.trainer_answers
-    if is_live:
-        name, found = None, account.chief.status.hyperparameters if account.chief else []
+    name: str | None = None
+    if account.trainer_answers:
+        found = account.chief.status.hyperparameters if account.chief else []
+    elif start is None or record is None:
+        found = []
     else:
-        name = clean(start.name) if start is not None else None
-        found = start.hyperparameters if start is not None else []
+        name = clean(record.name)
+        found = [_at_start(one, start.values.get(one.name)) for one in record.hyperparameters]
     values = {hyperparameter.name: hyperparameter for hyperparameter in found}
-    return HyperparametersOfRun(values, name, account.step, is_live)
+    return HyperparametersOfRun(values, name, account.step, account.trainer_answers)
+
+
+def _at_start(saved: Hyperparameter, value: float | None) -> Hyperparameter:
+    """Returns a hyperparameter of a checkpoint, which a start may change after its restore."""
+    if value is None:
+        return saved
+    return msgspec.structs.replace(saved, planned=PlannedChange(value=value, begins=saved.step))
 
 
 def concerns(entry: EventEntry, name: str) -> bool:
@@ -132,4 +150,4 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
     record = None
     if start is not None:
         record = load_if_exists(run.record(start.checkpoint), CheckpointRecord)
-    return hyperparameters_of(account, record)
+    return hyperparameters_of(account, start, record)

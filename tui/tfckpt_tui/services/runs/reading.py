@@ -202,7 +202,7 @@ def read_next_start(run: RunDirectory, now: float) -> NextStart | None:
     if resumed is not None and resumed.branch is not None:
         checkpoint = _read_one(run, resumed.checkpoint, now)
         if checkpoint is not None and checkpoint.restorable:
-            return NextStart(checkpoint.name, checkpoint.step, resumed.branch)
+            return NextStart(checkpoint.name, checkpoint.step, resumed.branch, resumed.values)
     catalog = Catalog(run)
     checkpoints = catalog.scan(now)
     return find_next_start(checkpoints, catalog.resumed, catalog.branch_tips(list_trash(run)))
