@@ -130,6 +130,12 @@ def test_hyperparameters_change_on_all_workers_or_on_none_and_come_back(steered)
     same = steered.ask(CommandKind.SAVE).result["name"]
     assert values_of(steered, same) == values_of(steered, changed)
 
+    other = steered.ask(CommandKind.RESTORE, name=before, values={"noise": 0.5})
+    assert other.message.endswith(f" noise {noise:g} → 0.5.")
+    steered.progress()
+    begun = steered.ask(CommandKind.SAVE).result["name"]
+    assert values_of(steered, begun) == [[0.5, rate]] * 2
+
     halfway = steered.ask(CommandKind.RESTORE, name=before, values={"noise": 2})
     assert halfway.state is CommandState.FAILED
     assert halfway.message.startswith(

@@ -16,6 +16,7 @@ from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches, without_he
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import load_head, resume_point
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, PlannedChange
+from tfckpt_tui.formats.hyperparameters import history_words
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 from tfckpt_tui.reports.tensors import CompareReport
@@ -110,6 +111,11 @@ def test_a_schedule_is_replaced_until_a_step(tool: Tool, tmp_path: Path) -> None
     shown = tool("get", root).data
     assert "learning_rate (by CosineDecay)" in shown
     assert "after step 390 by ann@desk, command line; until step 700" in shown
+    planned = PlannedChange(value=1.0, begins=430, steps=20, by="ann@desk, app", until=700)
+    climbing = msgspec.structs.replace(rate, planned=planned)
+    assert history_words(climbing) == (
+        "after step 390 by ann@desk, command line; to be 1 after step 450, until step 700"
+    )
     facts = tool("get", root, "--json").json["hyperparameters"][0]
     assert (facts["schedule"], facts["until"]) == ("CosineDecay", 700)
     refused = tool("set", root, "learning_rate=1")

@@ -28,11 +28,11 @@ def planned_words(planned: PlannedChange) -> str:
 
 def history_words(hyperparameter: Hyperparameter) -> str:
     """Returns when it was changed last, and what it will be; empty if neither. Safe to show."""
-    planned = hyperparameter.planned
+    planned, until = hyperparameter.planned, hyperparameter.until
     to_be = f"to be {planned_words(planned)}" if planned is not None else ""
-    until = hyperparameter.until
-    last = f"until step {until:,}" if until is not None else ""
-    return "; ".join(filter(None, (changed_words(hyperparameter), to_be, last)))
+    is_told = until is None or (planned is not None and planned.until == until)
+    last = "" if is_told else f"until step {until:,}"
+    return "; ".join(filter(None, (changed_words(hyperparameter), last, to_be)))
 
 
 def parse_value(text: str) -> float:
