@@ -471,12 +471,12 @@ def test_a_schedule_is_replaced_until_a_step_with_the_same_bits(tmp_path):
     [
         (
             {"values": {"learning_rate": 0.5}},
-            "learning_rate follows ExponentialDecay. Replace it with `--until-step N`, or change "
+            "learning_rate follows ExponentialDecay. Replace it until a step, or change "
             "learning_rate_factor.",
         ),
         (
             {"values": {"weight_decay": 0.5}, "until_step": 9},
-            "weight_decay follows no schedule: change it without `--until-step`.",
+            "weight_decay follows no schedule that goes on after a step.",
         ),
         (
             {"values": {"learning_rate": 0.5}, "over": 5, "until_step": 9},

@@ -172,6 +172,7 @@ def errors_of(made: RunFactory) -> Iterator[TfckptError]:
         CommandKind.RESTORE: {"name": "ckpt-1"},
         CommandKind.PRUNE: {"names": ["ckpt-1"]},
         CommandKind.SET: {"values": {"rate": 0.1}},
+        CommandKind.SKIP: {"batches": 1},
     }
     for kind in CommandKind:
         arguments = parse_arguments(kind, required.get(kind, {}))

@@ -95,7 +95,9 @@ async def test_a_change_is_planned_for_a_step_and_over_steps(told: RunFactory) -
 
 
 async def test_a_schedule_is_replaced_until_a_step(live: RunFactory) -> None:
-    rate = msgspec.structs.replace(HYPERPARAMETERS[0], schedule="CosineDecay", planned=None)
+    rate = msgspec.structs.replace(
+        HYPERPARAMETERS[0], schedule="CosineDecay", what="by CosineDecay", planned=None
+    )
     live.tells(rate)
     async with changing(live, *"1e-4") as pilot:
         await until_shown(pilot, "Type until which step it replaces CosineDecay.")

@@ -120,7 +120,8 @@ def test_a_schedule_is_replaced_until_a_step(tool: Tool, tmp_path: Path) -> None
     assert (facts["schedule"], facts["until"]) == ("CosineDecay", 700)
     refused = tool("set", root, "learning_rate=1")
     assert refused.code == 4
-    assert "learning_rate follows CosineDecay. Replace it with `--until-step N`" in refused.words
+    assert "learning_rate follows CosineDecay. Replace it until a step, or" in refused.words
+    assert "Add `--until-step N`." in refused.words
     with AnsweringTrainer(made.run, done("Done.")):
         printed = tool("set", root, "learning_rate=1", "--until-step", "900", "--json").json
     assert printed["command"]["arguments"]["until_step"] == 900

@@ -154,9 +154,9 @@ def problem_of_values(
             problems.append(f"{name} cannot be {number(value)}; it must be {words}.")
         elif hyperparameters[name].schedule and until is None:
             problems.append(
-                f"{name} follows {hyperparameters[name].schedule}. Replace it with "
-                f"`--until-step N`, or change {name}_factor."
+                f"{name} follows {hyperparameters[name].schedule}. Replace it until a step, or "
+                f"change {name}_factor."
             )
         elif until is not None and not hyperparameters[name].schedule:
-            problems.append(f"{name} follows no schedule: change it without `--until-step`.")
+            problems.append(f"{name} follows no schedule that goes on after a step.")
     return " ".join(problems)

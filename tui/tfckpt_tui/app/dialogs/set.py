@@ -23,7 +23,7 @@ _FIELDS = {
     "value": ("new value", "such as 3e-4"),
     "at-step": ("after step", "the next one"),
     "over": ("over steps", "at once"),
-    "until-step": ("until step", "then its schedule"),
+    "until-step": ("until step", "needed"),
 }
 
 

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.columns import Column, Layout
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
@@ -28,12 +28,12 @@ from tfckpt_tui.services.runs.hyperparameters import (
 )
 
 _COLUMNS = (
-    Column("name", "name", 16, align="<", stretch=2),
-    Column("value", "value", 11),
+    Column("name", "name", 20, align="<", stretch=2),
+    Column("value", "value", 10),
     Column("planned", "planned", 21, rank=1, align="<", stretch=1),
     Column("changed", "changed after", 34, rank=2, align="<", stretch=3),
-    Column("allowed", "can be", 24, rank=3, align="<", stretch=2),
-    Column("schedule", "follows", 16, rank=4, align="<", stretch=1),
+    Column("what", "what it is", 18, rank=3, align="<", stretch=1),
+    Column("allowed", "can be", 22, rank=4, align="<", stretch=2),
 )
 
 
@@ -71,13 +71,18 @@ class HyperparameterList(ListPane[Hyperparameter]):
         """Returns the name."""
         return self.rows[row].name
 
+    def column_layout(self, width: int) -> Layout:
+        """Returns the columns that fit, without that of clauses if all names say what they are."""
+        has_clauses = any(row.what for row in self.rows)
+        return choose([c for c in _COLUMNS if has_clauses or c.key != "what"], width)
+
     def cells(self, row: Hyperparameter, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one hyperparameter."""
         del layout
         planned = planned_words(row.planned) if row.planned is not None else ""
         return {
-            "name": ((title(row), "value"),),
-            "schedule": ((clean(row.schedule), "muted"),),
+            "name": ((clean(row.name), "value"),),
+            "what": ((clean(row.what), "muted"),),
             "value": ((number(row.value), "strong"),),
             "changed": ((changed_words(row).removeprefix("after "), "muted"),),
             "planned": ((planned, "accent"),),

@@ -123,7 +123,7 @@ def _require_possible(target: Checkpoint, values: dict[str, float]) -> None:
     if values and not saved:
         raise RefusedError(
             f"{target.name} records no hyperparameters. Choose it without values, launch the run, "
-            "and change them with `tfckpt-tui set`."
+            "and change them when it trains."
         )
     problem = problem_of_values(values, saved)
     if problem:

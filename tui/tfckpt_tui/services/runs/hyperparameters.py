@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -22,6 +23,8 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
 from tfckpt_tui.services.runs.reading import read_next_start, read_run_briefly
+
+_NEEDS_UNTIL = Advice.of("Add `--until-step N`.", "Type that step.")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class HyperparametersOfRun:
         """
         problem = self.why_none or problem_of_values(dict(values), dict(self.values), until)
         if problem:
-            raise RefusedError(problem)
+            follows = any(self.values[name].schedule for name in values if name in self.values)
+            raise RefusedError(problem, _NEEDS_UNTIL if follows and until is None else None)
 
     def change(
         self,
