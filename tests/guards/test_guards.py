@@ -49,6 +49,7 @@ class Run:
     began: int = 51
     step: int = 60
     checkpoints: list[int] = field(default_factory=lambda: [20, 40, 50])
+    reads_input: bool = True
 
     @property
     def evidence(self) -> Evidence:

@@ -62,13 +62,13 @@ class Script:
         )
         return {"loss": tf.where(tf.math.is_finite(value), spiked, math.nan)}
 
-    def train(self, on_pause=None):
+    def train(self, on_pause=None, steps_per_call=1):
         """Trains; calls `on_pause` from another thread as soon as the run is paused."""
-        step = self.run.function(self.replica_step)
+        step = self.run.function(self.replica_step, steps_per_call=steps_per_call)
         if on_pause is not None:
             threading.Thread(target=self._when_paused, args=(on_pause,), daemon=True).start()
         for batch in self.run:
-            self.batches.append(int(batch))
+            self.batches += map(int, batch if steps_per_call > 1 else [batch])
             step(batch)
         return self
 
@@ -220,6 +220,46 @@ def test_a_condition_of_the_script_may_fail_and_training_goes_on(tmp_path):
     assert script.batches[-1] == 39
 
 
+@pytest.mark.parametrize("bad", [38, 39])
+@pytest.mark.parametrize("steps_per_call", [1, 8])
+def test_what_begins_in_the_last_steps_is_taken_back_too(tmp_path, bad, steps_per_call):
+    guards = ["not_finite loss: go_back, skip_batches 1"]
+    script = Script(tmp_path, guards=guards, bad=[bad]).train(steps_per_call=steps_per_call)
+    (fired,) = script.events(EventKind.GUARD)
+    assert fired.step == bad + 1
+    assert float(script.model.sum.numpy()) == 0.5 * (sum(range(41)) - bad)
+    (finished,) = script.events(EventKind.FINISH)
+    assert finished.step == 40
+
+
+def test_of_several_guards_at_once_those_after_one_that_went_back_are_told(tmp_path):
+    guards = ["not_finite loss: go_back, skip_batches 1", "not_finite: pause"]
+    script = Script(tmp_path, guards=guards, bad=[12]).train()
+    assert len(script.events(EventKind.GUARD)) == 1
+    told = [e.message for e in script.events(EventKind.NOTE) if e.message.startswith("Guard")]
+    assert told == [
+        "Guard not_finite: loss is NaN. Nothing was done: another guard acted just before."
+    ]
+
+
+USELESS = [
+    ("not_finite: set rat 1", "There is no hyperparameter rat. The run has: rate."),
+    ("not_finite: set rate -1", "rate cannot be -1"),
+]
+
+
+@pytest.mark.parametrize(("rule", "why"), USELESS)
+def test_a_guard_that_could_not_act_is_refused_before_it_fires(tmp_path, rule, why):
+    with pytest.raises(UsageError, match=why):
+        Script(tmp_path / "a", guards=[rule]).train()
+    (tmp_path / "b" / ".tfckpt").mkdir(parents=True)
+    (tmp_path / "b" / ".tfckpt" / "config.toml").write_text(f"guards = [{rule!r}]")
+    script = Script(tmp_path / "b", guards=[], bad=[5], total_steps=10).train()
+    (refused,) = script.events(EventKind.REFUSED)
+    assert why in refused.message
+    assert not script.events(EventKind.GUARD)
+
+
 @pytest.mark.parametrize("given", ["not_finite loss: pause", ["often: pause"], [5]])
 def test_what_is_no_guard_is_refused_at_the_start(tmp_path, given):
     with pytest.raises(UsageError, match="guard"):
@@ -245,6 +285,10 @@ def test_what_worker_1_alone_sees_is_taken_back_on_both_with_the_same_bits(tmp_p
         again = report["batches"].index(10, 11)
         assert report["batches"][:again] == list(range(again))
         assert report["batches"][again:] == [10, 11, *range(14, 26)]
+    # What worker 1 sees in the last step counts too.
+    last, events = trained_by_two(tmp_path / "c", "--guard", guard, "--bad", "23")
+    assert [event.step for event in events if event.kind is EventKind.GUARD] == [24]
+    assert [report["batches"][-2:] for report in last] == [[22, 25]] * 2
     # As if these batches had never been in the data.
     plain, _ = trained_by_two(tmp_path / "b", "--omit", "12", "13")
     assert plain[0]["batches"] == [*range(12), *range(14, 26)]

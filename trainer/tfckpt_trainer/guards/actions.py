@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -32,26 +32,24 @@ Batches = Annotated[
 ]
 
 
-class Situation(Protocol):
-    """What an action may know about the run in which its guard fired."""
+@dataclass(frozen=True)
+class Situation:
+    """What an action may know about the run in which its guard fired.
 
-    @property
-    def step(self) -> int:
-        """Steps done."""
+    Attributes:
+        step: Steps done.
+        evidence: Why the guard fired.
+        hyperparameters: With their values when the guard fired, by name.
+        reads_input: Whether the run has a dataset.
+        newest_good: Returns the newest good checkpoint of a step below another; None if there is
+            none. It can be restored, and has only finite values.
+    """
 
-    @property
-    def evidence(self) -> Evidence:
-        """Why the guard fired."""
-
-    @property
-    def hyperparameters(self) -> Mapping[str, Hyperparameter]:
-        """The hyperparameters, with their values when the guard fired."""
-
-    def newest_good(self, before: int) -> str | None:
-        """Returns the newest good checkpoint of a step below `before`; None if there is none.
-
-        It can be restored, and no NaN or infinite value is known in it.
-        """
+    step: int
+    evidence: Evidence
+    hyperparameters: Mapping[str, Hyperparameter]
+    reads_input: bool
+    newest_good: Callable[[int], str | None]
 
 
 @dataclass
@@ -134,6 +132,10 @@ class SkipBatches(Action):
 
     def commands(self, situation: Situation) -> list[CommandArguments]:
         """Returns the skip."""
+        if not situation.reads_input:
+            raise RefusedError(
+                "The run has no dataset: the script reads its input, so the run cannot skip it."
+            )
         return [SkipArguments(batches=self.batches, at_step=situation.evidence.began - 1)]
 
 

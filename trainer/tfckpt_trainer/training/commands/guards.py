@@ -5,7 +5,6 @@ from __future__ import annotations
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, GuardsArguments
 from tfckpt_trainer.training.commands.handler import Answer, Handler
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 
 class GuardsHandler(Handler[GuardsArguments]):
@@ -18,11 +17,7 @@ class GuardsHandler(Handler[GuardsArguments]):
         del command
         guards = self.trainer.guards
         problems = guards.read_settings()
-        in_force = guards.recorded
-        self.trainer.telemetry.event_log.later(
-            lambda: update_run_info(self.trainer.run, guards=in_force)
-        )
-        told = f"{count(len(in_force), 'guard')} in force."
+        told = f"{count(len(guards.rules), 'guard')} in force."
         return Answer(
             CommandState.DONE, " ".join([told, *problems]), {"guards": list(guards.rules)}
         )

@@ -8,13 +8,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tfckpt_trainer.errors import UsageError, describe_error
-from tfckpt_trainer.guards import Guard, StepReading
+from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
+from tfckpt_trainer.guards import Evidence, Guard, StepReading
+from tfckpt_trainer.guards.actions import Situation
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import StepFacts
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
@@ -50,7 +53,8 @@ class GuardsInForce:
         group: WorkerGroup,
         telemetry: Telemetry,
         script: Sequence[Guard],
-        elements_read: Callable[[], dict[str, int]],
+        hyperparameters: Hyperparameters,
+        elements_read: Callable[[], dict[str, int]] | None,
     ) -> None:
         """Takes the guards of the script; `open` takes those of the settings.
 
@@ -59,12 +63,15 @@ class GuardsInForce:
             group: The workers.
             telemetry: Reports each step to the guards.
             script: The guards that the script gave.
-            elements_read: Returns how many elements this worker has read from each dataset.
+            hyperparameters: What guards may change.
+            elements_read: Returns how many elements this worker has read from each dataset; None
+                if the run has none.
         """
         self._run = run
         self._group = group
         self._telemetry = telemetry
         self._script = {str(guard): guard for guard in script}
+        self._hyperparameters = hyperparameters
         self._elements_read = elements_read
         self._watches: dict[str, GuardWatch] = {}
         self._proposed: list[Proposal] = []
@@ -90,7 +97,7 @@ class GuardsInForce:
         """Begins to evaluate the guards. All workers call it together.
 
         Raises:
-            UsageError: The script gave other guards on another worker.
+            UsageError: The script gave other guards on another worker, or one that cannot act.
         """
         mine = RulesOfWorker(rules=list(self._script))
         for index, others in enumerate(self._group.all_gather(mine)):
@@ -99,6 +106,10 @@ class GuardsInForce:
                     f"guards=[…] is not equal on worker {self._group.index} and worker {index}: "
                     f"{mine.rules} and {others.rules}. Pass the same guards on all workers."
                 )
+        for rule, guard in self._script.items():
+            problem = self._why_useless(guard)
+            if problem:
+                raise UsageError(f"The guard {rule!r} cannot act. {problem}")
         self.read_settings()
         self._telemetry.metrics.on_step = self.step_done
 
@@ -118,6 +129,8 @@ class GuardsInForce:
         }
         for problem in problems:
             self._telemetry.note(EventKind.REFUSED, f"guards: {problem}")
+        in_force = self.recorded
+        self._telemetry.event_log.later(lambda: update_run_info(self._run, guards=in_force))
         return problems
 
     def step_done(self, facts: StepFacts) -> None:
@@ -147,7 +160,11 @@ class GuardsInForce:
                 )
                 continue
             self._proposed += [
-                Proposal(firing=firing, elements_read=self._elements_read()) for firing in firings
+                Proposal(
+                    firing=firing,
+                    elements_read=self._elements_read() if self._elements_read else {},
+                )
+                for firing in firings
             ]
 
     def restored(self, step: int) -> None:
@@ -176,7 +193,29 @@ class GuardsInForce:
             return texts, [str(error)]
         for text in given:
             try:
-                texts.append(str(Guard.parse(text)))
+                guard = Guard.parse(text)
             except UsageError as error:
                 problems.append(str(error))
+                continue
+            problem = self._why_useless(guard)
+            if problem:
+                problems.append(f"The guard {str(guard)!r} is not in force. {problem}")
+            else:
+                texts.append(str(guard))
         return texts, problems
+
+    def _why_useless(self, guard: Guard) -> str:
+        """Returns why a guard could not act if it fired now; empty if it could."""
+        situation = Situation(
+            step=0,
+            evidence=Evidence(what="a trial", began=1),
+            hyperparameters=self._hyperparameters.seen,
+            reads_input=self._elements_read is not None,
+            newest_good=lambda _: "any",
+        )
+        try:
+            guard.commands(situation)
+        except Exception as error:
+            # An action may be the script's own.
+            return str(error) if isinstance(error, TfckptError) else describe_error(error)
+        return ""

@@ -75,7 +75,12 @@ class BetweenCalls:
         telemetry.metrics.saves.set_intervals(options.save_every_steps, options.save_every_seconds)
         self.poller = CommandPoller(run, telemetry)
         self.guards = GuardsInForce(
-            run, group, telemetry, options.guards, lambda: saved.worker.inputs.elements
+            run,
+            group,
+            telemetry,
+            options.guards,
+            saved.user.hyperparameters,
+            (lambda: saved.worker.inputs.elements) if state.inputs is not None else None,
         )
         self.quick_check = QuickCheck(run, group, saved, telemetry, checkpoints.saver)
         self._commands = CommandHandlers(
@@ -190,11 +195,12 @@ class BetweenCalls:
         self._position.step += call.steps
         return self.coordinator.save_after_error(self._position.step, call)
 
-    def end(self, reason: str = "") -> None:
+    def end(self, reason: str = "", *, may_go_on: bool = True) -> None:
         """Ends training, because all its steps are done or there is no more input.
 
         Args:
             reason: Why, as a clause; empty if all steps are done.
+            may_go_on: Whether training can go on if a guard has gone back from the last steps.
         """
         if self.check is not None:
             self.check.data_ended()
@@ -205,7 +211,7 @@ class BetweenCalls:
             self._settle_first_pass()
         else:
             self.quick_check.cancel("The data ended during the check.")
-            self.coordinator.finish(reason)
+            self.coordinator.finish(reason, may_go_on=may_go_on)
 
     def stop(self) -> None:
         """Stops the run after this step, with a save, because the script says so."""

@@ -234,18 +234,32 @@ class Coordinator:
         """Why the run was asked to end as finished; empty if it was not."""
         return next((reason for end, reason in self._stops if end is Ending.FINISHED), "")
 
-    def finish(self, reason: str = "") -> None:
-        """Saves at the end of training, and ends the run.
+    def finish(self, reason: str = "", *, may_go_on: bool = True) -> None:
+        """Saves at the end of training, and ends the run, unless a guard goes back.
 
         Args:
             reason: Why training ended, as a clause; empty if all its steps are done.
+            may_go_on: Whether training can go on if a guard has gone back from the last steps.
 
         Raises:
             TfckptError: The last steps could not be saved.
         """
-        self._save_last("end")
+        if self._guards_go_back() and may_go_on:
+            return
+        if self.ending is None:
+            self._save_last("end")
         if self.ending is None:
             self.finish_saved(reason)
+
+    def _guards_go_back(self) -> bool:
+        """Lets guards act that fire in the last steps; returns whether one went back."""
+        self._telemetry.metrics.settle()
+        step = self._telemetry.metrics.step
+        if self._group.any(self._guards.has_proposals):
+            self._synchronize()
+            if self._loop.paused:
+                self._wait_for_resume()
+        return self._telemetry.metrics.step < step
 
     def finish_saved(self, reason: str) -> None:
         """Ends a run whose last step is saved; see `finish`."""

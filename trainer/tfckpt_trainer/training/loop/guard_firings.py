@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -17,7 +16,8 @@ from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.guards import Evidence, Guard
+from tfckpt_trainer.guards import Guard
+from tfckpt_trainer.guards.actions import Situation
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -30,7 +30,6 @@ from tfckpt_trainer.rundir.records.command import (
     SkipArguments,
 )
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.commands.handler import Answer, Trainer
 from tfckpt_trainer.training.guards.guards_in_force import Proposal
@@ -55,16 +54,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     paused_because: str = ""
 
 
-@dataclass(frozen=True)
-class Situation:
-    """What the actions of a guard may know; see `guards.actions.Situation`."""
-
-    step: int
-    evidence: Evidence
-    hyperparameters: Mapping[str, Hyperparameter]
-    newest_good: Callable[[int], str | None]
-
-
 class GuardFirings:
     """Acts when a guard fires on any worker. All workers call `carry_out` together."""
 
@@ -79,17 +68,17 @@ class GuardFirings:
             proposed: For each worker its proposals.
             carry_out: Carries out a command.
         """
-        position, acted = self._trainer.position, set[str]()
+        trainer, left, acted = self._trainer, self._trainer.position.step, set[str]()
         for worker, proposals in enumerate(proposed):
             for proposal in proposals:
-                rule, left = proposal.firing.rule, position.step
-                if rule in acted or rule not in self._trainer.guards.rules:
+                rule = proposal.firing.rule
+                if rule in acted or rule not in trainer.guards.rules:
                     continue
                 acted.add(rule)
-                self._act(proposal, worker, carry_out)
-                if position.step < left or self._trainer.loop.ending is not None:
-                    # What others saw was of steps that are trained again, or never.
-                    return
+                if trainer.position.step < left or trainer.loop.ending is not None:
+                    self._tell_of_nothing_done(proposal, worker)
+                else:
+                    self._act(proposal, worker, carry_out)
 
     def _act(self, proposal: Proposal, worker: int, carry_out: CarryOut) -> None:
         trainer, firing = self._trainer, proposal.firing
@@ -120,6 +109,17 @@ class GuardFirings:
                 break
         if trainer.loop.paused:
             trainer.loop.pause_reason = f"{name}: {why or firing.evidence.what}"
+
+    def _tell_of_nothing_done(self, proposal: Proposal, worker: int) -> None:
+        """Notes a firing about steps that are trained again, or never."""
+        firing = proposal.firing
+        name = _name(self._trainer.guards.rules[firing.rule])
+        self._trainer.telemetry.note(
+            EventKind.NOTE,
+            f"{name}: {firing.evidence.what}. Nothing was done: another guard acted just before.",
+            by=f"worker {worker}",
+            step=firing.step,
+        )
 
     def _plan(self, proposal: Proposal, worker: int) -> Plan:
         """Decides on the chief what all workers do."""
@@ -158,6 +158,7 @@ class GuardFirings:
             step,
             proposal.firing.evidence,
             {value.name: value for value in values},
+            self._trainer.reads_input,
             self._newest_good,
         )
 

@@ -469,9 +469,10 @@ class TrainingRun:
         finally:
             self.close()
 
-    def _end(self, reason: str = "") -> None:
+    def _end(self, reason: str = "", *, may_go_on: bool = True) -> None:
         with self._shutdown.peers_watched:
-            self._between.end(reason)
+            self._between.end(reason, may_go_on=may_go_on)
+        self._start_draws()
 
     def open(self, *, total_steps: int | None = None) -> None:
         """Restores the newest good checkpoint and starts taking commands.
@@ -521,13 +522,13 @@ class TrainingRun:
                     refuse_another_trainer(self._run, 0)
                 self._telemetry.heartbeat.start()
                 missing, recorded = self._exactness.look_at_start()
-                self._between.guards.open()
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info(), exactness=recorded)
                     self._telemetry.note_exactness(missing)
             between = self._between
             between.total_steps = between.total_steps or total_steps
             self._state.opened()
+            between.guards.open()
             finish = self._restores.restore_newest(partial=self._options.partial)
             reason = self._finished.opened(finish, between.total_steps)
             if reason:
@@ -560,7 +561,6 @@ class TrainingRun:
             "retention": self._options.retention.recorded,
             # A quick check is about the process that it ran in.
             "check": None,
-            "guards": self._between.guards.recorded,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
             "host": socket.gethostname(),
             "versions": {
@@ -618,7 +618,7 @@ class TrainingRun:
             self._telemetry.metrics.settle()
         coordinator, is_check = self._between.coordinator, self._options.order is not None
         if finished and not self.is_over and not is_check:
-            self._end(coordinator.requested_finish)
+            self._end(coordinator.requested_finish, may_go_on=False)
         ending = coordinator.ending
         if ending is None:
             self._abandon()
