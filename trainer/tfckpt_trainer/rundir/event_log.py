@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Generic
 
+import msgspec
+
 from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
 
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
+
+SERIES_BYTES = 1 << 30
+"""Bytes that `read_series` takes from the end of the series at most."""
 
 _BLOCK = 1 << 20
 
@@ -70,6 +76,36 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
         file.seek(_start_of_lines(file, newest))
         entries, _ = parse_lines(file.read(), EventEntry, run.event_log.name)
     return entries[-newest:]
+
+
+def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:
+    """Yields the points of the whole series in blocks, oldest first; at most `SERIES_BYTES`."""
+    try:
+        opened = open_plain(run.series)
+    except (OSError, DamagedFileError):
+        return
+    decoder = msgspec.json.Decoder(SeriesPoint)
+    with opened as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - SERIES_BYTES))
+        begun = b""
+        while size > 0 and (data := file.read(_BLOCK)):
+            size -= len(data)
+            whole, end, begun = (begun + data).rpartition(b"\n")
+            if len(begun) > TAIL_BYTES:
+                begun = b""
+            yield _points(whole + end, decoder, run.series.name)
+
+
+def _points(
+    lines: bytes, decoder: msgspec.json.Decoder[SeriesPoint], source: str
+) -> list[SeriesPoint]:
+    """Parses lines at once: a tenth of the time that each needs alone."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        points = decoder.decode_lines(lines)
+        if all(point.schema <= SeriesPoint.version for point in points):
+            return points
+    return parse_lines(lines, SeriesPoint, source)[0]
 
 
 def _start_of_lines(file: BinaryIO, count: int) -> int:

@@ -160,6 +160,7 @@ _COMMAND_MODULES = {
     "status": "run.status",
     "ls": "run.status",
     "journal": "run.status",
+    "report": "run.report",
     "verify": "checkpoints.verify",
     "inspect": "checkpoints.inspect",
     "compare": "checkpoints.compare",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_tui.formats import units
+from tfckpt_tui.formats import markdown, units
 from tfckpt_tui.formats.text import cell_width, clean, cut, pad
 from tfckpt_tui.reports.base import Report
 
@@ -125,12 +125,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
 
 def print_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table of Markdown, to be pasted into a report; its columns are aligned."""
-    cells = [[clean(cell).replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(3, *map(cell_width, column)) for column in zip(*cells, strict=True)]
-    lines = [[pad(cell, width) for cell, width in zip(row, widths, strict=True)] for row in cells]
-    lines.insert(1, ["-" * width for width in widths])
-    for line in lines:
-        sys.stdout.write(f"| {' | '.join(line)} |\n")
+    titles, *cells = ([clean(cell).replace("|", "\\|") for cell in row] for row in (header, *rows))
+    for line in markdown.table(titles, cells):
+        sys.stdout.write(line + "\n")
 
 
 class ReadProgress:

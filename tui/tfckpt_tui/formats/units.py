@@ -107,3 +107,11 @@ def processes(cluster: Mapping[str, Sequence[str]], workers: int) -> str:
         return count(workers, "worker")
     servers = count(len(cluster["ps"]), "parameter server")
     return f"{count(len(cluster.get('worker', ())), 'worker')}, {servers}"
+
+
+def nice_step(rough: float) -> float:
+    """Returns the next round number (1, 2 or 5 times a power of ten), at least `rough`."""
+    if not 0 < rough < math.inf:
+        return rough
+    size = 10.0 ** math.floor(math.log10(rough))
+    return next((size * nice for nice in (1, 2, 5) if size * nice >= rough), size * 10)

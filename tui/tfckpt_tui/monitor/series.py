@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.formats.metric_names import main_of
 
 MOST_POINTS = 4096
 """Maximum number of points. A chart 200 cells wide has 400 columns of dots."""
@@ -37,10 +38,7 @@ class Series:
 
 def main_metric(points: Sequence[SeriesPoint]) -> str:
     """Returns the metric to draw first: `loss`, or else another loss, or else any other metric."""
-    names = {name for point in points for name in point.metrics}
-    if not names or "loss" in names:
-        return "loss"
-    return min(names, key=lambda name: ("loss" not in name, name))
+    return main_of({name for point in points for name in point.metrics})
 
 
 def metric_of(name: str) -> Callable[[SeriesPoint], float | None]:

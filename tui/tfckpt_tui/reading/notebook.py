@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.markup import Markup, element
 
 
 def html_table(
@@ -19,16 +18,12 @@ def html_table(
         rows: The cells.
         most: How many rows to show; a last line counts the others.
     """
-    lines = [f"<caption>{_safe(caption)}</caption>", _row("th", header)]
+    lines = [element("caption", caption), _row("th", header)]
     lines += [_row("td", row) for row in rows[:most]]
     if len(rows) > most:
         lines.append(_row("td", (f"… and {len(rows) - most:,} more",)))
-    return f"<table>{''.join(lines)}</table>"
+    return str(element("table", *lines))
 
 
-def _row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{_safe(cell)}</{tag}>' for cell in cells)}</tr>"
-
-
-def _safe(text: str) -> str:
-    return escape(clean(text))
+def _row(tag: str, cells: Sequence[str]) -> Markup:
+    return element("tr", *(element(tag, cell) for cell in cells))

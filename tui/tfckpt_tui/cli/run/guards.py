@@ -23,14 +23,19 @@ from tfckpt_tui.formats.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import (
     FiringFacts,
-    GuardFacts,
     GuardReplayReport,
     GuardsReport,
     ReplayFacts,
 )
 from tfckpt_tui.services.control.guard_settings import change_guards, take_guards
 from tfckpt_tui.services.control.request import FrontEnd
-from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards, replay_guards
+from tfckpt_tui.services.runs.guards import (
+    GuardOfRun,
+    GuardsOfRun,
+    facts_of_guard,
+    read_guards,
+    replay_guards,
+)
 
 
 @click.command()
@@ -84,7 +89,9 @@ def guards(
         )
     found = read_guards(run)
     if as_json:
-        print_json(GuardsReport(guards=tuple(map(_facts, found.guards)), problem=found.problem))
+        print_json(
+            GuardsReport(guards=tuple(map(facts_of_guard, found.guards)), problem=found.problem)
+        )
     else:
         _print(found)
     if told:
@@ -121,20 +128,6 @@ def _last(guard: GuardOfRun) -> str:
     last = guard.firings[-1]
     step = "" if last.step is None else f", step {last.step:,}"
     return f"{units.local_time(last.at)}{step}"
-
-
-def _facts(guard: GuardOfRun) -> GuardFacts:
-    last = guard.firings[-1] if guard.firings else None
-    return GuardFacts(
-        rule=clean(guard.rule),
-        source=guard.source,
-        in_force=guard.is_in_force,
-        problem=clean(guard.problem),
-        fired=len(guard.firings),
-        last_at=last.at if last is not None else None,
-        last_step=last.step if last is not None else None,
-        last_message=clean(last.message) if last is not None else "",
-    )
 
 
 def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:

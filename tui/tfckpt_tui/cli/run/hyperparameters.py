@@ -6,22 +6,17 @@ import click
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.hyperparameter import (
-    Hyperparameter,
-    number,
-    problem_of_values,
-)
+from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
 from tfckpt_tui.cli.run.assignments import parse_assignments
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.formats.hyperparameters import history_words, title
-from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.control import CommandReport
-from tfckpt_tui.reports.hyperparameters import HyperparameterFacts, HyperparametersReport
+from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 from tfckpt_tui.services.control.request import require_trainer
-from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
+from tfckpt_tui.services.runs.hyperparameters import facts_of, read_hyperparameters
 
 
 @click.command()
@@ -42,7 +37,7 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
         raise UsageError(problem_of_values({unknown[0]: 0}, dict(reading.values)))
     values = [reading.values[name] for name in names or reading.values]
     if as_json:
-        facts = tuple(map(_facts, values))
+        facts = tuple(map(facts_of, values))
         print_json(HyperparametersReport(checkpoint=reading.checkpoint, hyperparameters=facts))
         return
     header = ("NAME", "VALUE", "AT STEP", "ALLOWED", "CHANGED")
@@ -103,20 +98,3 @@ def set(  # noqa: A001
         require_trainer(run)
     arguments = known.change(values, at_step=at_step, over=over or 0, until_step=until_step)
     send(run, arguments, no_wait, timeout, as_json, has_answered=known.is_live)
-
-
-def _facts(hyperparameter: Hyperparameter) -> HyperparameterFacts:
-    planned = hyperparameter.planned
-    return HyperparameterFacts(
-        name=clean(hyperparameter.name),
-        value=hyperparameter.value,
-        script_value=hyperparameter.script_value,
-        allowed=hyperparameter.bounds.words,
-        step=hyperparameter.step,
-        changed_at=hyperparameter.changed_at,
-        changed_by=clean(hyperparameter.changed_by),
-        planned_value=planned.value if planned is not None else None,
-        planned_step=planned.ends if planned is not None else None,
-        schedule=clean(hyperparameter.schedule),
-        until=hyperparameter.until,
-    )

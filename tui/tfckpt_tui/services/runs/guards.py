@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import TfckptError, UsageError
@@ -14,10 +14,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.reading import read_info, read_run_briefly
 
-_WHOLE_LOG = 2**31
+WHOLE_LOG = 2**31
 """More entries than an event log has: a guard may have fired long ago."""
 
 _OF_SCRIPT = "It has a condition or an action of the script, so it cannot be replayed here."
@@ -64,12 +66,18 @@ class GuardsOfRun:
     problem: str = ""
 
 
-def read_guards(run: RunDirectory, *, is_live: bool | None = None) -> GuardsOfRun:
+def read_guards(
+    run: RunDirectory,
+    *,
+    is_live: bool | None = None,
+    events: Sequence[EventEntry] | None = None,
+) -> GuardsOfRun:
     """Reads the guards of a run.
 
     Args:
         run: The run directory.
         is_live: Whether a trainer answers; None to look.
+        events: The event log, oldest first; None to read it.
 
     Raises:
         TfckptError: A file cannot be read.
@@ -81,7 +89,8 @@ def read_guards(run: RunDirectory, *, is_live: bool | None = None) -> GuardsOfRu
         texts, problem = read_run_config(run).guards, ""
     except UsageError as error:
         texts, problem = (), str(error)
-    guards = guards_of(read_info(run), texts, read_entries(run, _WHOLE_LOG), is_live=is_live)
+    events = read_entries(run, WHOLE_LOG) if events is None else events
+    guards = guards_of(read_info(run), texts, events, is_live=is_live)
     return GuardsOfRun(guards, is_live, problem)
 
 
@@ -119,6 +128,21 @@ def guards_of(
     )
 
 
+def facts_of_guard(guard: GuardOfRun) -> GuardFacts:
+    """Returns what reports tell of a guard."""
+    last = guard.firings[-1] if guard.firings else None
+    return GuardFacts(
+        rule=clean(guard.rule),
+        source=guard.source,
+        in_force=guard.is_in_force,
+        problem=clean(guard.problem),
+        fired=len(guard.firings),
+        last_at=last.at if last is not None else None,
+        last_step=last.step if last is not None else None,
+        last_message=clean(last.message) if last is not None else "",
+    )
+
+
 def replay_guards(run: RunDirectory, rules: Iterable[str]) -> list[Replay]:
     """Returns what guards would have done in the recorded history of a run.
 
@@ -147,7 +171,7 @@ def replay_each(run: RunDirectory, rules: Iterable[str]) -> dict[str, Replay]:
 
 
 def _recorded(run: RunDirectory) -> tuple[list[SeriesPoint], list[EventEntry]]:
-    return Tail(run.series, SeriesPoint).read_new(), read_entries(run, _WHOLE_LOG)
+    return Tail(run.series, SeriesPoint).read_new(), read_entries(run, WHOLE_LOG)
 
 
 def _canonical(text: str) -> tuple[str, str]:

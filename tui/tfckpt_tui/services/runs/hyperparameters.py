@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
 from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
 from tfckpt_tui.services.runs.reading import read_next_start, read_run_briefly
 
@@ -155,3 +156,21 @@ def read_hyperparameters(run: RunDirectory) -> HyperparametersOfRun:
     if start is not None:
         record = load_if_exists(run.record(start.checkpoint), CheckpointRecord)
     return hyperparameters_of(account, start, record)
+
+
+def facts_of(hyperparameter: Hyperparameter) -> HyperparameterFacts:
+    """Returns what reports tell of a hyperparameter."""
+    planned = hyperparameter.planned
+    return HyperparameterFacts(
+        name=clean(hyperparameter.name),
+        value=hyperparameter.value,
+        script_value=hyperparameter.script_value,
+        allowed=hyperparameter.bounds.words,
+        step=hyperparameter.step,
+        changed_at=hyperparameter.changed_at,
+        changed_by=clean(hyperparameter.changed_by),
+        planned_value=planned.value if planned is not None else None,
+        planned_step=planned.ends if planned is not None else None,
+        schedule=clean(hyperparameter.schedule),
+        until=hyperparameter.until,
+    )

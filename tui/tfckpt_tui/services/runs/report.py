@@ -39,7 +39,7 @@ from tfckpt_tui.reports.run_facts import (
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.runs.account import WorkerView
+from tfckpt_tui.services.runs.account import RunAccount, RunReading, WorkerView
 from tfckpt_tui.services.runs.reading import read_account
 
 _BAD = frozenset(
@@ -120,7 +120,17 @@ def status_report(
             scheduler is asked less often.
     """
     now = time.time() if now is None else now
-    reading, account = read_account(run, now, jobs)
+    return status_of(*read_account(run, now, jobs))
+
+
+def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
+    """Returns the report of `status` for a run that was read.
+
+    Args:
+        reading: What was read.
+        account: The account made of it.
+    """
+    run, now = reading.run, account.at
     info, supervisor, start = account.info, account.supervisor, reading.start
     return StatusReport(
         run=RunFacts(

@@ -21,17 +21,9 @@ _TIMES = (
 )
 
 
-def nice_step(rough: float) -> float:
-    """Returns the next round number (1, 2 or 5 times a power of ten), at least `rough`."""
-    if not 0 < rough < math.inf:
-        return rough
-    size = 10.0 ** math.floor(math.log10(rough))
-    return next((size * nice for nice in (1, 2, 5) if size * nice >= rough), size * 10)
-
-
 def step_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
     """Returns labels at round steps."""
-    apart = max(1.0, nice_step((high - low) / max(1, most)))
+    apart = max(1.0, units.nice_step((high - low) / max(1, most)))
     first = math.ceil(low / apart)
     return [
         (number * apart, f"{number * apart:,.0f}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
-from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
+from tfckpt_tui.app.widgets.charts.axis import Labels, Window, step_labels
 from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
 from tfckpt_tui.formats import units
 
@@ -235,7 +235,7 @@ def _roomy(low: float, high: float) -> _Scale:
 
     New points fit into the room, so the whole chart is not redrawn, and sent over SSH, for each.
     """
-    room = nice_step((high - low) / _ROOM_PARTS)
+    room = units.nice_step((high - low) / _ROOM_PARTS)
     if not 0 < room < math.inf:
         return _Scale(low, high)
     return _Scale(low, math.ceil(high / room + 0.1) * room)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tfckpt_tui.app.widgets.charts.axis import nice_step
+from tfckpt_tui.formats.units import nice_step
 
 DOTS = 4
 """Dots in one line of a chart."""
