@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from itertools import pairwise
@@ -24,6 +25,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.restore import plan_restore_of
+from tfckpt_tui.services.runs.stacks import read_stacks
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -504,3 +506,28 @@ def test_a_disk_without_room_refuses_a_save_with_the_figures(small_disk):
         assert "are free in" in outcome.message
         run.progress()
         assert not run.names()
+
+
+def test_each_worker_says_at_which_line_it_is(steered):
+    report = read_stacks(steered.run, 30)
+    assert [(worker.worker, worker.problem) for worker in report.workers] == [(0, ""), (1, "")]
+    for worker in report.workers:
+        main, *others = worker.threads
+        assert main.is_main
+        assert re.search(r"steered\.py:\d+: \S", main.script_line)
+        assert (
+            any("training_run.py" in frame for frame in main.frames) or "steered" in main.frames[-1]
+        )
+        # The thread that answers is not among them.
+        assert "tfckpt-heartbeat" not in {thread.name for thread in others}
+
+
+def test_a_worker_that_hangs_is_asked_too_and_one_that_is_stopped_does_not_answer(steered):
+    os.kill(steered.workers()[1].pid, signal.SIGSTOP)
+    try:
+        first, second = read_stacks(steered.run, 5).workers
+    finally:
+        os.kill(steered.workers()[1].pid, signal.SIGCONT)
+    assert first.threads
+    assert second.problem.startswith("It did not answer; its last heartbeat was ")
+    steered.progress()

@@ -130,6 +130,20 @@ class RunDirectory:
         return self.status_directory / f"worker-{index}.json"
 
     @property
+    def stacks_directory(self) -> Path:
+        """What the threads of the workers do, on request."""
+        return self.control / "stacks"
+
+    @property
+    def stacks_request(self) -> Path:
+        """The newest request for that."""
+        return self.stacks_directory / "request.json"
+
+    def worker_stacks(self, index: int) -> Path:
+        """The answer of worker `index`."""
+        return self.stacks_directory / f"worker-{index}.json"
+
+    @property
     def supervisor_status(self) -> Path:
         """The heartbeat of the process that starts and restarts the workers."""
         return self.status_directory / "supervisor.json"
@@ -300,6 +314,7 @@ class RunDirectory:
         """All directories below `control`, parents before children."""
         return (
             self.status_directory,
+            self.stacks_directory,
             self.records_directory,
             self.verifications_directory,
             self.control / "workers",

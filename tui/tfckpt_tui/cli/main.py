@@ -175,6 +175,7 @@ _COMMAND_MODULES = {
     "edit": "tensors.edit",
     "track": "tensors.track",
     "logs": "run.logs",
+    "stacks": "run.stacks",
     "save": "run.control",
     "restore": "run.control",
     "pause": "run.control",

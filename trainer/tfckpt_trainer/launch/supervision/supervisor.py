@@ -8,12 +8,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from types import FrameType
 
 import msgspec
 
 from tfckpt_trainer.counts import noun
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
@@ -36,6 +38,7 @@ from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
+from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.documents import (
     load_if_exists,
     store,
@@ -46,6 +49,9 @@ PEERS_GRACE_SECONDS = 3.0
 
 OUR_PEERS_GRACE_SECONDS = 0.3
 """The same for workers of this library: their state is on disk already."""
+
+STACK_SECONDS = 5.0
+"""How long workers of a run that stands still have to say at which line they are."""
 
 CULPRIT_SECONDS = 1.0
 """How long to wait for the worker that died first, after one reports that it lost another."""
@@ -243,7 +249,10 @@ class Supervisor:
                 self._report.enter(SupervisorState.RUNNING)
             begun = episodes.begun(attempt)
             if begun is not None:
-                self._report.note(*begun)
+                # Workers that hang do not answer at once, and the supervisor has to go on.
+                threading.Thread(
+                    target=self._note_episode, args=(*begun, attempt.heard), daemon=True
+                ).start()
             if attempt.opened and not has_opened:
                 has_opened = True
                 self._report.note_start_seconds(attempt.seconds)
@@ -252,6 +261,16 @@ class Supervisor:
                 self._starter.prepare_restart(self._environment)
             self._tick()
             self._asked_to_stop.wait(POLL_SECONDS)
+
+    def _note_episode(self, kind: EventKind, message: str, workers: Collection[int]) -> None:
+        """Notes what has begun, with the line of the script at which each worker is."""
+        places: dict[int, str] = {}
+        with suppress(OSError, TfckptError):
+            answers = ask_for_stacks(self._run, workers, STACK_SECONDS)
+            places = {index: stacks.script_line for index, stacks in sorted(answers.items())}
+        at = [f"Worker {index} is at {place}." for index, place in places.items() if place]
+        details = {"stacks": {str(index): place for index, place in places.items()}}
+        self._report.note(kind, " ".join([message, *at]), details if places else None)
 
     def _look_for_stop(self, attempt: Attempt | None = None) -> None:
         """Asks itself to stop if a command to stop has come that the trainer cannot carry out."""

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
+from tfckpt_trainer.training.telemetry.stacks import StackWriter
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
@@ -66,6 +67,7 @@ class Heartbeat:
         self._cpu: float | None = None
         self._cpu_at = 0.0
         self._gpus = GpuReader()
+        self._stacks = StackWriter(run, index)
         self._cpu_stall = CpuStall()
         self._unwritten = ""
         self._stopping = threading.Event()
@@ -139,6 +141,7 @@ class Heartbeat:
     def _do_chores(self) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
         try:
+            self._stacks.write_if_asked()
             return self._every_beat()
         except Exception as error:
             # Any error is reported in the heartbeat, and the tasks run again with the next one.

@@ -1,0 +1,62 @@
+"""What the threads of all workers of a run do now."""
+
+from __future__ import annotations
+
+import time
+
+from tfckpt_trainer.errors import NoTrainerError
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.stacks import ThreadStack, WorkerStacks
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.stacks import StacksReport, ThreadFacts, WorkerStacksFacts
+
+
+def read_stacks(run: RunDirectory, timeout: float) -> StacksReport:
+    """Asks all workers what their threads do, and waits for the answers.
+
+    Args:
+        run: The run directory.
+        timeout: Seconds to wait for a worker that does not answer.
+
+    Raises:
+        NoTrainerError: No worker of the run lives.
+        TfckptError: The request is refused.
+        OSError: It cannot be written.
+    """
+    now = time.time()
+    workers = [w for w in read_workers(run) if worker_state(w, now) is not WorkerState.EXITED]
+    if not workers:
+        raise NoTrainerError(
+            f"No worker of {run.root} runs. `tfckpt-tui logs {run.shell_word}` shows what the last "
+            "ones printed."
+        )
+    answers = ask_for_stacks(run, [worker.index for worker in workers], timeout)
+    return StacksReport(
+        workers=tuple(_facts(worker, answers.get(worker.index), now) for worker in workers)
+    )
+
+
+def _facts(worker: WorkerStatus, answer: WorkerStacks | None, now: float) -> WorkerStacksFacts:
+    problem = ""
+    if answer is None:
+        heard = units.ago(max(0.0, now - worker.updated_at))
+        problem = f"It did not answer; its last heartbeat was {heard}."
+    return WorkerStacksFacts(
+        worker=worker.index,
+        host=clean(worker.host),
+        problem=problem,
+        threads=tuple(map(_thread, answer.threads)) if answer is not None else (),
+    )
+
+
+def _thread(thread: ThreadStack) -> ThreadFacts:
+    return ThreadFacts(
+        name=clean(thread.name),
+        is_main=thread.is_main,
+        script_line=clean(thread.script_line),
+        frames=tuple(map(clean, thread.frames)),
+    )
