@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from json_reference import check
 from rundir_factory import ABOVE, HYPERPARAMETERS, SPIKE, RunFactory, loss_at, two_branches
 
@@ -23,6 +28,8 @@ from tfckpt_tui.services.reporting.curves import (
     CurveReader,
 )
 from tfckpt_tui.services.reporting.facts import report_of
+from tfckpt_tui.services.reporting.html_report import as_html
+from tfckpt_tui.services.reporting.markdown_report import as_markdown
 
 
 @pytest.fixture
@@ -140,6 +147,9 @@ def test_an_unreadable_part_is_named_and_the_rest_is_told(tool: Tool, made: RunF
 
 
 def test_the_ending_of_the_file_names_the_format(tool: Tool, made: RunFactory) -> None:
+    page = made.run.root.parent / "run.html"
+    assert tool("report", made.run.root, "-o", page).code == 0
+    assert page.read_text().startswith("<!doctype html>")
     file = made.run.root.parent / "run.md"
     file.write_text("earlier")
     assert tool("report", made.run.root, "-o", file).code == 0
@@ -205,3 +215,119 @@ def test_the_whole_series_is_read_in_blocks(made: RunFactory) -> None:
     assert [one.step for one in points if one.branch == 2] == list(range(60_001))
     assert {one.branch for one in points} == {0, 1, 2}
     assert report_of(made.run).curves.points == len(points)
+
+
+class Page(HTMLParser):
+    """Elements, attributes and texts of a page as a browser sees them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.places: list[float] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        given = dict(attrs)
+        for name in ("x", "y", "x1", "y2", "cx", "cy"):
+            if name in given:
+                self.places.append(float(given[name] or "nan"))
+        for place in (given.get("points") or "").split():
+            self.places += map(float, place.split(","))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+ELEMENTS = {
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "nav", "a", "section", "p"),
+    *("div", "table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "span"),
+    *("svg", "line", "text", "polyline", "circle", "g"),
+}
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</style></title><svg onload=alert(1)>",
+    "' onmouseover='x",
+    "![x](http://evil/x.png) [a](javascript:alert(1))",
+    "| a | b |\n|---|---|\n# title",
+    "\x1b[31m\u202e&lt;b&gt;\ud800",
+]
+
+
+def with_text(report: RunReport, text: str) -> RunReport:
+    """Puts a text wherever a report has some from disk."""
+
+    def put(value: object) -> object:
+        if isinstance(value, msgspec.Struct):
+            fields = {name: put(getattr(value, name)) for name in value.__struct_fields__}
+            return msgspec.structs.replace(value, **fields)
+        if isinstance(value, tuple | list):
+            return type(value)(map(put, value))
+        if isinstance(value, dict):
+            return {text if isinstance(key, str) else key: put(one) for key, one in value.items()}
+        return text if type(value) is str and value not in {"throughput", "step time"} else value
+
+    changed = put(report)
+    assert isinstance(changed, RunReport)
+    # The kind of a quantity is one of three words.
+    curves = tuple(
+        msgspec.structs.replace(curve, quantity=old.quantity)
+        for curve, old in zip(changed.curves.curves, report.curves.curves, strict=True)
+    )
+    return msgspec.structs.replace(
+        changed, curves=msgspec.structs.replace(changed.curves, curves=curves)
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    made = two_branches(tmp_path_factory.mktemp("whole") / "run").guarded(code=CODE)
+    made.event_log(EventKind.PRUNE, "Moved to the trash: ckpt-1.", 3)
+    return report_of(made.run)
+
+
+def test_the_page_has_a_figure_for_each_curve_and_loads_nothing(whole: RunReport) -> None:
+    page = Page(as_html(whole))
+    assert page.elements.count("svg") == len(whole.curves.curves) == 3
+    assert page.elements.count("polyline") >= 2 * 3
+    assert set(page.elements) - {"title"} <= ELEMENTS
+    assert not page.attributes & {"src", "onload", "onerror", "style", "xlink:href"}
+    assert all(math.isfinite(place) for place in page.places)
+    assert "http" not in as_html(whole).replace("http-equiv", "")
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=60))
+def test_no_text_from_disk_becomes_markup(whole: RunReport, text: str) -> None:
+    hostile, plain = with_text(whole, text), with_text(whole, "x")
+    page, usual = Page(as_html(hostile)), Page(as_html(plain))
+    assert page.elements == usual.elements
+    assert page.attributes == usual.attributes
+    lines, expected = as_markdown(hostile).splitlines(), as_markdown(plain).splitlines()
+    assert len(lines) == len(expected)
+    unescaped = re.compile(r"(?<!\\)(?:\\\\)*[<\[]|(?<!\\)(?:\\\\)*&")
+    assert [line for line in lines if unescaped.search(line)] == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    values=st.lists(
+        st.floats(allow_nan=False, allow_infinity=False) | st.none(), min_size=1, max_size=9
+    ),
+    steps=st.lists(st.integers(-(2**62), 2**62), min_size=9, max_size=9),
+)
+def test_a_figure_of_any_values_is_within_its_edges(
+    whole: RunReport, values: list[float | None], steps: list[int]
+) -> None:
+    reader = CurveReader()
+    reader.add(
+        point(step, index % 2, loss=value)
+        for index, (step, value) in enumerate(zip(steps, values, strict=False))
+    )
+    facts = reader.facts({})
+    page = Page(as_html(msgspec.structs.replace(whole, curves=facts)))
+    assert all(-1 <= place <= 760 for place in page.places)

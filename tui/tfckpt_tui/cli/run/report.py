@@ -16,10 +16,11 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.reporting import RunReport
 from tfckpt_tui.services.reporting.facts import report_of
+from tfckpt_tui.services.reporting.html_report import as_html
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
 
 _MARKDOWN = "md"
-_RENDERERS = {_MARKDOWN: as_markdown}
+_RENDERERS = {"html": as_html, _MARKDOWN: as_markdown}
 
 
 @click.command()

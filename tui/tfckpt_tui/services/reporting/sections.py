@@ -230,11 +230,11 @@ def _workers(report: RunReport) -> Iterator[Block]:
 def _saves(saves: SavesFacts) -> Iterator[Block]:
     rows = [
         ("saves in the event log", f"{saves.noted:,}"),
-        ("checkpoints that are kept", f"{saves.kept:,}, {units.size(saves.bytes)}"),
+        ("kept", f"{units.count(saves.kept, 'checkpoint')}, {units.size(saves.bytes)}"),
     ]
     if saves.costed:
         rows += [
-            ("checkpoints with recorded cost", f"{saves.costed:,}"),
+            ("of these, with recorded cost", f"{saves.costed:,}"),
             ("time of these saves", units.duration(saves.seconds)),
             ("training stood still", units.duration(saves.stall_seconds)),
             ("longest standstill", units.duration(saves.longest_stall_seconds or 0.0)),
