@@ -50,7 +50,7 @@ PEERS_GRACE_SECONDS = 3.0
 OUR_PEERS_GRACE_SECONDS = 0.3
 """The same for workers of this library: their state is on disk already."""
 
-STACK_SECONDS = 5.0
+STACK_SECONDS = 20.0
 """How long workers of a run that stands still have to say at which line they are."""
 
 CULPRIT_SECONDS = 1.0

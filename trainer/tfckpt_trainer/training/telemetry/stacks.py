@@ -13,7 +13,11 @@ from types import FrameType
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import StackRequest, ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.script_errors import Line
+
+NETWORK_SECONDS = 10.0
+"""How often a worker looks for a request on a network disk, where each look is a call."""
 
 _MOST_FRAMES = 200
 """Frames of a thread that are written, the innermost ones."""
@@ -28,6 +32,8 @@ class StackWriter:
     def __init__(self, run: RunDirectory, index: int) -> None:
         self._run = run
         self._index = index
+        self._pause = NETWORK_SECONDS if is_network_file_system(run.root) else 0.0
+        self._looked_at = time.monotonic()
         self._answered = self._newest()
 
     def write_if_asked(self) -> None:
@@ -36,7 +42,10 @@ class StackWriter:
         Raises:
             OSError: The disk refuses.
         """
-        newest = self._newest()
+        now = time.monotonic()
+        if now - self._looked_at < self._pause:
+            return
+        self._looked_at, newest = now, self._newest()
         if newest == self._answered:
             return
         self._answered = newest

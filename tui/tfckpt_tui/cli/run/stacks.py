@@ -22,7 +22,7 @@ _INNERMOST = 5
     "--timeout",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    default=10.0,
+    default=20.0,
     show_default=True,
     help="How long to wait for a worker.",
 )
