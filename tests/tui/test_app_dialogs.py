@@ -92,8 +92,10 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
                 stuck.append(f"{name}: {dialog.focused} has the focus")
             if all(button.disabled for button in dialog.query(Button) if button is not first):
                 continue
+            # From a field, the arrows come to the button that cancels first.
+            moves = len(dialog.query(Input)) + 1 if isinstance(dialog.focused, Input) else 1
             # In a plan, the other arrows scroll.
-            await walk.press("right" if isinstance(dialog, PlanDialog) else "down")
+            await walk.press(*["right" if isinstance(dialog, PlanDialog) else "down"] * moves)
             stuck += await walk.settled(partial(stuck_at, first, name))
     assert stuck == []
 

@@ -302,7 +302,7 @@ def test_completion_scripts(shell: str, mark: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("tfckpt-tui st", {"status", "stop"}),
+        ("tfckpt-tui st", {"stacks", "status", "stop"}),
         ("tfckpt-tui prune RUN --keep-b", {"--keep-best"}),
         ("tfckpt-tui completion z", {"zsh"}),
     ],
@@ -315,7 +315,7 @@ def test_completion_knows_the_commands() -> None:
     said = run_binary(
         _TFCKPT_TUI_COMPLETE="bash_complete", COMP_WORDS="tfckpt-tui st", COMP_CWORD="1"
     )
-    assert said.data.split() == ["plain,status", "plain,stop"]
+    assert said.data.split() == ["plain,status", "plain,stacks", "plain,stop"]
 
 
 def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
-from tfckpt_trainer.training.telemetry.step_metrics import StepFacts
+from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, ignore_step
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -112,6 +112,10 @@ class GuardsInForce:
                 raise UsageError(f"The guard {rule!r} cannot act. {problem}")
         self.read_settings()
         self._telemetry.metrics.on_step = self.step_done
+
+    def close(self) -> None:
+        """Evaluates no step any more. What reports the steps outlives the run."""
+        self._telemetry.metrics.on_step = ignore_step
 
     def read_settings(self) -> list[str]:
         """Takes the guards of the run's settings, again or anew. All workers call it together.

@@ -242,6 +242,7 @@ class TrainingRun:
         self._resources.callback(self._close_inputs)
         self._resources.callback(self._ownership.release)
         self._resources.callback(telemetry.summaries.close)
+        self._resources.callback(between.guards.close)
         self._shutdown = Shutdown(
             run, group, telemetry, between.poller, self._resources, self._statuses.restart
         )

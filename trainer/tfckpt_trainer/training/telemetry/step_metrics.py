@@ -50,6 +50,11 @@ class StepFacts(NamedTuple):
     metrics: Mapping[str, float]
 
 
+def ignore_step(facts: StepFacts) -> None:
+    """Does nothing with a step."""
+    del facts
+
+
 @dataclass
 class StepMetrics:
     """The progress of a worker, as plain attributes because setting them is cheap.
@@ -93,7 +98,7 @@ class StepMetrics:
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    on_step: Callable[[StepFacts], None] = lambda _: None
+    on_step: Callable[[StepFacts], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
 
