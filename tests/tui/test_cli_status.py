@@ -74,6 +74,7 @@ def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path
         "pinned": False,
         "current": True,
         "links": [],
+        "hyperparameters": {},
         "problem": "",
     }
     assert [c["step"] for c in said.json["checkpoints"]] == [400, 500, 400, 300, 200, 100]
