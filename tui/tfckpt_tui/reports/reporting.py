@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_tui.reports.base import Report
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
@@ -216,7 +215,6 @@ class RunReport(Report, frozen=True, kw_only=True):
         workers: As in `status`.
         stragglers: Workers that slow down the others now.
         versions: Versions of Python and of packages at the newest start of the trainer.
-        code: The Git repository of the script at that start; null if it is in none, or unknown.
         curves: The metrics.
         hyperparameters: As in `get`.
         changes: Values that hyperparameters got, oldest first; the newest 500.
@@ -237,7 +235,6 @@ class RunReport(Report, frozen=True, kw_only=True):
     workers: tuple[WorkerLine, ...]
     stragglers: tuple[StragglerFacts, ...]
     versions: dict[str, str]
-    code: CodeVersion | None
     curves: CurvesFacts
     hyperparameters: tuple[HyperparameterFacts, ...]
     changes: tuple[HyperparameterChange, ...]

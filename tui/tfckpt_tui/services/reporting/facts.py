@@ -70,7 +70,6 @@ def report_of(run: RunDirectory) -> RunReport:
             if w.straggling
         ),
         versions=info.versions if info else {},
-        code=info.code if info else None,
         curves=_curves(run, reading, account, log),
         hyperparameters=tuple(
             map(facts_of, hyperparameters_of(account, start, at_start).values.values())

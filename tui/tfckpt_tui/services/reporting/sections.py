@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
-from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, RunReport, SavesFacts
@@ -72,7 +71,7 @@ def sections_of(report: RunReport) -> Iterator[Section]:
     yield Section("Workers", tuple(_workers(report)))
     yield Section("Saves", tuple(_saves(report.saves)))
     yield Section("Pruned checkpoints", tuple(_pruned(report)))
-    yield Section("Code and packages", tuple(_code(report)))
+    yield Section("Packages", tuple(_packages(report)))
     yield Section("Event log", tuple(_event_log(report)))
 
 
@@ -278,32 +277,8 @@ def _pruned(report: RunReport) -> Iterator[Block]:
     yield _events(report, _PRUNING)
 
 
-def _code(report: RunReport) -> Iterator[Block]:
-    code = report.code
-    rows = [*_commit(code), *report.versions.items()]
-    if rows:
-        yield Table((), tuple(rows))
-    if code is None:
-        yield "The Git commit is not known."
-    elif code.changes:
-        changes = tuple(
-            (change.path, _lines("+", change.added), _lines("-", change.removed))
-            for change in code.changes
-        )
-        yield Table(("changed file", "added", "removed"), changes, frozenset({1, 2}))
-        yield from _older((code.changed_files or 0) - len(changes), "changed file", "more")
-
-
-def _commit(code: CodeVersion | None) -> Iterator[tuple[str, str]]:
-    if code is None:
-        return
-    yield "commit", code.commit
-    if code.branch:
-        yield "Git branch", code.branch
-    if code.changed_files is None:
-        yield "changes", "unknown: Git did not answer in time"
-    else:
-        yield "changes", f"{units.count(code.changed_files, 'file')}; untracked files not looked at"
+def _packages(report: RunReport) -> Iterator[Block]:
+    yield Table((), tuple(report.versions.items())) if report.versions else "Not known."
 
 
 def _event_log(report: RunReport) -> Iterator[Block]:
@@ -343,7 +318,3 @@ def _number(value: float | None) -> str:
 
 def _seconds(seconds: float | None) -> str:
     return _UNKNOWN if seconds is None else units.duration(seconds)
-
-
-def _lines(sign: str, count: int | None) -> str:
-    return "binary" if count is None else f"{sign}{count:,}"
