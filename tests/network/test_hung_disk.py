@@ -27,6 +27,8 @@ pytestmark = pytest.mark.e2e
 
 TOOL = [sys.executable, "-m", "tfckpt_tui.cli.main"]
 WITHOUT_RUN = {"check", "completion", "config", "demo", "browse", "runs", "schema", "attach"}
+BEFORE = {"alert": ["test"]}
+
 MORE = {
     "compare": ["ckpt-1", "ckpt-2"],
     "inspect": ["ckpt-1"],
@@ -69,7 +71,8 @@ def test_every_command_ends_and_names_the_path(hung):
     names = [name for name in cli.list_commands(None) if name not in WITHOUT_RUN]
     assert len(names) > 15
     started = {
-        name: start("--timeout", "1", name, str(hung), *MORE.get(name, [])) for name in names
+        name: start("--timeout", "1", name, *BEFORE.get(name, []), str(hung), *MORE.get(name, []))
+        for name in names
     }
     for name, process in started.items():
         _, words = process.communicate(timeout=60)

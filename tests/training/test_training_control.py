@@ -515,9 +515,6 @@ def test_each_worker_says_at_which_line_it_is(steered):
         main, *others = worker.threads
         assert main.is_main
         assert re.search(r"steered\.py:\d+: \S", main.script_line)
-        assert (
-            any("training_run.py" in frame for frame in main.frames) or "steered" in main.frames[-1]
-        )
         # The thread that answers is not among them.
         assert "tfckpt-heartbeat" not in {thread.name for thread in others}
 

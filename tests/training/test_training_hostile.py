@@ -23,7 +23,7 @@ from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
-OPTIONS = ["--save-every", "25", "--keep-last", "3", "--trash-hours", "0.001", "--take-orders"]
+OPTIONS = ["--save-every", "200", "--keep-last", "3", "--trash-hours", "0.001", "--take-orders"]
 
 WRONG = [
     (CommandKind.PRUNE, {"names": 5}),
