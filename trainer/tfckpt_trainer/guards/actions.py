@@ -12,6 +12,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.guards.conditions import Evidence
 from tfckpt_trainer.guards.terms import Number, Term
 from tfckpt_trainer.rundir.records.command import (
+    CANNOT_SKIP,
     CommandArguments,
     PauseArguments,
     RestoreArguments,
@@ -133,9 +134,7 @@ class SkipBatches(Action):
     def commands(self, situation: Situation) -> list[CommandArguments]:
         """Returns the skip."""
         if not situation.reads_input:
-            raise RefusedError(
-                "The run has no dataset: the script reads its input, so the run cannot skip it."
-            )
+            raise RefusedError(CANNOT_SKIP)
         return [SkipArguments(batches=self.batches, at_step=situation.evidence.began - 1)]
 
 

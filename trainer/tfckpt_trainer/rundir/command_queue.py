@@ -76,6 +76,35 @@ def requester(through: str) -> str:
     return f"{user}@{socket.gethostname()}, {through}"
 
 
+def new_command(
+    kind: CommandKind,
+    arguments: dict[str, Any],
+    *,
+    requested_by: str,
+    at: float,
+    lifetime: float = DEFAULT_LIFETIME,
+) -> Command:
+    """Returns a command that nobody has taken yet.
+
+    Args:
+        kind: The kind of command.
+        arguments: The record of the kind in `command.ARGUMENTS` names them.
+        requested_by: Who asks.
+        at: Time of the request in seconds since the epoch.
+        lifetime: Seconds after which it expires if unclaimed.
+    """
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
+    return Command(
+        id=f"{stamp}-{kind.value}-{secrets.token_hex(4)}",
+        kind=kind,
+        arguments=arguments,
+        requested_at=at,
+        expires_at=at + lifetime,
+        requested_by=requested_by,
+        history=[Transition(state=CommandState.REQUESTED, at=at)],
+    )
+
+
 def advance(command: Command, state: CommandState, message: str, **changes: Any) -> Command:
     """Returns `command` in `state`, with the transition added to its history."""
     now = time.time()
@@ -140,15 +169,12 @@ class CommandQueue:
         at = time.time() if now is None else now
         self._run.refuse_links()
         make_directory(self._run.inbox)
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
-        command = Command(
-            id=f"{stamp}-{kind.value}-{secrets.token_hex(4)}",
-            kind=kind,
-            arguments=arguments or {},
-            requested_at=at,
-            expires_at=at + self._disk_ahead + lifetime,
+        command = new_command(
+            kind,
+            arguments or {},
             requested_by=requested_by,
-            history=[Transition(state=CommandState.REQUESTED, at=at)],
+            at=at,
+            lifetime=self._disk_ahead + lifetime,
         )
         store(self._run.inbox / f"{command.id}.json", command)
         return command

@@ -17,6 +17,9 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoi
 from tfckpt_trainer.rundir.storage.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
 
+WHOLE_LOG = 2**31
+"""More entries than an event log has, for `read_entries`."""
+
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
 

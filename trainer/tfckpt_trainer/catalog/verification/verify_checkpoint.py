@@ -144,6 +144,25 @@ def verify_checkpoint(
     raise RefusedError(f"{name} changed while it was read: it is being written. Try again later.")
 
 
+def verify_values(run: RunDirectory, name: str) -> Verified | None:
+    """Verifies a checkpoint, looks for NaN and infinite values, and stores the result.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+
+    Returns:
+        The result; None if the checkpoint could not be read, such as after a prune, or if the
+        result could not be stored.
+    """
+    with suppress(TfckptError, OSError):
+        result = verify_checkpoint(run, name, finite=True)
+        if result is not None and result.unread is None:
+            store_result(run, result.record)
+            return result
+    return None
+
+
 def record_damage(run: RunDirectory, name: str) -> None:
     """Verifies a checkpoint that a restore refused, and stores the result if it is damaged.
 

@@ -211,6 +211,10 @@ class SkipArguments(CommandArguments, frozen=True, kw_only=True):
     ] = None
 
 
+CANNOT_SKIP = "The run has no dataset: the script reads its input, so the run cannot skip it."
+"""Why a skip is refused, also one that a guard would ask for."""
+
+
 class GuardsArguments(CommandArguments, frozen=True, kw_only=True):
     """Reading the guards of `config.toml` again has no arguments."""
 

@@ -10,8 +10,9 @@ from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.records.command import Command, CommandState, ProfileArguments
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.trace import Profile, TraceOfWorker
 from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
-from tfckpt_trainer.training.telemetry.tracing import TraceOfWorker, Tracer
+from tfckpt_trainer.training.telemetry.tracing import Tracer
 
 
 class ProfileHandler(Handler[ProfileArguments]):
@@ -89,20 +90,17 @@ class ProfileHandler(Handler[ProfileArguments]):
         traces = self.trainer.group.all_gather(self._tracer.stop(traced))
         traces = [trace for trace in traces if trace.file or trace.problem]
         problems = [f"worker {one.worker}: {one.problem}" for one in traces if one.problem]
-        result = {"steps": traced, "workers": [msgspec.to_builtins(one) for one in traces]}
+        result = msgspec.to_builtins(Profile(steps=traced, workers=traces))
         if problems:
             message = f"No trace was written on {'; '.join(problems)}."
             state, kind = CommandState.FAILED, EventKind.FAILED
         else:
-            message = f"Traced {count(traced, 'step')} on {_workers(traces)}. {_cost(traces)}"
+            workers = count(len(traces), "worker")
+            message = f"Traced {count(traced, 'step')} on {workers}. {_cost(traces)}"
             state, kind = CommandState.DONE, EventKind.NOTE
         step = self.trainer.position.step
         self.trainer.telemetry.note(kind, f"profile: {message}", command, step=step)
         self.trainer.answer(command, Answer(state, message, result))
-
-
-def _workers(traces: Sequence[TraceOfWorker]) -> str:
-    return count(len(traces), "worker")
 
 
 def _cost(traces: Sequence[TraceOfWorker]) -> str:

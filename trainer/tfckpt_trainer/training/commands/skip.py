@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.checkpoint import PlannedSkip
-from tfckpt_trainer.rundir.records.command import Command, CommandState, SkipArguments
+from tfckpt_trainer.rundir.records.command import (
+    CANNOT_SKIP,
+    Command,
+    CommandState,
+    SkipArguments,
+)
 from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
 
 
@@ -22,9 +27,7 @@ class SkipHandler(Handler[SkipArguments]):
         del command, arguments
         if self.trainer.reads_input:
             return AGREED
-        return Vote(
-            "The run has no dataset: the script reads its input, so the run cannot skip it."
-        )
+        return Vote(CANNOT_SKIP)
 
     def commit(self, command: Command, arguments: SkipArguments) -> Answer:
         """Plans it. The event log tells when it is done."""

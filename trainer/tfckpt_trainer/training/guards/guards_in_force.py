@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
+from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.guards import Evidence, Guard, StepReading
 from tfckpt_trainer.guards.actions import Situation
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
@@ -221,5 +221,5 @@ class GuardsInForce:
             guard.commands(situation)
         except Exception as error:
             # An action may be the script's own.
-            return str(error) if isinstance(error, TfckptError) else describe_error(error)
+            return describe_error(error)
         return ""

@@ -99,7 +99,7 @@ class BetweenCalls:
             )
         )
         self.coordinator = Coordinator(
-            group, telemetry, saves, schedule, self.poller, self._commands, self.guards
+            group, telemetry, saves, schedule, self.poller, self._commands
         )
         self.check = (
             CheckSession(options.order, group, saved, telemetry, saves, restores)

@@ -18,7 +18,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
 from tfckpt_trainer.training.commands.handler import Answer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
-from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce, Proposal
+from tfckpt_trainer.training.guards.guards_in_force import Proposal
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.guard_firings import GuardFirings
 from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
@@ -87,7 +87,6 @@ class Coordinator:
         schedule: SaveSchedule,
         poller: CommandPoller,
         commands: CommandHandlers,
-        guards: GuardsInForce,
     ) -> None:
         self._group = group
         self._telemetry = telemetry
@@ -95,7 +94,7 @@ class Coordinator:
         self._schedule = schedule
         self._poller = poller
         self._commands = commands
-        self._guards = guards
+        self._guards = commands.trainer.guards
         self._firings = GuardFirings(commands.trainer)
         self._loop = commands.loop
         self._waits_for_disk_space = False

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import msgspec
 
-from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
-from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.guards.actions import Situation
-from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.command_queue import new_command
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.records.command import (
     Command,
     CommandArguments,
@@ -36,8 +34,6 @@ from tfckpt_trainer.training.guards.guards_in_force import Proposal
 
 CarryOut = Callable[[Command], Answer | None]
 """Carries out a command on all workers; returns its answer, None if that comes later."""
-
-_LIFETIME_SECONDS = 60.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +136,7 @@ class GuardFirings:
             arguments = _with_save(guard.commands(self._situation(proposal)))
         except Exception as error:
             # An action may be the script's own.
-            why = str(error) if isinstance(error, TfckptError) else describe_error(error)
+            why = describe_error(error)
             told, arguments = (
                 f"The run pauses, because a person has to decide: {why}",
                 [PauseArguments()],
@@ -165,7 +161,7 @@ class GuardFirings:
     def _count(self, rule: str) -> int:
         """Counts a firing; returns how many there were, also before a restart."""
         if self._fired is None:
-            entries = read_entries(self._trainer.run, newest=2**31)
+            entries = read_entries(self._trainer.run, newest=WHOLE_LOG)
             self._fired = Counter(
                 str(entry.details.get("rule")) for entry in entries if entry.kind is EventKind.GUARD
             )
@@ -194,15 +190,11 @@ class GuardFirings:
         return None
 
     def _look_for_not_finite(self, name: str) -> int | None:
-        run = self._trainer.run
-        doing = self._trainer.telemetry.heartbeat.doing(Activity.RESTORING, name)
-        with doing, suppress(TfckptError, OSError):
-            verification = verify_checkpoint(run, name, finite=True)
-            if verification is not None and verification.unread is None:
-                store_result(run, verification.record)
-                fault = verification.record.fault
-                return None if fault is not None else len(verification.not_finite)
-        return None
+        with self._trainer.telemetry.heartbeat.doing(Activity.RESTORING, name):
+            verification = verify_values(self._trainer.run, name)
+        if verification is None or verification.record.fault is not None:
+            return None
+        return len(verification.not_finite)
 
 
 def _with_save(arguments: list[CommandArguments]) -> list[CommandArguments]:
@@ -223,15 +215,10 @@ def _name(guard: Guard) -> str:
 
 
 def _command(arguments: CommandArguments, name: str, worker: int) -> Command:
-    """Returns a command that a guard sends, claimed."""
-    now = time.time()
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-    return Command(
-        id=f"{stamp}-{arguments.kind.value}-{uuid.uuid4().hex[:8]}",
-        kind=arguments.kind,
-        arguments=msgspec.to_builtins(arguments),
-        requested_at=now,
-        expires_at=now + _LIFETIME_SECONDS,
+    """Returns a command that a guard sends."""
+    return new_command(
+        arguments.kind,
+        msgspec.to_builtins(arguments),
         requested_by=f"{name}, worker {worker}"[:1000],
-        state=CommandState.SEEN,
+        at=time.time(),
     )

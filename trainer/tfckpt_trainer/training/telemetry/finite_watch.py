@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.directory.checkpoints import newest_finite
-from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
@@ -114,9 +113,8 @@ def check_values(run: RunDirectory, on_not_finite: Callable[[str, int], None]) -
             checkpoint = newest_finite(Catalog(run).scan(time.time(), quick=True))
             if checkpoint is None or checkpoint.not_finite_tensors is not None:
                 return
-            verification = verify_checkpoint(run, checkpoint.name, finite=True)
-            if verification is None or verification.unread is not None:
+            verification = verify_values(run, checkpoint.name)
+            if verification is None:
                 return
-            store_result(run, verification.record)
             if verification.not_finite:
                 on_not_finite(checkpoint.name, len(verification.not_finite))

@@ -6,10 +6,10 @@ import time
 from collections import deque
 from pathlib import Path
 
-import msgspec
 import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.rundir.records.trace import TraceOfWorker
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, median
 
 _OPTIONS = tf.profiler.experimental.ProfilerOptions(
@@ -20,26 +20,6 @@ _OPTIONS = tf.profiler.experimental.ProfilerOptions(
 
 _FEWEST_BEFORE = 10
 """Steps to compare with. Few would be those in which TensorFlow traced the graph."""
-
-
-class TraceOfWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a trace on one worker.
-
-    Attributes:
-        worker: Its index.
-        file: The trace, an `XSpace` of TensorFlow; empty if there is none.
-        before_seconds: Median time of the steps before; None if there were too few.
-        step_seconds: Median time of the traced steps.
-        write_seconds: How long training then waited until the trace was written.
-        problem: Why there is no trace; empty if there is one.
-    """
-
-    worker: int
-    file: str = ""
-    before_seconds: float | None = None
-    step_seconds: float | None = None
-    write_seconds: float = 0.0
-    problem: str = ""
 
 
 class Tracer:

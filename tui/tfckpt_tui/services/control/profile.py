@@ -9,26 +9,12 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, ProfileArguments
+from tfckpt_trainer.rundir.records.command import ProfileArguments
+from tfckpt_trainer.rundir.records.trace import Profile, TraceOfWorker
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.profile import OperationFacts, ProfileReport, TraceFacts
 from tfckpt_tui.services.control.request import FrontEnd, OnChange, ask
 from tfckpt_tui.services.runs.trace_file import slowest_operations
-
-
-class _Trace(msgspec.Struct, frozen=True):
-    """What the trainer answers of one worker; see `TraceOfWorker`."""
-
-    worker: int
-    file: str
-    before_seconds: float | None = None
-    step_seconds: float | None = None
-    write_seconds: float = 0.0
-
-
-class _Result(msgspec.Struct, frozen=True):
-    steps: int
-    workers: list[_Trace]
 
 
 def profile_run(
@@ -55,17 +41,8 @@ def profile_run(
     """
     arguments = ProfileArguments(steps=steps, workers=list(workers) or None)
     done = ask(run, arguments, through=through, timeout=timeout, on_change=on_change)
-    return report_of(done)
-
-
-def report_of(done: Command) -> ProfileReport:
-    """Returns what the traces of a command have.
-
-    Raises:
-        TfckptError: Its result is not that of a profile.
-    """
     try:
-        result = msgspec.convert(done.result, _Result)
+        result = msgspec.convert(done.result, Profile)
     except msgspec.ValidationError as error:
         raise TfckptError(f"The trainer answered something else than traces: {error}.") from error
     return ProfileReport(
@@ -73,7 +50,7 @@ def report_of(done: Command) -> ProfileReport:
     )
 
 
-def _read(trace: _Trace) -> TraceFacts:
+def _read(trace: TraceOfWorker) -> TraceFacts:
     operations: tuple[OperationFacts, ...] = ()
     problem = ""
     try:

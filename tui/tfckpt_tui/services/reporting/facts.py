@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.lineage import lineage_at
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.event_log import read_entries, read_series
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -28,7 +28,7 @@ from tfckpt_tui.reports.reporting import (
 )
 from tfckpt_tui.services.reporting.curves import CurveReader
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
-from tfckpt_tui.services.runs.guards import WHOLE_LOG, GuardOfRun, facts_of_guard, read_guards
+from tfckpt_tui.services.runs.guards import GuardOfRun, facts_of_guard, read_guards
 from tfckpt_tui.services.runs.hyperparameters import facts_of, hyperparameters_of
 from tfckpt_tui.services.runs.reading import as_problem, read_account
 from tfckpt_tui.services.runs.report import status_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.replay import Replay, replay
-from tfckpt_trainer.rundir.event_log import Tail, read_entries
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, Tail, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
@@ -18,9 +18,6 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.reading import read_info, read_run_briefly
-
-WHOLE_LOG = 2**31
-"""More entries than an event log has: a guard may have fired long ago."""
 
 _OF_SCRIPT = "It has a condition or an action of the script, so it cannot be replayed here."
 
