@@ -132,7 +132,8 @@ class RunFactory:
         ]
         self.run.config_file.write_text(f"guards = [{ABOVE!r}]\n")
         what = "spike loss: loss is 91.2, 14.3 deviations above 2.31. Went back to ckpt-300."
-        self.event_log(EventKind.GUARD, what, 80, step=420, details={"rule": SPIKE, "worker": 1})
+        details = {"rule": SPIKE, "worker": 1}
+        self.event_log(EventKind.GUARD, what, 80, step=420, branch=1, details=details)
         return self.create(guards=guards, **info)
 
     def records(self, name: str, *hyperparameters: Hyperparameter) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from app_driving import opened, shown, top, until, until_shown
-from rundir_factory import RunFactory, loss_at
+from rundir_factory import HYPERPARAMETERS, RunFactory, loss_at
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tiny_bundle import write_bundle
@@ -118,6 +118,26 @@ async def test_the_arrows_choose_among_those_that_can_be_restored(live: RunFacto
         await pilot.press("up", "up", "y")
         command = await asked(pilot, live)
         assert command.arguments == {"name": "ckpt-500", "partial": False, "values": {}}
+
+
+async def test_brackets_move_along_the_checkpoints(live: RunFactory) -> None:
+    async with asking(live, "ckpt-400") as pilot:
+        await pilot.press("left_square_bracket")
+        await until_shown(pilot, "Training goes back 138 steps")
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        await until_shown(pilot, "step 500")
+
+
+async def test_it_says_what_else_changes(live: RunFactory) -> None:
+    rate = msgspec.structs.replace(HYPERPARAMETERS[0], planned=None)
+    live.tells(rate)
+    live.records("ckpt-300", msgspec.structs.replace(rate, value=0.003))
+    live.guarded()
+    async with asking(live, "ckpt-300") as pilot:
+        await until_shown(pilot, "loss is 2.661 there and 2.144 now.")
+        assert "learning_rate goes from 0.0003 back to 0.003." in top(pilot.app)
+        assert "Guards fired 1 time after it:" in top(pilot.app)
+        assert "step 420: spike loss: loss is 91.2" in top(pilot.app)
 
 
 async def test_a_metric_chooses_the_best(live: RunFactory) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
 
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -15,12 +16,18 @@ from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.request import FrontEnd
-from tfckpt_tui.services.control.restore import choose_start, describe_plan, plan_restore_of
+from tfckpt_tui.services.control.restore import (
+    choose_start,
+    describe_plan,
+    plan_restore_of,
+    preview_restore,
+)
 
 
 def found(run: RunDirectory, step: int) -> str:
@@ -141,6 +148,62 @@ def test_a_plan_says_that_metrics_of_the_checkpoint_were_not_finite(tmp_path: Pa
     assert "At its step, these metrics were not finite: loss." in said
     said = describe_plan(plan_restore_of(made.run, name="ckpt-300"))
     assert "not finite" not in said
+
+
+def steered(tmp_path: Path, guard_step: int = 420) -> RunFactory:
+    """A run at step 438 of branch 1, whose learning rate was lowered after step 400."""
+    made = two_branches(tmp_path)
+    rate, beta = (msgspec.structs.replace(one, planned=None) for one in HYPERPARAMETERS)
+    made.worker(0, metrics={"val_loss": 3.2, "loss": 2.144, "accuracy": 0.4})
+    made.tells(rate, beta)
+    name = made.checkpoint(
+        410, 1, "ckpt-b1-400", metrics={"accuracy": 0.5, "val_loss": 2.0, "loss": 2.5}
+    )
+    made.records(name, msgspec.structs.replace(rate, value=0.003), beta)
+    made.event_log(EventKind.GUARD, "spike loss: 91.2.", 80, step=guard_step, branch=1)
+    return made
+
+
+def test_a_preview_tells_metrics_hyperparameters_and_guards_since_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    _, effects = preview_restore(steered(tmp_path).run, name="ckpt-b1-410")
+    assert effects.sentences == [
+        "loss is 2.500 there and 2.144 now; val_loss is 2.000 there and 3.200 now.",
+        "learning_rate goes from 0.0003 back to 0.003.",
+        "Guards fired 1 time after it:",
+        "step 420: spike loss: 91.2.",
+    ]
+
+
+def test_a_guard_that_fired_on_what_the_restore_keeps_is_not_told(tmp_path: Path) -> None:
+    _, effects = preview_restore(steered(tmp_path, guard_step=405).run, name="ckpt-b1-410")
+    assert effects.guards == ()
+
+
+def test_a_guard_on_another_branch_than_the_present_one_is_not_told(tmp_path: Path) -> None:
+    made = steered(tmp_path)
+    made.event_log(EventKind.GUARD, "of a branch that was left", 700, step=480, branch=0)
+    _, effects = preview_restore(made.run, name="ckpt-300")
+    assert [entry.step for entry in effects.guards] == [420]
+
+
+def test_of_many_guards_the_last_are_told(tmp_path: Path) -> None:
+    made = steered(tmp_path)
+    for step in range(421, 431):
+        made.event_log(EventKind.GUARD, f"at {step}", 1, step=step, branch=1)
+    _, effects = preview_restore(made.run, name="ckpt-b1-410")
+    assert effects.sentences[-4:] == [
+        "Guards fired 11 times after it; the last ones:",
+        *(f"step {step}: at {step}" for step in (428, 429, 430)),
+    ]
+
+
+def test_without_a_trainer_there_is_nothing_to_compare_with(ended: RunFactory) -> None:
+    for index in range(2):
+        ended.run.worker_status(index).unlink()
+    _, effects = preview_restore(ended.run, name="ckpt-200")
+    assert effects.sentences == []
 
 
 def test_a_stopped_run_starts_from_the_checkpoint_that_was_chosen(ended: RunFactory) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -28,6 +29,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.checkpoints.choose import find_typed
 from tfckpt_tui.services.checkpoints.compatibility import Compatibility
+from tfckpt_tui.services.control.restore_effects import RestoreEffects, find_effects
 
 CheckCompatibility = Callable[[Checkpoint, Callable[[Compatibility | str], None]], None]
 """Compares a checkpoint with the model; answers with the result, or why there is none."""
@@ -55,11 +57,13 @@ class _Preview:
     Attributes:
         checkpoint: The checkpoint; None if there is none.
         plan: What its restore does; None if it is refused.
+        effects: What it changes beside the step and the branch.
         refusal: Why it is refused; empty if it is not.
     """
 
     checkpoint: Checkpoint | None = None
     plan: RestorePlan | None = None
+    effects: RestoreEffects = field(default_factory=RestoreEffects)
     refusal: str = ""
 
 
@@ -71,6 +75,8 @@ class RestoreDialog(Dialog[Restore]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False, priority=True),
         Binding("down", "move(1)", show=False, priority=True),
+        Binding("right_square_bracket", "move(-1)", show=False),
+        Binding("left_square_bracket", "move(1)", show=False),
     ]
 
     def __init__(
@@ -115,7 +121,7 @@ class RestoreDialog(Dialog[Restore]):
             select_on_focus=True,
         )
         target.border_title = "which checkpoint?"
-        target.border_subtitle = "↑ ↓ newer, older"
+        target.border_subtitle = Content("] ↑ newer   [ ↓ older")
         return (target,)
 
     def text(self) -> Iterable[Iterable[Span]]:
@@ -132,6 +138,7 @@ class RestoreDialog(Dialog[Restore]):
         lines.append(_described(preview.checkpoint, self.snapshot.at))
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
+            lines += [((sentence, ""),) for sentence in preview.effects.sentences]
             lines += [(), *_plan_lines(preview.plan, self._key_of, starts=self._starts)]
             lines += _compatibility_lines(checked, starts=self._starts)
             lines += _exactness_lines(preview.checkpoint)
@@ -244,7 +251,8 @@ def _preview_of(snapshot: RunSnapshot, typed: str, key_of: KeyOf, *, starts: boo
         return _Preview(checkpoint, refusal=again)
     if not starts and not snapshot.trainer_answers:
         return _Preview(checkpoint, refusal="No trainer answers. A restore needs a live trainer.")
-    return _Preview(checkpoint, plan)
+    effects = find_effects(plan, snapshot, checkpoints, snapshot.event_log)
+    return _Preview(checkpoint, plan, effects)
 
 
 def _in_trash(snapshot: RunSnapshot, text: str, key_of: KeyOf) -> str:

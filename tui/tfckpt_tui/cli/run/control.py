@@ -54,6 +54,7 @@ from tfckpt_tui.services.control.restore import (
     describe_plan,
     mismatch_warnings,
     plan_restore_of,
+    preview_restore,
 )
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 from tfckpt_tui.services.runs.launch_form import launch_command
@@ -150,8 +151,9 @@ def restore(
         ) from error
     if values:
         read_hyperparameters(run).require_possible(values)
-    plan = plan_restore_of(run, step=step, name=name)
-    print_message(describe_plan(plan))
+    plan, effects = preview_restore(run, step=step, name=name)
+    for sentence in (describe_plan(plan), *effects.sentences):
+        print_message(sentence)
     arguments = RestoreArguments(name=plan.target.name, partial=partial, values=values)
     send(run, arguments, no_wait, timeout, as_json, has_answered=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_head, refuse_newer_release, resume_point
-from tfckpt_trainer.catalog.scan.lineage import BranchTips, RestorePlan, plan_restore
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -22,6 +22,7 @@ from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.compatibility import check_compatibility, find_reference
 from tfckpt_tui.services.control.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.control.request import FrontEnd, detect_trainer, log_event
+from tfckpt_tui.services.control.restore_effects import RestoreEffects, find_effects
 from tfckpt_tui.services.runs.account import RunReading, give_account
 from tfckpt_tui.services.runs.reading import read_info, read_whole_run
 
@@ -46,7 +47,14 @@ class ChosenStart:
 def plan_restore_of(
     run: RunDirectory, *, step: int | None = None, name: str | None = None
 ) -> RestorePlan:
-    """Returns what a restore of the checkpoint with this step or name does.
+    """Returns the plan of `preview_restore`."""
+    return preview_restore(run, step=step, name=name)[0]
+
+
+def preview_restore(
+    run: RunDirectory, *, step: int | None = None, name: str | None = None
+) -> tuple[RestorePlan, RestoreEffects]:
+    """Returns what a restore of the checkpoint with this step or name does, and what it changes.
 
     Args:
         run: The run directory.
@@ -58,11 +66,15 @@ def plan_restore_of(
         RefusedError: It cannot be restored, or several branches have the step.
     """
     reading = read_whole_run(run, read_info(run), time.time())
-    return _plan_restore(reading, step=step, name=name)
+    account = give_account(reading, None)
+    plan = _plan_restore(reading, account.position, step=step, name=name)
+    return plan, find_effects(plan, account, reading.checkpoints, reading.event_log)
 
 
-def _plan_restore(reading: RunReading, *, step: int | None, name: str | None) -> RestorePlan:
-    checkpoints, position = reading.checkpoints, give_account(reading, None).position
+def _plan_restore(
+    reading: RunReading, position: BranchStep | None, *, step: int | None, name: str | None
+) -> RestorePlan:
+    checkpoints = reading.checkpoints
     if name is not None:
         target = find_by_name(checkpoints, name)
     else:
@@ -105,7 +117,8 @@ def choose_start(
     with without_trainer(run):
         refuse_newer_release(run)
         reading = read_whole_run(run, read_info(run), time.time())
-        plan = _plan_restore(reading, step=step, name=name)
+        position = give_account(reading, None).position
+        plan = _plan_restore(reading, position, step=step, name=name)
         values = dict(values or {})
         _require_possible(plan.target, values)
         branch = _point_to(run, plan, reading.tips, values)
