@@ -37,8 +37,7 @@ def made(tmp_path: Path) -> RunFactory:
 def points_of(pilot: Pilot[int]) -> list[tuple[float, float | None]]:
     """Returns all points that the chart draws."""
     chart = pilot.app.screen.query_one(Chart)
-    assert chart.snapshot is not None
-    return [point for curve in chart._curves(chart.snapshot) for point in curve.points]
+    return [point for curve in chart._curves() for point in curve.points]
 
 
 async def opened_chart(pilot: Pilot[int]) -> None:

@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rundir_factory import two_branches
 
-from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, pan, step_labels, zoom
-from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
+from tfckpt_tui.app.widgets.charts.braille import Mark, plot
+from tfckpt_tui.charting.axis import Window, clock_labels, pan, step_labels, zoom
+from tfckpt_tui.charting.curves import Curve
+from tfckpt_tui.charting.value_axis import fit_axis
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 
@@ -89,9 +90,10 @@ def test_a_plot_has_the_requested_size_for_any_values(points, width, height, fro
     points.sort(key=lambda point: point[0])
     window = Window(10.0, 1000.0) if is_cut else None
     marks = [Mark(5.0, "◆", "good"), Mark(500.0, "↩", "accent")]
-    lines = plot(
+    drawing = plot(
         [Curve(tuple(points), "calm")], marks, width, height, from_zero=from_zero, window=window
     )
+    lines = drawing.lines()
     assert len(lines) == height
     drawn = [line.width for line in lines if line.width]
     assert all(one <= max(width, 11) for one in drawn)
@@ -128,7 +130,7 @@ def test_a_worker_that_started_again_has_no_point_before_its_first_step(tmp_path
 def drawn(points: list[tuple[float, float | None]]) -> str:
     return "\n".join(
         "".join(span[0] for span in line.spans)
-        for line in plot([Curve(tuple(points), "calm")], [], 60, 10)
+        for line in plot([Curve(tuple(points), "calm")], [], 60, 10).lines()
     )
 
 
@@ -136,7 +138,7 @@ def test_only_the_window_is_drawn_and_scaled() -> None:
     curve = Curve(tuple((float(x), float(x)) for x in range(1000)), "calm")
     text = "\n".join(
         "".join(span[0] for span in line.spans)
-        for line in plot([curve], [], 60, 10, window=Window(200.0, 300.0))
+        for line in plot([curve], [], 60, 10, window=Window(200.0, 300.0)).lines()
     )
     assert "300" in text
     assert "900" not in text
@@ -188,7 +190,7 @@ def number_in(text: str) -> float:
 @given(st.integers(0, 10**9), st.integers(20, 10**8), st.integers(24, 220))
 def test_labels_of_steps_are_evenly_spaced_at_every_width(low, span, width):
     curve = Curve(((float(low), 0.0), (float(low + span), 1.0)), "calm")
-    text = plot([curve], [], width, 10)[-1].text
+    text = plot([curve], [], width, 10).labels.text
     steps = [int(word.replace(",", "")) for word in text.split()]
     assert len({after - before for before, after in pairwise(steps)}) <= 1
     assert steps == sorted(set(steps))
@@ -198,7 +200,7 @@ def test_labels_of_steps_are_evenly_spaced_at_every_width(low, span, width):
 @pytest.mark.parametrize("height", range(3, 49))
 def test_a_throughput_from_zero_is_labelled_from_zero(height):
     curve = Curve(tuple((float(x), 900.0 + x % 130) for x in range(200)), "calm")
-    lines = plot([curve], [], 80, height, from_zero=True)
+    lines = plot([curve], [], 80, height, from_zero=True).lines()
     labels = {
         row: line.text.split("┤")[0].strip() for row, line in enumerate(lines) if "┤" in line.text
     }

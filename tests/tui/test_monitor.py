@@ -15,8 +15,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.charting.series import Series
 from tfckpt_tui.monitor.run_monitor import Monitor
-from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until

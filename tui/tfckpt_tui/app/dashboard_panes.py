@@ -25,8 +25,7 @@ from tfckpt_tui.app.widgets.run.events import Events
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
-from tfckpt_tui.formats import units
-from tfckpt_tui.monitor.series import main_metric, metric_of
+from tfckpt_tui.charting.measurements import THROUGHPUT, main_metric, metric
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -79,14 +78,8 @@ class DashboardPanes(Widget):
         yield History(read_only=self._read_only, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield Workers(id="workers")
-        yield Chart(self._metric, metric_of(self._metric), id="loss")
-        yield Chart(
-            "throughput",
-            lambda point: point.examples_per_second,
-            show=lambda value: units.rate(value, " examples"),
-            from_zero=True,
-            id="throughput",
-        )
+        yield Chart(metric(self._metric), id="loss")
+        yield Chart(THROUGHPUT, id="throughput")
         yield Events(id="events")
         yield Progress(id="progress")
         yield KeyBar(id="keys")
@@ -105,11 +98,10 @@ class DashboardPanes(Widget):
 
     def _choose_metric(self, snapshot: RunSnapshot) -> None:
         """Draws another metric if the script reports none with the name `loss`."""
-        metric = main_metric(snapshot.points)
-        if metric != self._metric:
-            self._metric = metric
-            chart = self.query_one("#loss", Chart)
-            chart.show_metric(metric, metric_of(metric), units.metric, from_zero=False)
+        name = main_metric(snapshot.points)
+        if name != self._metric:
+            self._metric = name
+            self.query_one("#loss", Chart).show_measurements(metric(name))
 
     def show_filter(self, *, is_open: bool) -> None:
         """Opens or closes the filter line."""

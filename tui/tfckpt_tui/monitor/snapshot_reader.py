@@ -26,10 +26,10 @@ from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
+from tfckpt_tui.charting.series import Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
-from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check

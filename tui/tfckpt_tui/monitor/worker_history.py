@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_tui.monitor.series import Series
+from tfckpt_tui.charting.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _MOST_POINTS = 1024
@@ -56,14 +56,15 @@ class WorkerHistory:
 
 def _point(status: WorkerStatus, began: float) -> SeriesPoint:
     serves = status.activity is Activity.SERVING
+    measured = {
+        "cpu": status.cpu_percent,
+        "memory": status.memory_bytes,
+        "input": status.input_wait_seconds,
+    }
     return SeriesPoint(
         at=status.updated_at,
         step=round(status.updated_at - began) if serves else status.step,
         branch=status.branch,
-        metrics={
-            "cpu": status.cpu_percent,
-            "memory": None if status.memory_bytes is None else float(status.memory_bytes),
-            "input": status.input_wait_seconds,
-        },
+        metrics={name: float(value) for name, value in measured.items() if value is not None},
         step_seconds=status.step_seconds,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -16,31 +16,16 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
-from tfckpt_tui.app.widgets.charts.axis import Window, pan, zoom
 from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.charting.axis import pan, zoom
+from tfckpt_tui.charting.curves import Across
+from tfckpt_tui.charting.measurements import Measurement, main_metric, measurements
+from tfckpt_tui.charting.view import View
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message, csv_line
-from tfckpt_tui.monitor.series import main_metric, metric_of
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _STRIDE = 0.25
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A quantity that a chart can draw.
-
-    Attributes:
-        name: Its name.
-        value_of: Returns its value at a point; None if it has none.
-        show: Formats a value.
-        from_zero: Whether the axis starts at zero.
-    """
-
-    name: str
-    value_of: Callable[[SeriesPoint], float | None]
-    show: Callable[[float | None], str] = units.metric
-    from_zero: bool = False
 
 
 class ChartPage(Page):
@@ -73,8 +58,7 @@ class ChartPage(Page):
         """
         super().__init__()
         self._chosen = chosen
-        self._window: Window | None = None
-        self._by_time = False
+        self._view = View()
 
     # -- for subclasses ----------------------------------------------------------------------
 
@@ -99,8 +83,7 @@ class ChartPage(Page):
 
     def compose(self) -> ComposeResult:
         """Makes the chart, a line of statistics and the keys."""
-        shown = self.shown
-        yield Chart(clean(shown.name), shown.value_of, id="chart")
+        yield Chart(self.shown, id="chart")
         figures = TextPane(boxed=False, id="figures")
         # The arrow keys belong to the chart.
         figures.can_focus = False
@@ -125,26 +108,29 @@ class ChartPage(Page):
 
     def action_turn_axis(self) -> None:
         """Switches between steps and time, and shows the whole run."""
-        self._by_time, self._window = not self._by_time, None
+        by_steps = self._view.across is Across.STEPS
+        across = Across.TIME if by_steps else Across.STEPS
+        self._view = replace(self._view, across=across, window=None)
         self.update_chart()
 
     def action_zoom(self, factor: float) -> None:
         """Zooms in or out."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = zoom(self._window, whole, factor)
+            self._view = replace(self._view, window=zoom(self._view.window, whole, factor))
             self.update_chart()
 
     def action_move(self, direction: int) -> None:
         """Scrolls forward or back."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = pan(self._window, whole, direction * _STRIDE)
+            window = pan(self._view.window, whole, direction * _STRIDE)
+            self._view = replace(self._view, window=window)
             self.update_chart()
 
     def action_whole(self) -> None:
         """Shows the whole run."""
-        self._window = None
+        self._view = replace(self._view, window=None)
         self.update_chart()
 
     def action_copy(self) -> None:
@@ -161,17 +147,12 @@ class ChartPage(Page):
         """Draws the measurement in the visible range, and shows its statistics."""
         shown = self.shown
         chart = self.query_one(Chart)
-        chart.show_metric(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
-        chart.show_window(self._window, by_time=self._by_time)
+        chart.show_measurements(shown)
+        chart.show_view(self._view)
         self.query_one("#figures", TextPane).show_lines([self._statistics(shown)])
 
     def _visible(self) -> list[SeriesPoint]:
-        window = self._window
-        return [
-            point
-            for point in self.points()
-            if window is None or window.contains(point.at if self._by_time else float(point.step))
-        ]
+        return [point for point in self.points() if self._view.shows(point)]
 
     def _statistics(self, shown: Measurement) -> Line:
         """Returns the visible range, and statistics of its values."""
@@ -200,22 +181,6 @@ class ChartPage(Page):
     def _resized(self) -> None:
         if is_open(self):
             self.update_chart()
-
-
-def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
-    """Returns all measurements: the main metric, others by name, throughput, step time."""
-    first = main_metric(points)
-    names = {name for point in points for name in point.metrics} - {first}
-    return [
-        *(Measurement(name, metric_of(name)) for name in (first, *sorted(names))),
-        Measurement(
-            "throughput",
-            lambda point: point.examples_per_second,
-            lambda value: units.rate(value, " examples"),
-            from_zero=True,
-        ),
-        Measurement("step time", lambda point: point.step_seconds, units.step_time, from_zero=True),
-    ]
 
 
 class ChartsScreen(ChartPage):

@@ -16,14 +16,14 @@ from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
-from tfckpt_tui.app.screens.charts import ChartPage, Measurement
+from tfckpt_tui.app.screens.charts import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.charting.measurements import Measurement, metric
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.series import metric_of
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.tensors.track import (
     TrackedPoint,
@@ -35,10 +35,10 @@ from tfckpt_tui.services.tensors.track import (
 _POLL_SECONDS = 0.2
 _NORM, _RATIO, _MEAN, _DEVIATION = "norm", "update ratio", "mean", "deviation"
 _MEASUREMENTS = (
-    Measurement(_NORM, metric_of(_NORM)),
-    Measurement(_RATIO, metric_of(_RATIO), from_zero=True),
-    Measurement(_MEAN, metric_of(_MEAN)),
-    Measurement(_DEVIATION, metric_of(_DEVIATION)),
+    metric(_NORM),
+    replace(metric(_RATIO), from_zero=True),
+    metric(_MEAN),
+    metric(_DEVIATION),
 )
 
 

@@ -10,12 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
+from tfckpt_tui.charting.measurements import STEP_TIME, Measurement, metric_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.account import WorkerView
@@ -56,9 +56,10 @@ class WorkerScreen(Page):
         """Makes the facts, the charts and the keys."""
         yield TextPane(id="worker-facts")
         with Horizontal(id="worker-charts"):
-            yield Chart("step time", _step_time, show=units.step_time, from_zero=True, id="time")
-            yield Chart("cpu", _metric("cpu"), show=_percent, from_zero=True, id="cpu")
-            yield Chart("memory", _metric("memory"), show=_size, from_zero=True, id="memory")
+            yield Chart(STEP_TIME, id="time")
+            yield Chart(Measurement("cpu", metric_of("cpu"), _percent, from_zero=True), id="cpu")
+            memory = Measurement("memory", metric_of("memory"), _size, from_zero=True)
+            yield Chart(memory, id="memory")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -94,14 +95,6 @@ class WorkerScreen(Page):
     @property
     def _view(self) -> WorkerView | None:
         return next((v for v in self._snapshot.workers if v.status.index == self._index), None)
-
-
-def _step_time(point: SeriesPoint) -> float | None:
-    return point.step_seconds
-
-
-def _metric(name: str) -> Callable[[SeriesPoint], float | None]:
-    return lambda point: point.metrics.get(name)
 
 
 def _percent(value: float | None) -> str:

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
-from tfckpt_tui.app.widgets.charts.axis import Labels, Window, step_labels
-from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
+from tfckpt_tui.charting.axis import Labels, Window, step_labels
+from tfckpt_tui.charting.curves import Curve, Place, thin
+from tfckpt_tui.charting.value_axis import apart, fit_axis, fit_log_axis, value_range
 from tfckpt_tui.formats import units
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
 _POINT = "•"
+_CURSOR, _EDGE, _SELECTED = ("│", "label"), ("┊", "accent"), "accent"
 _ROOM_PARTS = 25
-_LEAST_WITH_OUTLIERS = 20
-_OUTLIER_PARTS = 20
-"""One in so many of the values may be cut off at each end."""
-_AIR = 0.2
-"""Room beyond the values that are not cut off, as a part of half their range."""
 _LABEL_WIDTH = 9
 """Columns for each label of the x axis."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One curve.
-
-    Attributes:
-        points: Pairs of x and y, from left to right. Values that are not finite are drawn as gaps
-            with a mark.
-        style: Name of the style of its dots.
-    """
-
-    points: tuple[tuple[float, float | None], ...]
-    style: str
 
 
 @dataclass(frozen=True)
@@ -60,9 +42,117 @@ class _Scale:
         share = value / self._span - self.low / self._span
         return min(size - 1, max(0, round(share * (size - 1))))
 
+    def value(self, place: int, size: int) -> float:
+        """Returns the value of a position among `size` dots."""
+        return self.low + (self.high - self.low) * place / max(1, size - 1)
+
+    def contains(self, value: float) -> bool:
+        """Whether a value is on the scale."""
+        return self.low <= value <= self.high
+
     @property
     def _span(self) -> float:
         return max(self.high - self.low, 1e-300)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn chart, on which a cursor and a selection can be shown.
+
+    Attributes:
+        rows: The cells of the drawing, one tuple for each line.
+        numbers: Labels of the y axis, by line.
+        axis: The cells of the x axis.
+        labels: The line of its labels.
+        scale: The ends of the x axis.
+        message: Lines that are shown instead if there is nothing to draw.
+    """
+
+    rows: tuple[tuple[Span, ...], ...] = ()
+    numbers: Mapping[int, str] = field(default_factory=dict)
+    axis: tuple[Span, ...] = ()
+    labels: Line = field(default_factory=Line)
+    scale: _Scale = _Scale(0.0, 0.0)
+    message: tuple[Line, ...] | None = None
+
+    @property
+    def left(self) -> int:
+        """Cells left of the drawing."""
+        return max(map(len, self.numbers.values()), default=-1) + 1
+
+    def x_at(self, column: int) -> float | None:
+        """Returns the position on the x axis of a cell; None outside of the drawing."""
+        place = column - self.left
+        return self.scale.value(place, len(self.axis)) if 0 <= place < len(self.axis) else None
+
+    def column_of(self, x: float) -> int | None:
+        """Returns the column of the drawing at a position; None if it is not visible."""
+        columns = len(self.axis)
+        return self.scale.place(x, 2 * columns) // 2 if self.scale.contains(x) and columns else None
+
+    def lines(
+        self, cursor: float | None = None, selection: tuple[float, float] | None = None
+    ) -> list[Line]:
+        """Returns the lines.
+
+        Args:
+            cursor: Position of a vertical line.
+            selection: The ends of a part of the x axis to show as selected.
+        """
+        if self.message is not None:
+            return list(self.message)
+        over: dict[int, Span] = {}
+        axis = self.axis
+        if selection is not None:
+            low, high = (min(max(x, self.scale.low), self.scale.high) for x in sorted(selection))
+            first, last = self.column_of(low), self.column_of(high)
+            assert first is not None
+            assert last is not None
+            over |= dict.fromkeys((first, last), _EDGE)
+            chosen = tuple(("━", _SELECTED) if c[0] == "─" else c for c in axis[first : last + 1])
+            axis = (*axis[:first], *chosen, *axis[last + 1 :])
+        column = None if cursor is None else self.column_of(cursor)
+        if column is not None:
+            over[column] = _CURSOR
+        width = self.left - 1
+        lines = [
+            Line(
+                (
+                    (padded(self.numbers.get(row, ""), width, ">"), "muted"),
+                    ("┤" if row in self.numbers else "│", "border"),
+                    *_joined(_overlaid(cells, over)),
+                    (" ", ""),
+                )
+            )
+            for row, cells in enumerate(self.rows)
+        ]
+        lines.append(Line(((" " * width, ""), ("└", "border"), *_joined(axis), (" ", ""))))
+        lines.append(self.labels)
+        return lines
+
+
+def _overlaid(cells: Sequence[Span], over: Mapping[int, Span]) -> Sequence[Span]:
+    """Returns cells with others over them; dots stay, in the other style."""
+    if not over:
+        return cells
+    shown = list(cells)
+    for column, (glyph, style) in over.items():
+        text = shown[column][0]
+        shown[column] = (glyph, style) if text == " " else (text, "strong")
+    return shown
+
+
+def _joined(cells: Sequence[Span]) -> list[Span]:
+    """Returns cells with neighbours of one style joined."""
+    spans: list[Span] = []
+    start, size = 0, len(cells)
+    while start < size:
+        style, end = cells[start][1], start + 1
+        while end < size and cells[end][1] == style:
+            end += 1
+        spans.append(("".join([text for text, _ in cells[start:end]]), style))
+        start = end
+    return spans
 
 
 def plot(
@@ -75,7 +165,9 @@ def plot(
     window: Window | None = None,
     labels: Labels = step_labels,
     show: Callable[[float | None], str] = units.metric,
-) -> list[Line]:
+    logarithmic: bool = False,
+    clips_outliers: bool = True,
+) -> Plot:
     """Draws curves and their axes.
 
     Args:
@@ -87,19 +179,28 @@ def plot(
         window: Visible part of the x axis; by default all of it.
         labels: Makes the labels of the x axis.
         show: Formats values that are cut off.
+        logarithmic: Whether the y axis is logarithmic; it leaves out values up to 0, and says so.
+        clips_outliers: Whether the y axis may leave out a few values far from the others.
 
     Returns:
-        `height` lines of `width` cells. If there is no data, they contain a message.
+        A plot of `height` lines of `width` cells. If there is no data, they contain a message.
     """
     if window is not None:
-        curves = [_cut(curve, window) for curve in curves]
+        curves = [curve.within(window) for curve in curves]
+    left_out = 0
+    if logarithmic:
+        left_out = sum(y is not None and y <= 0 for curve in curves for _, y in curve.points)
+        curves = [_logarithm(curve) for curve in curves]
     xs = [x for curve in curves for x, _ in curve.points if math.isfinite(x)]
     ys = [y for curve in curves for _, y in curve.points if y is not None and math.isfinite(y)]
     rows = height - 2
     if not xs or rows < 1 or width < 12:
-        return _empty(width, height, "no data yet" if not xs else "")
-    low, high = _without_outliers(ys, from_zero=from_zero)
-    y_axis = fit_axis(*_bounds([low, high] if ys else []), rows)
+        word = "no values above 0" if left_out else "no data yet"
+        return _empty(width, height, "" if xs else word)
+    from_zero = from_zero and not logarithmic
+    low, high = value_range(ys, from_zero=from_zero, clips_outliers=clips_outliers)
+    fit = fit_log_axis if logarithmic else fit_axis
+    y_axis = fit(*(apart(low, high) if ys else (0.0, 1.0)), rows)
     # Rounding may leave the ends just outside of the axis.
     y_scale = _Scale(min(low, y_axis.low), max(high, y_axis.high))
     numbers = y_axis.labels
@@ -111,29 +212,35 @@ def plot(
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
-    if ys:
-        if max(ys) > y_scale.high:
-            _tell_cut(grid, 0, f"▲ {show(max(ys))}")
-        if min(ys) < y_scale.low:
-            _tell_cut(grid, rows - 1, f"▼ {show(min(ys))}")
-    lines = [
-        Line(
-            (
-                (padded(numbers.get(row, ""), label_width, ">"), "muted"),
-                ("┤" if row in numbers else "│", "border"),
-                *grid.row(row),
-                (" ", ""),
-            )
-        )
-        for row in range(rows)
-    ]
-    lines.append(_axis(marks, x_scale, label_width, columns))
-    lines.append(_x_labels(labels, x_scale, label_width, columns))
-    return lines
+    above, below = "", ""
+    if ys and max(ys) > y_scale.high:
+        above = f"▲ {show(_number(max(ys), logarithmic=logarithmic))}"
+    if ys and min(ys) < y_scale.low:
+        below = f"▼ {show(_number(min(ys), logarithmic=logarithmic))}"
+    if left_out:
+        below = f"▼ {units.count(left_out, 'value')} ≤ 0"
+    _tell_cut(grid, 0, above)
+    _tell_cut(grid, rows - 1, below)
+    return Plot(
+        tuple(tuple(grid.row(row)) for row in range(rows)),
+        numbers,
+        _axis(marks, x_scale, columns),
+        _x_labels(labels, x_scale, label_width, columns),
+        x_scale,
+    )
 
 
-def _cut(curve: Curve, window: Window) -> Curve:
-    return Curve(tuple(point for point in curve.points if window.contains(point[0])), curve.style)
+def _logarithm(curve: Curve) -> Curve:
+    """Returns the curve of the logarithms; values up to 0 interrupt no line."""
+    points = tuple(
+        (x, None if y is None else math.log10(y)) for x, y in curve.points if y is None or y > 0
+    )
+    return replace(curve, points=points)
+
+
+def _number(y: float, *, logarithmic: bool) -> float:
+    """Returns the value at a height of the y axis."""
+    return math.pow(10, min(y, 308)) if logarithmic else y
 
 
 class _Grid:
@@ -166,68 +273,59 @@ class _Grid:
         self._glyphs[row, column] = (glyph, style)
 
     def row(self, row: int) -> list[Span]:
-        """Returns one line, neighbours of one style joined."""
-        spans: list[Span] = []
-        for column in range(self.columns):
-            bits = self._bits[row][column]
-            cell = (chr(_BRAILLE + bits), self._styles[row][column]) if bits else (" ", "")
-            text, style = self._glyphs.get((row, column), cell)
-            if spans and spans[-1][1] == style:
-                spans[-1] = (spans[-1][0] + text, style)
-            else:
-                spans.append((text, style))
-        return spans
+        """Returns the cells of one line."""
+        cells: list[Span] = [
+            (chr(_BRAILLE + bits), style) if bits else (" ", "")
+            for bits, style in zip(self._bits[row], self._styles[row], strict=True)
+        ]
+        for (glyph_row, column), span in self._glyphs.items():
+            if glyph_row == row:
+                cells[column] = span
+        return cells
 
 
 def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
-    stroke: list[tuple[int, int]] = []
-    was_cut = False
-    for x, y in _thinned(curve, x_scale, width):
-        place = x_scale.place(x, width)
+
+    def dot(point: Place) -> tuple[int, int]:
+        y = y_scale.place(point[1] or 0.0, height)
+        return x_scale.place(point[0], width), height - 1 - y
+
+    points = thin(curve.points, width, lambda x: x_scale.place(x, width))
+    for x, y in points:
         if y is None or not math.isfinite(y):
-            grid.glyph(place // 2, grid.rows - 1, "✗", "bad")
-            _draw_stroke(grid, stroke, curve.style)
-            stroke = []
-            continue
-        is_cut = not y_scale.low <= y <= y_scale.high
-        if is_cut and was_cut:
-            # A line along the edge would show values that nobody reported.
-            _draw_stroke(grid, stroke, curve.style)
-            stroke = []
-        was_cut = is_cut
-        stroke.append((place, height - 1 - y_scale.place(y, height)))
-    _draw_stroke(grid, stroke, curve.style)
+            grid.glyph(x_scale.place(x, width) // 2, grid.rows - 1, "✗", "bad")
+    joined = False
+    for place, point in enumerate(points):
+        after = points[place + 1] if place + 1 < len(points) else None
+        part = None if after is None else _visible(point, after, y_scale)
+        if part is not None:
+            grid.line(dot(part[0]), dot(part[1]), curve.style)
+        elif not joined and point[1] is not None and y_scale.contains(point[1]):
+            # A single point is larger than a dot.
+            x_dot, y_dot = dot(point)
+            grid.glyph(x_dot // 2, y_dot // 4, _POINT, curve.style)
+        joined = part is not None
 
 
-def _draw_stroke(grid: _Grid, points: Sequence[tuple[int, int]], style: str) -> None:
-    """Draws points without a gap between them; a single one is larger than a dot."""
-    if len(points) == 1:
-        x, y = points[0]
-        grid.glyph(x // 2, y // 4, _POINT, style)
-    for start, end in pairwise(points):
-        grid.line(start, end, style)
+def _visible(start: Place, end: Place, scale: _Scale) -> tuple[Place, Place] | None:
+    """Returns the part of a line between the ends of the y axis; None if there is none."""
+    (x0, y0), (x1, y1) = start, end
+    if y0 is None or y1 is None or not (math.isfinite(y0) and math.isfinite(y1)):
+        return None
+    if (y0 < scale.low and y1 < scale.low) or (y0 > scale.high and y1 > scale.high):
+        return None
 
+    def at_edge(point: Place, y: float) -> Place:
+        edge = min(max(y, scale.low), scale.high)
+        if edge == y:
+            return point
+        # Shares, because the difference of two values may be too large for a number.
+        size = max(abs(y0), abs(y1))
+        share = (edge / size - y0 / size) / (y1 / size - y0 / size)
+        return (x0 + (x1 - x0) * share, edge)
 
-def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, float | None]]:
-    """Keeps at most the first, lowest, highest and last point of each column of dots."""
-    if len(curve.points) <= 2 * width:
-        return list(curve.points)
-    columns: dict[int, list[tuple[float, float | None]]] = {}
-    for point in curve.points:
-        columns.setdefault(x_scale.place(point[0], width), []).append(point)
-    kept: list[tuple[float, float | None]] = []
-    for points in columns.values():
-        finite = [p for p in points if p[1] is not None and math.isfinite(p[1])]
-        broken = [p for p in points if p not in finite] if len(finite) < len(points) else []
-        if finite:
-            low = min(finite, key=lambda p: p[1] or 0.0)
-            high = max(finite, key=lambda p: p[1] or 0.0)
-            wanted = {id(p) for p in (finite[0], low, high, finite[-1], *broken[:1])}
-            kept.extend(p for p in points if id(p) in wanted)
-        else:
-            kept.append(points[0])
-    return kept
+    return at_edge(start, y0), at_edge(end, y1)
 
 
 def _roomy(low: float, high: float) -> _Scale:
@@ -241,24 +339,6 @@ def _roomy(low: float, high: float) -> _Scale:
     return _Scale(low, math.ceil(high / room + 0.1) * room)
 
 
-def _without_outliers(ys: Sequence[float], *, from_zero: bool) -> tuple[float, float]:
-    """Returns the ends of the values to show, without a few that would flatten the others.
-
-    That is how a first loss, or a first step that is traced, compares with all that follow.
-    """
-    ends = sorted([*ys, 0.0] if from_zero else ys)
-    if len(ys) < _LEAST_WITH_OUTLIERS:
-        return (ends[0], ends[-1]) if ends else (0.0, 0.0)
-    cut = len(ends) // _OUTLIER_PARTS
-    low, high = (0.0 if from_zero else ends[cut]), ends[-1 - cut]
-    # Halves, because the difference of two values may be too large for a number.
-    half = high / 2 - low / 2
-    air = half * _AIR
-    top = high + air if ends[-1] / 2 - high / 2 > half > 0 else ends[-1]
-    bottom = low - air if low / 2 - ends[0] / 2 > half > 0 else ends[0]
-    return bottom, top
-
-
 def _tell_cut(grid: _Grid, row: int, words: str) -> None:
     """Shows at the end of a line how far the values beyond it go."""
     if len(words) <= grid.columns:
@@ -266,29 +346,12 @@ def _tell_cut(grid: _Grid, row: int, words: str) -> None:
             grid.glyph(place, row, character, "warn")
 
 
-def _bounds(ys: Sequence[float]) -> tuple[float, float]:
-    """Returns the ends of the y axis, which always differ."""
-    if not ys:
-        return 0.0, 1.0
-    low, high = min(ys), max(ys)
-    if low == high:
-        air = abs(low) * 0.1 or 1.0
-        return max(low - air, -1.7e308), min(high + air, 1.7e308)
-    return low, high
-
-
-def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) -> Line:
+def _axis(marks: Sequence[Mark], scale: _Scale, columns: int) -> tuple[Span, ...]:
     cells: list[Span] = [("─", "border")] * columns
     for mark in marks:
-        if scale.low <= mark.x <= scale.high:
+        if scale.contains(mark.x):
             cells[scale.place(mark.x, 2 * columns) // 2] = (mark.glyph, mark.style)
-    spans: list[Span] = [(" " * label_width, ""), ("└", "border")]
-    for text, style in cells:
-        if spans[-1][1] == style:
-            spans[-1] = (spans[-1][0] + text, style)
-        else:
-            spans.append((text, style))
-    return Line((*spans, (" ", "")))
+    return tuple(cells)
 
 
 def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> Line:
@@ -322,7 +385,8 @@ def _laid_out(labels: Sequence[tuple[int, str]], left: int, width: int) -> str |
     return text
 
 
-def _empty(width: int, height: int, word: str) -> list[Line]:
+def _empty(width: int, height: int, word: str) -> Plot:
     middle = height // 2
     gap = " " * max(0, (width - len(word)) // 2)
-    return [Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height)]
+    shown = (Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height))
+    return Plot(message=tuple(shown))

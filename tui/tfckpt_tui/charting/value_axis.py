@@ -26,6 +26,13 @@ _LARGEST = 1e300
 _LEAST_STEP = 1e-12
 """Relative to the largest value; labels that are closer cannot be told apart."""
 
+_LEAST_WITH_OUTLIERS = 20
+_OUTLIER_PARTS = 20
+"""One in so many of the values may be cut off at each end."""
+
+_AIR = 0.2
+"""Room beyond the values that are not cut off, as a part of half their range."""
+
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
 _THOUSAND = 1e3
 _PLAIN = (1e-4, 1e12)
@@ -92,6 +99,61 @@ def fit_axis(low: float, high: float, rows: int) -> ValueAxis:
         lowest - best.gap * number: text for number, text in enumerate(_texts(values, best.step))
     }
     return ValueAxis(best.low, best.low + size * best.dot, labels)
+
+
+def fit_log_axis(low: float, high: float, rows: int) -> ValueAxis:
+    """Returns a logarithmic axis of `rows` lines; its ends are logarithms to the base 10.
+
+    Args:
+        low: The logarithm of the lowest value.
+        high: The logarithm of the highest value; more than `low`.
+        rows: At least one.
+    """
+    size = DOTS * rows - 1
+    decades = high - low
+    # Few decades leave room for 2 and 5, many for every second or third decade alone.
+    digits = (1, 2, 5) if decades < 3 else (1,)
+    every = max(1, math.ceil(decades * _LEAST_GAP / rows))
+    labels: dict[int, str] = {}
+    for exponent in range(math.floor(low), math.ceil(high) + 1):
+        for digit in digits:
+            place = exponent + math.log10(digit)
+            if exponent % every or not low <= place <= high:
+                continue
+            row = rows - 1 - round((place - low) / (high - low) * size) // DOTS
+            if digit == 1 or not {row - 1, row, row + 1} & labels.keys():
+                labels[row] = f"{float(f'{digit}e{exponent}'):g}"
+    if len(labels) < 2:
+        labels = {rows - 1: f"{10.0**low:.3g}", 0: f"{10.0 ** min(high, 308):.3g}"}
+    return ValueAxis(low, high, labels)
+
+
+def value_range(
+    values: Sequence[float], *, from_zero: bool = False, clips_outliers: bool = True
+) -> tuple[float, float]:
+    """Returns the ends of the values to show, by default without a few that flatten the others.
+
+    That is how a first loss, or a first step that is traced, compares with all that follow.
+    """
+    ends = sorted([*values, 0.0] if from_zero else values)
+    if len(values) < _LEAST_WITH_OUTLIERS or not clips_outliers:
+        return (ends[0], ends[-1]) if ends else (0.0, 0.0)
+    cut = len(ends) // _OUTLIER_PARTS
+    low, high = (0.0 if from_zero else ends[cut]), ends[-1 - cut]
+    # Halves, because the difference of two values may be too large for a number.
+    half = high / 2 - low / 2
+    air = half * _AIR
+    top = high + air if ends[-1] / 2 - high / 2 > half > 0 else ends[-1]
+    bottom = low - air if low / 2 - ends[0] / 2 > half > 0 else ends[0]
+    return bottom, top
+
+
+def apart(low: float, high: float) -> tuple[float, float]:
+    """Returns two values that always differ: the given ones, with room around equal ones."""
+    if low < high:
+        return low, high
+    air = abs(low) * 0.1 or 1.0
+    return max(low - air, -1.7e308), min(high + air, 1.7e308)
 
 
 def _grids(low: float, high: float, rows: int) -> Iterator[_Grid]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_tui.formats.metric_names import main_of
 
 MOST_POINTS = 4096
 """Maximum number of points. A chart 200 cells wide has 400 columns of dots."""
@@ -34,21 +32,6 @@ class Series:
         while len(self._points) > self._most:
             self._points = _thinned(self._points)
         self._frozen = tuple(self._points)
-
-
-def main_metric(points: Sequence[SeriesPoint]) -> str:
-    """Returns the metric to draw first: `loss`, or else another loss, or else any other metric."""
-    return main_of({name for point in points for name in point.metrics})
-
-
-def metric_of(name: str) -> Callable[[SeriesPoint], float | None]:
-    """Returns a function for the value of a metric at a point: None if it was not reported."""
-
-    def value_of(point: SeriesPoint) -> float | None:
-        value = point.metrics.get(name)
-        return math.nan if value is None and name in point.metrics else value
-
-    return value_of
 
 
 def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:

@@ -1,0 +1,195 @@
+"""Curves: the values of a measurement on each branch, along steps, time or epochs."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.lineage import current_lineage
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.charting.axis import Window
+from tfckpt_tui.charting.measurements import ValueOf
+
+EPOCH = "epoch"
+"""The metric that places points on the axis of epochs."""
+
+
+class Across(StrEnum):
+    """What the x axis of a chart counts."""
+
+    STEPS = "steps"
+    TIME = "time"
+    EPOCHS = "epochs"
+
+    def place(self, point: SeriesPoint) -> float | None:
+        """Returns the position of a point; None if it has none."""
+        if self is Across.TIME:
+            return point.at
+        return float(point.step) if self is Across.STEPS else finite(point.metrics.get(EPOCH))
+
+
+def possible_axes(points: Sequence[SeriesPoint]) -> list[Across]:
+    """Returns the x axes of a run; epochs only if the script reports a metric named `epoch`."""
+    has_epochs = any(point.metrics.get(EPOCH) is not None for point in points)
+    return [Across.STEPS, Across.TIME, *([Across.EPOCHS] if has_epochs else [])]
+
+
+Place = tuple[float, float | None]
+"""The x and the y of a point. A y of None stands for a value that is not finite."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve.
+
+    Attributes:
+        points: Its points; x never decreases. Values that are not finite are drawn as gaps with a
+            mark.
+        style: Name of the style of its dots.
+        label: What tells it from the other curves of a chart; empty for the main one.
+        branch: The branch that it belongs to.
+        is_past: Whether training left this part of the branch.
+    """
+
+    points: tuple[Place, ...]
+    style: str
+    label: str = ""
+    branch: int = 0
+    is_past: bool = False
+
+    def at(self, x: float) -> float | None:
+        """Returns the value of the nearest point at or before `x`; None if there is none."""
+        place = bisect_right(self.points, x, key=_x)
+        return self.points[place - 1][1] if place else None
+
+    def within(self, window: Window) -> Curve:
+        """Returns the part in a window; lines that cross its edges end there."""
+        first = bisect_left(self.points, window.low, key=_x)
+        last = bisect_right(self.points, window.high, key=_x)
+        inside = self.points[first:last]
+        if first > 0 and first < len(self.points):
+            inside = (*_crossing(self.points[first - 1], self.points[first], window.low), *inside)
+        if 0 < last < len(self.points):
+            inside = (*inside, *_crossing(self.points[last - 1], self.points[last], window.high))
+        return replace(self, points=inside)
+
+
+def kept_until(checkpoints: Sequence[Checkpoint], branch: int) -> Mapping[int, float]:
+    """Returns, by branch, the last step that the present model was trained on.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        branch: The branch in training.
+    """
+    return {**current_lineage(checkpoints, branch).last_steps, branch: math.inf}
+
+
+def curves_of(
+    points: Sequence[SeriesPoint],
+    value_of: ValueOf,
+    kept: Mapping[int, float],
+    style_of: Callable[[int, bool], str],
+    across: Across = Across.STEPS,
+    name: str = "",
+) -> list[Curve]:
+    """Returns the curves of a measurement; those of the present model come last.
+
+    Args:
+        points: The points of a run, oldest first.
+        value_of: Returns the value of a point.
+        kept: The result of `kept_until`.
+        style_of: Returns the style of a branch, by whether training left this part of it.
+        across: The x axis.
+        name: The label of the curves of the present model; others also name their branch.
+    """
+    past: list[Curve] = []
+    present: list[Curve] = []
+    for branch, steps, places in _segments(points, value_of, across):
+        split = bisect_right(steps, kept.get(branch, -math.inf))
+        if split:
+            present.append(Curve(tuple(places[:split]), style_of(branch, False), name, branch))
+        if split < len(steps):
+            # The past begins where the present model left it.
+            rest = tuple(places[max(0, split - 1) :])
+            label = f"{name}, branch {branch}" if name else f"branch {branch}"
+            past.append(Curve(rest, style_of(branch, True), label, branch, is_past=True))
+    return [*past, *present]
+
+
+def _segments(
+    points: Sequence[SeriesPoint], value_of: ValueOf, across: Across
+) -> list[tuple[int, list[int], list[Place]]]:
+    """Splits points where the branch changes or the position goes back.
+
+    Returns:
+        The branch, the steps and the places of each part.
+    """
+    segments: list[tuple[int, list[int], list[Place]]] = []
+    branch, step, x = -1, 0, 0.0
+    for point in points:
+        value, place = value_of(point), across.place(point)
+        if value is None or place is None:
+            continue
+        if point.branch != branch or point.step < step or place < x or not segments:
+            segments.append((point.branch, [], []))
+        branch, step, x = point.branch, point.step, place
+        segments[-1][1].append(step)
+        segments[-1][2].append((x, finite(value)))
+    return segments
+
+
+def thin(points: Sequence[Place], columns: int, column_of: Callable[[float], int]) -> list[Place]:
+    """Returns at most the first, lowest, highest and last point of each column.
+
+    Args:
+        points: Points; x never decreases.
+        columns: The number of columns.
+        column_of: Returns the column of an x.
+    """
+    if len(points) <= 2 * columns:
+        return list(points)
+    kept: list[Place] = []
+    start, size = 0, len(points)
+    while start < size:
+        column, end = column_of(points[start][0]), start + 1
+        while end < size and column_of(points[end][0]) == column:
+            end += 1
+        kept.extend(_ends_of(points[start:end]))
+        start = end
+    return kept
+
+
+def _ends_of(points: Sequence[Place]) -> Sequence[Place]:
+    """Returns the first, lowest, highest, last and the first broken one of points, in order."""
+    if len(points) <= 2:
+        return points
+    finite_ones = [(y, place) for place, (_, y) in enumerate(points) if y is not None]
+    wanted = {0, len(points) - 1}
+    if finite_ones:
+        wanted |= {min(finite_ones)[1], max(finite_ones)[1]}
+        wanted |= {finite_ones[0][1], finite_ones[-1][1]}
+    if len(finite_ones) < len(points):
+        wanted.add(next(place for place, (_, y) in enumerate(points) if y is None))
+    return [points[place] for place in sorted(wanted)]
+
+
+def finite(value: float | None) -> float | None:
+    """Returns a value, or None if it is not finite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _x(point: Place) -> float:
+    return point[0]
+
+
+def _crossing(before: Place, after: Place, x: float) -> tuple[Place, ...]:
+    """Returns the point at `x` on the line between two points; none if there is no line."""
+    (x0, y0), (x1, y1) = before, after
+    if y0 is None or y1 is None or not x0 < x < x1:
+        return ()
+    share = (x - x0) / (x1 - x0)
+    return ((x, y0 * (1 - share) + y1 * share),)

@@ -1,0 +1,165 @@
+"""How charts are looked at, and the curves that they draw then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_tui.charting.axis import Window
+from tfckpt_tui.charting.curves import Across, Curve, curves_of
+from tfckpt_tui.charting.measurements import Measurement
+from tfckpt_tui.charting.smoothing import smoothed
+
+RAW = "raw"
+"""The label of the values under a smoothed curve."""
+
+REFERENCE_STYLE = "muted"
+
+MARKED = (EventKind.SAVE, EventKind.SET, EventKind.GUARD, EventKind.RESTART, EventKind.RESTORE)
+"""Kinds of events that charts mark; later ones are drawn over earlier ones."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How charts are looked at.
+
+    Attributes:
+        across: The x axis.
+        window: The visible part of it; None is all of it, also when it grows.
+        smoothing: The weight of the moving average; 0 does not smooth.
+        logarithmic: Whether the y axis is logarithmic.
+        clips_outliers: Whether the y axis leaves out a few values far from the others.
+        hidden: Branches that are not drawn.
+    """
+
+    across: Across = Across.STEPS
+    window: Window | None = None
+    smoothing: float = 0.0
+    logarithmic: bool = False
+    clips_outliers: bool = True
+    hidden: frozenset[int] = frozenset()
+
+    def shows(self, point: SeriesPoint) -> bool:
+        """Whether a point is in the visible part."""
+        x = self.across.place(point)
+        in_window = x is not None and (self.window is None or self.window.contains(x))
+        return in_window and point.branch not in self.hidden
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """The points of a run, and how much of each branch led to its present model.
+
+    Attributes:
+        points: Oldest first.
+        kept: By branch, the last step that its present model was trained on.
+        name: What tells it from other runs.
+    """
+
+    points: tuple[SeriesPoint, ...] = ()
+    kept: Mapping[int, float] = field(default_factory=dict)
+    name: str = ""
+
+    def present(self) -> RunSeries:
+        """Returns only the points that led to the present model."""
+        kept = self.kept
+        points = (p for p in self.points if p.step <= kept.get(p.branch, -math.inf))
+        return replace(self, points=tuple(points))
+
+
+def curves_in(
+    view: View,
+    series: RunSeries,
+    measurements: Sequence[Measurement],
+    style_of: Callable[[int, bool], str],
+    reference: RunSeries | None = None,
+) -> list[Curve]:
+    """Returns the curves of a chart, in the order in which they are drawn.
+
+    Args:
+        view: How the chart is looked at.
+        series: The run.
+        measurements: What the chart draws; several measurements have a colour each.
+        style_of: Returns the style of a branch, or of one of several measurements, by its number
+            and by whether training left this part of it.
+        reference: Another run, or a branch, that is drawn under the others.
+    """
+    points = series.points
+    if view.hidden:
+        points = tuple(point for point in points if point.branch not in view.hidden)
+    under: list[Curve] = []
+    curves: list[Curve] = []
+    for number, one in enumerate(measurements):
+        name = one.name if len(measurements) > 1 else ""
+
+        def style(branch: int, past: bool, number: int | None = number if name else None) -> str:
+            return style_of(branch if number is None else number, past)
+
+        if reference is not None:
+            label = _joined(name, reference.name)
+            theirs = curves_of(
+                reference.points, one.value_of, reference.kept, _reference_style, view.across
+            )
+            under += [replace(smoothed(curve, view.smoothing), label=label) for curve in theirs]
+        own = curves_of(points, one.value_of, series.kept, style, view.across, name)
+        if view.smoothing:
+            # The values themselves are drawn as dimly as the past.
+            under += [
+                replace(curve, label=_joined(name, RAW), style=style(curve.branch, True))
+                for curve in own
+                if not curve.is_past
+            ]
+        curves += [smoothed(curve, view.smoothing) for curve in own]
+    return under + curves
+
+
+def _reference_style(branch: int, past: bool) -> str:
+    return REFERENCE_STYLE
+
+
+def _joined(name: str, label: str) -> str:
+    return f"{name}, {label}" if name else label
+
+
+@dataclass(frozen=True)
+class ValueAt:
+    """The value of a curve at a position.
+
+    Attributes:
+        label: That of the curve; empty for the present model.
+        style: That of the curve.
+        value: None if it is not finite.
+    """
+
+    label: str
+    style: str
+    value: float | None
+
+
+def values_at(curves: Sequence[Curve], x: float) -> list[ValueAt]:
+    """Returns the nearest value at or before a position, one for each label.
+
+    Curves of the past have none after their end.
+    """
+    found: dict[str, ValueAt] = {}
+    for curve in curves:
+        begun = curve.points and curve.points[0][0] <= x
+        if begun and not (curve.is_past and curve.points[-1][0] < x):
+            found[curve.label] = ValueAt(curve.label, curve.style, curve.at(x))
+    return sorted(found.values(), key=lambda value: value.label != "")
+
+
+def marked_events(entries: Sequence[EventEntry], view: View) -> list[tuple[float, EventEntry]]:
+    """Returns the visible events that charts mark, with their positions, from left to right."""
+    placed: list[tuple[float, EventEntry]] = []
+    for entry in entries:
+        x = entry.at if view.across is Across.TIME else entry.step
+        if entry.kind in MARKED and x is not None and view.across is not Across.EPOCHS:
+            placed.append((float(x), entry))
+    window = view.window
+    return sorted(
+        (one for one in placed if window is None or window.contains(one[0])),
+        key=lambda one: one[0],
+    )
