@@ -21,6 +21,7 @@ from rundir_factory import HYPERPARAMETERS, RunFactory
 from screen_flaws import colour_problems, layout_problems
 from textual.pilot import Pilot
 from textual.screen import Screen
+from tiny_trace import write_traces
 
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other_file
@@ -151,6 +152,8 @@ STOPS = (
     Stop("events", ("J", "down"), "event", "EventLogScreen"),
     Stop("hyperparameters", ("H",), "generator/beta_1", "HyperparametersScreen"),
     Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),
+    Stop("profile", ("P",), "MatMul", "ProfileScreen"),
+    Stop("trace", ("P", "n", *"15"), "the next 15 steps on 2 w", "TraceDialog"),
     Stop("guards", ("G",), "It would have fired", "GuardsScreen"),
     Stop("add a guard", ("G", "a", *"above loss 4: stop"), "It would", "AddGuardDialog"),
     Stop("remove a guard", ("G", "down", "x"), "Training drops it", "RemoveGuardDialog"),
@@ -239,6 +242,7 @@ def furnish(made: RunFactory) -> RunFactory:
     )
     store(made.run.launch_file, options)
     made.guarded(launched=True)
+    write_traces(made.run, made.now - 240)
     return made.tells(*HYPERPARAMETERS)
 
 

@@ -19,6 +19,7 @@ import pytest
 from app_driving import StillMonitor, top, until, until_jobs_are_shown
 from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
 from textual.pilot import Pilot
+from tiny_trace import write_traces
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -215,6 +216,17 @@ def test_set(snap_compare: Compare, made: RunFactory) -> None:
 def test_guards(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     app = still(made.guarded())
     assert snap_compare(app, terminal_size=size, run_before=pressing("G"))
+
+
+@BY_SIZE
+def test_profile(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    write_traces(made.run, NOW - 240)
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing("P"))
+
+
+def test_trace(snap_compare: Compare, made: RunFactory) -> None:
+    keys = pressing("P", "n", *"15", "down", *"0,1")
+    assert snap_compare(still(made), terminal_size=(80, 24), run_before=keys)
 
 
 def test_add_a_guard(snap_compare: Compare, made: RunFactory) -> None:

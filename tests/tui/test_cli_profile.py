@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from tiny_trace import DEVICE, HOST, SECOND, plane
 
 from command_running import Tool
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
@@ -18,58 +19,10 @@ from tfckpt_tui.reports.profile import ProfileReport
 from tfckpt_tui.services.runs.trace_file import Operation, _own_times, slowest_operations
 
 
-def varint(value: int) -> bytes:
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def part(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def plane(name: str, *lines: list[tuple[str, int, int]]) -> bytes:
-    """Returns a plane of events: name, start and duration, in picoseconds."""
-    names = sorted({event[0] for line in lines for event in line})
-    data = part(2, name.encode())
-    for line in lines:
-        events = [
-            part(4, number(1, names.index(event)) + number(2, start) + number(3, duration))
-            for event, start, duration in line
-        ]
-        data += part(3, part(2, b"thread") + b"".join(events))
-    for index, event in enumerate(names):
-        metadata = number(1, index) + part(2, event.encode(errors="surrogateescape"))
-        data += part(4, number(1, index) + part(2, metadata))
-    return part(1, data)
-
-
-SECOND = 10**12
-
-HOST = plane(
-    "/host:CPU",
-    [
-        ("ExecutorState::Process", 0, 9 * SECOND),
-        ("while:While", 0, 8 * SECOND),
-        ("model/MatMul:MatMul", SECOND, 2 * SECOND),
-        ("model/MatMul:MatMul", 4 * SECOND, SECOND),
-    ],
-    [("model/\x1b[31mMean:Mean", 0, SECOND)],
-)
-DEVICE = plane("/device:GPU:0", [("ampere_sgemm", 0, 4 * SECOND)])
-OTHER = plane("/host:metadata", [("a:B", 0, 9 * SECOND)])
-
-
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "vm.xplane.pb"
-    path.write_bytes(HOST + DEVICE + OTHER)
+    path.write_bytes(HOST + DEVICE + plane("/host:metadata", [("a:B", 0, 9 * SECOND)]))
     return path
 
 

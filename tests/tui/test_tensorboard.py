@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
 from tfckpt_tui.services.processes.tensorboard import TensorBoard, TensorBoardProcess
+from tfckpt_tui.services.runs.reading import event_directory
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -148,11 +149,11 @@ def test_a_record_that_names_another_process_does_it_no_harm(
 
 def test_event_files_are_where_the_run_says(tmp_path: Path) -> None:
     ours = RunFactory(tmp_path / "ours").create()
-    assert tensorboard.event_directory(ours.run) == ours.run.tensorboard
+    assert event_directory(ours.run) == ours.run.tensorboard
     elsewhere = RunFactory(tmp_path / "elsewhere").create(tensorboard=str(tmp_path / "events"))
-    assert tensorboard.event_directory(elsewhere.run) == tmp_path / "events"
+    assert event_directory(elsewhere.run) == tmp_path / "events"
     foreign = RunDirectory(tmp_path / "foreign")
-    assert tensorboard.event_directory(foreign) == foreign.root
+    assert event_directory(foreign) == foreign.root
 
 
 def test_over_ssh_is_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.records.command import (
     CommandArguments,
     GuardsArguments,
     PauseArguments,
+    ProfileArguments,
     RestoreArguments,
     ResumeArguments,
     SaveArguments,
@@ -216,6 +217,16 @@ class RunControl:
                 self._submit(CheckArguments())
 
         self._dashboard.app.push_screen(QuickCheckDialog(self._dashboard.loaded_snapshot), answered)
+
+    def profile(self) -> None:
+        """Traces the next steps, after asking how many."""
+        from tfckpt_tui.app.dialogs.trace import TraceDialog
+
+        def answered(arguments: ProfileArguments | None) -> None:
+            if arguments is not None:
+                self._submit(arguments)
+
+        self._dashboard.app.push_screen(TraceDialog(self._dashboard.loaded_snapshot), answered)
 
     def set_hyperparameter(self, hyperparameter: Hyperparameter) -> None:
         """Changes a hyperparameter, after confirmation."""

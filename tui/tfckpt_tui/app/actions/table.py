@@ -474,6 +474,16 @@ ACTIONS = (
         ),
     ),
     Action(
+        name="profile",
+        key="P",
+        label="profile",
+        title="Show what a step spends its time on",
+        help="Lists the traces of TensorFlow's profiler, what tracing cost, and the ten slowest "
+        "operations of each. n traces the next steps while the run trains.",
+        perform=views.open_profile,
+        command="profile",
+    ),
+    Action(
         name="hyperparameters",
         key="H",
         label="hyperparameters",

@@ -5,6 +5,7 @@ Screens are imported when they are first opened, so that the first frame does no
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice
@@ -119,17 +120,33 @@ def open_charts(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot))
 
 
+def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> str:
+    """Returns why no command can be sent to the trainer, as sentences; empty if one can."""
+    if dashboard.read_only:
+        return READ_ONLY
+    reason = needs_trainer(snapshot, dashboard.selection)
+    return reason.in_app(dashboard.run_app.key_of) if isinstance(reason, Advice) else reason
+
+
+def open_profile(dashboard: Dashboard) -> None:
+    """Opens the traces."""
+    from tfckpt_tui.app.screens.profile import ProfileScreen
+
+    screen = ProfileScreen(
+        dashboard.run_directory,
+        dashboard.loaded_snapshot,
+        run_control(dashboard).profile,
+        partial(open_tensorboard, dashboard),
+        partial(_why_no_command, dashboard),
+    )
+    dashboard.app.push_screen(screen)
+
+
 def open_hyperparameters(dashboard: Dashboard) -> None:
     """Opens the hyperparameters."""
     from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen
 
-    def why_not(snapshot: RunSnapshot) -> str:
-        if dashboard.read_only:
-            return READ_ONLY
-        reason = needs_trainer(snapshot, dashboard.selection)
-        return reason.in_app(dashboard.run_app.key_of) if isinstance(reason, Advice) else reason
-
-    change = run_control(dashboard).set_hyperparameter
+    change, why_not = run_control(dashboard).set_hyperparameter, partial(_why_no_command, dashboard)
     dashboard.app.push_screen(HyperparametersScreen(dashboard.loaded_snapshot, change, why_not))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import ProfileArguments
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -17,16 +18,16 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.profile import ProfileReport, TraceFacts
-from tfckpt_tui.services.control.profile import profile_run
+from tfckpt_tui.services.control.profile import parse_workers, profile_run
 from tfckpt_tui.services.control.request import FrontEnd
 
 
-def _indexes(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
-    """Returns the indexes of workers in a text such as `0,1`."""
-    parts = [part.strip() for part in (text or "").split(",")] if text else []
-    if not all(part.isdecimal() and part.isascii() for part in parts):
-        raise click.BadParameter(f"{text!r} is no list of workers; expected indexes, such as 0,1.")
-    return tuple(map(int, parts))
+def _indexes(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
+    """Returns the indexes of workers in a text such as `0,1`; None for all."""
+    try:
+        return parse_workers(text or "")
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -48,7 +49,7 @@ def _indexes(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
 @prints(ProfileReport)
 @on_open_run
 def profile(
-    run: RunDirectory, steps: int, workers: tuple[int, ...], timeout: float, as_json: bool
+    run: RunDirectory, steps: int, workers: list[int] | None, timeout: float, as_json: bool
 ) -> int:
     """Trace the next steps with TensorFlow's profiler, and show the slowest operations.
 
@@ -56,8 +57,7 @@ def profile(
     """
     report = profile_run(
         run,
-        steps,
-        workers,
+        ProfileArguments(steps=steps, workers=workers),
         through=FrontEnd.COMMAND_LINE,
         timeout=timeout,
         on_change=CommandProgress(),

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import ProfileArguments
 from tfckpt_trainer.rundir.records.trace import Profile, TraceOfWorker
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.profile import OperationFacts, ProfileReport, TraceFacts
 from tfckpt_tui.services.control.request import FrontEnd, OnChange, ask
-from tfckpt_tui.services.runs.trace_file import slowest_operations
+from tfckpt_tui.services.runs.traces import read_operations
+
+
+def parse_workers(text: str) -> list[int] | None:
+    """Returns the indexes in a text such as `0,1`; None, which means all, if it is empty.
+
+    Raises:
+        UsageError: It is no list of indexes.
+    """
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isdecimal() and part.isascii() for part in parts):
+        raise UsageError(f"{text!r} is no list of workers; expected indexes, such as 0,1.")
+    return list(map(int, parts)) or None
 
 
 def profile_run(
     run: RunDirectory,
-    steps: int,
-    workers: Sequence[int],
+    arguments: ProfileArguments,
     *,
     through: FrontEnd,
     timeout: float,
@@ -30,8 +40,7 @@ def profile_run(
 
     Args:
         run: The run directory.
-        steps: How many steps.
-        workers: Indexes of the workers that trace; none for all.
+        arguments: Which steps, and on which workers.
         through: The front end that asks.
         timeout: Seconds to wait for the traces.
         on_change: Called with each change of the command.
@@ -39,7 +48,6 @@ def profile_run(
     Raises:
         TfckptError: See `ask`; or the trainer answered something else than traces.
     """
-    arguments = ProfileArguments(steps=steps, workers=list(workers) or None)
     done = ask(run, arguments, through=through, timeout=timeout, on_change=on_change)
     try:
         result = msgspec.convert(done.result, Profile)
@@ -54,22 +62,9 @@ def _read(trace: TraceOfWorker) -> TraceFacts:
     operations: tuple[OperationFacts, ...] = ()
     problem = ""
     try:
-        slowest, total = slowest_operations(Path(trace.file))
+        operations = read_operations(Path(trace.file))
     except TfckptError as error:
         problem = str(error)
-    else:
-        operations = tuple(
-            OperationFacts(
-                name=one.name,
-                kind=one.kind,
-                place=one.place,
-                calls=one.calls,
-                seconds=one.seconds,
-                share=one.seconds / total if total else 0.0,
-            )
-            for one in slowest
-        )
-        problem = "" if operations else "The trace has no operations of TensorFlow."
     return TraceFacts(
         worker=trace.worker,
         file=clean(trace.file),

@@ -21,8 +21,8 @@ from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_tui.services.runs.reading import event_directory
 
 START_SECONDS = 60.0
 """Time limit for the start; TensorBoard imports TensorFlow, which is slow during training."""
@@ -86,12 +86,6 @@ class TensorBoard:
 def is_remote() -> bool:
     """Whether the user is connected over SSH."""
     return "SSH_CONNECTION" in os.environ
-
-
-def event_directory(run: RunDirectory) -> Path:
-    """Returns the directory of the event files; the run directory if `run.json` is missing."""
-    info = load_if_exists(run.run_file, RunInfo)
-    return run.root if info is None else run.root / info.tensorboard
 
 
 def running(run: RunDirectory) -> TensorBoard | None:

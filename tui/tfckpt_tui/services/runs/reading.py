@@ -122,6 +122,12 @@ def read_info(run: RunDirectory) -> RunInfo | None:
     return try_read(partial(load_if_exists, run.run_file, RunInfo))
 
 
+def event_directory(run: RunDirectory) -> Path:
+    """Returns the directory of the event files; the run directory if `run.json` is missing."""
+    info = load_if_exists(run.run_file, RunInfo)
+    return run.root if info is None else run.root / info.tensorboard
+
+
 def read_processes(
     run: RunDirectory,
     info: RunInfo | None,
