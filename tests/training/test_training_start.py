@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.records.command import PauseArguments
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.services.control.request import FrontEnd, ask
 from tfckpt_tui.services.runs.report import status_report
+from tfckpt_tui.services.runs.stacks import read_stacks
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -52,6 +53,15 @@ def phases(report: StatusReport) -> list[str | None]:
     return [worker.phase for worker in report.workers]
 
 
+def held_at(run: RunDirectory) -> list[str]:
+    """Returns the function of the script that each worker is in; empty if it does not answer."""
+    frames = [
+        [frame for thread in worker.threads if thread.is_main for frame in thread.frames]
+        for worker in read_stacks(run, 30).workers
+    ]
+    return [next((f for f in reversed(own) if "held_start.py" in f), "") for own in frames]
+
+
 def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -> None:
     place = run.root.parent
 
@@ -63,6 +73,7 @@ def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -
     await_phases("import", "import")
     (place / "import").unlink()
     await_phases("prepare", "prepare")
+    assert [frame.rsplit(" ", 1)[-1] for frame in held_at(run)] == ["hold", "hold"]
     (place / "prepare-1").touch()
     (place / "prepare").unlink()
     # Worker 0 waits for worker 1.

@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.training.telemetry.stacks import answer_before_run
 
 START_SECONDS = 60.0
 """Interval announced in these heartbeats, because the next one follows with the next phase."""
@@ -85,3 +86,4 @@ def _write(run: RunDirectory, index: int, phase: Phase) -> None:
         ),
         durable=False,
     )
+    answer_before_run(run, index)

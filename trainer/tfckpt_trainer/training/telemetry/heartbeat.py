@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
-from tfckpt_trainer.training.telemetry.stacks import StackWriter
+from tfckpt_trainer.training.telemetry.stacks import StackWriter, leave_to_heartbeat
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
@@ -89,6 +89,7 @@ class Heartbeat:
         """Writes the first heartbeat and starts the thread."""
         self._measure_cpu()
         self.beat()
+        leave_to_heartbeat()
         self._thread.start()
 
     def stop(self) -> None:

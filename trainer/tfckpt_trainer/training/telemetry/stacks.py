@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 
@@ -21,6 +22,12 @@ NETWORK_SECONDS = 10.0
 
 _MOST_FRAMES = 200
 """Frames of a thread that are written, the innermost ones."""
+
+_LOOK_SECONDS = 1.0
+"""How often a worker looks for a request before its run exists."""
+
+_heartbeat_answers = threading.Event()
+_begun = threading.Event()
 
 
 class StackWriter:
@@ -62,6 +69,30 @@ class StackWriter:
         except OSError:
             return None
         return facts.st_mtime_ns, facts.st_ino
+
+
+def answer_before_run(run: RunDirectory, index: int) -> None:
+    """Starts a thread that answers requests until the heartbeat of the run does; at most one.
+
+    Reading data, creating a strategy and building a model can hang too.
+    """
+    if _begun.is_set():
+        return
+    _begun.set()
+    writer = StackWriter(run, index)
+
+    def answer() -> None:
+        while not _heartbeat_answers.wait(_LOOK_SECONDS):
+            # Who asked is told that this worker does not answer.
+            with suppress(OSError):
+                writer.write_if_asked()
+
+    threading.Thread(target=answer, name="tfckpt-stacks", daemon=True).start()
+
+
+def leave_to_heartbeat() -> None:
+    """Ends the thread of `answer_before_run`, if there is one."""
+    _heartbeat_answers.set()
 
 
 def stacks_of_threads() -> list[ThreadStack]:
