@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.checkpoints.compatibility import check_compatibility
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
@@ -126,6 +127,22 @@ async def test_brackets_move_along_the_checkpoints(live: RunFactory) -> None:
         await until_shown(pilot, "Training goes back 138 steps")
         await pilot.press("right_square_bracket", "right_square_bracket")
         await until_shown(pilot, "step 500")
+
+
+async def test_the_curve_is_cut_at_the_checkpoint(live: RunFactory) -> None:
+    async with asking(live, "ckpt-300") as pilot:
+        # What is left behind of both branches has a label; the value there has none.
+        await until_shown(pilot, "2.661  branch 0 2.661  branch 1 2.561")
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        await until_shown(pilot, "step 500")
+        await until_shown(pilot, "─ 2.218 ─╮")
+
+
+async def test_without_measurements_there_is_no_curve(live: RunFactory) -> None:
+    live.run.series.unlink()
+    async with asking(live, "ckpt-300") as pilot:
+        await until_shown(pilot, "Training goes back 138 steps")
+        assert not pilot.app.screen.query_one(Chart).display
 
 
 async def test_it_says_what_else_changes(live: RunFactory) -> None:

@@ -21,8 +21,12 @@ from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.charting.measurements import main_metric, metric
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean
@@ -111,9 +115,11 @@ class RestoreDialog(Dialog[Restore]):
         self._key_of = key_of
         self._checked: dict[str, Compatibility | str | None] = {}
         self._preview_cache: tuple[RunSnapshot, str, _Preview] | None = None
+        self.add_class("-large", "-auto")
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]
 
     def fields(self) -> Iterable[Widget]:
-        """Returns the field for a step, a name or a metric."""
+        """Returns the field for a step, a name or a metric, and the curve with the cut."""
         target = Input(
             self._shown,
             placeholder="a step, a name, or a metric as in: min loss",
@@ -122,7 +128,7 @@ class RestoreDialog(Dialog[Restore]):
         )
         target.border_title = "which checkpoint?"
         target.border_subtitle = Content("] ↑ newer   [ ↓ older")
-        return (target,)
+        return target, Chart(metric(main_metric(self.snapshot.points)), id="cut")
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns the checkpoint, what its restore does, and whether it matches the model."""
@@ -218,8 +224,25 @@ class RestoreDialog(Dialog[Restore]):
             )
         return cache[2]
 
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        super().show(snapshot)
+        self._draw_cut()
+
+    def _draw_cut(self) -> None:
+        """Draws the curve: bright up to the checkpoint, dim what its restore leaves behind."""
+        if not is_open(self):
+            return
+        preview, chart = self._preview(), self.query_one(Chart)
+        chart.display = bool(self.snapshot.points)
+        plan = preview.plan
+        chart.show_kept(preview.effects.kept if plan is not None else None)
+        chart.show_cursor(plan.target.step if plan is not None else None)
+        chart.show(self.snapshot)
+
     def _refresh(self) -> None:
-        """Updates the text, and compares the checkpoint with the model, once for each."""
+        """Updates text and curve, and compares the checkpoint with the model, once for each."""
+        self._draw_cut()
         checkpoint = self._preview().checkpoint
         name = checkpoint.name if checkpoint is not None else ""
         if checkpoint is not None and checkpoint.restorable and name not in self._checked:

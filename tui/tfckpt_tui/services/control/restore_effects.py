@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import RestorePlan, lineage_at, lineage_of
@@ -40,11 +40,13 @@ class RestoreEffects:
             values now.
         guards: What guards did in the part of training that the restore leaves behind, oldest
             first.
+        kept: What the restored model was trained on: by branch, the last step.
     """
 
     metrics: tuple[MetricChange, ...] = ()
     hyperparameters: tuple[tuple[Hyperparameter, float], ...] = ()
     guards: tuple[EventEntry, ...] = ()
+    kept: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def sentences(self) -> list[str]:
@@ -96,6 +98,7 @@ def find_effects(
             for entry in event_log
             if entry.kind is EventKind.GUARD and _is_on(passed, entry) and not _is_on(kept, entry)
         ),
+        kept=kept,
     )
 
 

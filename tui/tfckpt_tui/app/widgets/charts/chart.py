@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -44,6 +44,7 @@ class Chart(Pane):
         super().__init__(id=id)
         self._measurements = measurements
         self._reference: RunSeries | None = None
+        self._kept: Mapping[int, float] | None = None
         self._view = View()
         self._cursor: float | None = None
         self._selection: tuple[float, float] | None = None
@@ -69,6 +70,15 @@ class Chart(Pane):
     ) -> None:
         """Shows a vertical line, the values there, and a selected part of the x axis."""
         self._cursor, self._selection = cursor, selection
+        self.repaint()
+
+    def show_kept(self, kept: Mapping[int, float] | None) -> None:
+        """Dims all but a part of the run: by branch, its last step.
+
+        Args:
+            kept: The part; None for what the present model was trained on.
+        """
+        self._kept = kept
         self.repaint()
 
     @property
@@ -180,10 +190,12 @@ class Chart(Pane):
         looked_at = (view.across, view.smoothing, view.hidden)
         key = (
             *(snapshot.points, snapshot.checkpoints, snapshot.branch),
-            *(looked_at, self._measurements, self._reference),
+            *(looked_at, self._measurements, self._reference, self._kept),
         )
         if key != self._curves_key:
-            kept = kept_until(snapshot.checkpoints, snapshot.branch)
+            kept = self._kept
+            if kept is None:
+                kept = kept_until(snapshot.checkpoints, snapshot.branch)
             series = RunSeries(snapshot.points, kept)
             self._made_curves = curves_in(
                 view, series, self._measurements, _style_of, self._reference
