@@ -25,14 +25,13 @@ from tfckpt_tui.cli.main import run
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.formats.checkpoint_columns import (
     CheckpointColumn,
-    Order,
     checkpoint_path,
     copied_row,
-    next_order,
     optional_columns,
-    sortable_columns,
+    sort_orders,
 )
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
+from tfckpt_tui.formats.sort_order import Order
 from tfckpt_tui.settings.config import read_config
 
 ROOT = Path("/data/runs")
@@ -189,13 +188,13 @@ SOME = st.lists(
 )
 
 
-@given(SOME, st.sampled_from(list(sortable_columns())), st.booleans())
+@given(SOME, st.sampled_from(list(sort_orders().columns)), st.booleans())
 def test_sorting_keeps_all_rows_and_puts_unknown_values_last(
     rows: list[Checkpoint], column: str, descending: bool
 ) -> None:
-    ordered = Order(column, descending).apply(rows)
+    ordered = sort_orders().apply(Order(column, descending), rows)
     assert sorted(map(id, ordered)) == sorted(map(id, rows))
-    values = [sortable_columns()[column].sort_key(row) for row in ordered]
+    values = [sort_orders().columns[column].key(row) for row in ordered]
     known = [value for value in values if value is not None]
     assert values[: len(known)] == known
     assert known == sorted(known, reverse=descending)  # type: ignore[type-var]
@@ -204,13 +203,13 @@ def test_sorting_keeps_all_rows_and_puts_unknown_values_last(
 def test_sort_orders_come_round_to_the_order_of_the_history() -> None:
     order = None
     seen = []
-    for _ in range(len(sortable_columns()) + 1):
-        order = next_order(order, 1)
+    for _ in range(len(sort_orders().columns) + 1):
+        order = sort_orders().next(order, 1)
         seen.append(order.column if order is not None else None)
-    names = list(sortable_columns())
+    names = list(sort_orders().columns)
     assert names[:4] == ["step", "age", "size", "loss"]
     assert seen == [*names, None]
-    back = next_order(None, -1)
+    back = sort_orders().next(None, -1)
     assert back is not None
     assert back.column == names[-1]
 

@@ -6,9 +6,8 @@ The history of the app, its sort order, the filter, copied rows, `ls` and `ls --
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.sort_order import SortBy, SortOrders
 from tfckpt_tui.formats.text import clean
 
 NOT_FINITE = "✗"
@@ -209,11 +209,11 @@ class CheckpointColumn:
         """Returns the cell of `ls`."""
         return self.history_text(row) if self.ls_text is None else self.ls_text(row)
 
-    def sort_key(self, checkpoint: Checkpoint) -> float | str | None:
-        """Returns the value by which rows are sorted; None if it is unknown."""
+    @property
+    def sort_by(self) -> SortBy[Checkpoint]:
+        """How rows are sorted by it."""
         assert self.sort is not None
-        key: float | str | None = (self.sort.key or self.value)(checkpoint)
-        return None if isinstance(key, float) and math.isnan(key) else key
+        return SortBy(self.sort.key or self.value, self.sort.descending)
 
     def filter_number(self, row: Row) -> float | None:
         """Returns the number that comparisons of the filter are about."""
@@ -246,53 +246,17 @@ def copied_row(root: Path, checkpoint: Checkpoint) -> str:
     return "\t".join(clean(field) for field in fields)
 
 
-@dataclass(frozen=True)
-class Order:
-    """A sort order: the key of a column, and whether the largest value comes first."""
-
-    column: str
-    descending: bool
-
-    def apply(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Returns the sorted checkpoints; unknown values come last, equal ones keep their order."""
-        key = sortable_columns()[self.column].sort_key
-        with_value = [c for c in checkpoints if key(c) is not None]
-        without_value = [c for c in checkpoints if key(c) is None]
-        return [*sorted(with_value, key=key, reverse=self.descending), *without_value]  # type: ignore[arg-type]
-
-
-def sortable_columns() -> dict[str, CheckpointColumn]:
-    """Returns the columns that rows can be sorted by, by key, in the order of the sort orders."""
+def sort_orders() -> SortOrders[Checkpoint]:
+    """Returns the orders that checkpoints can be sorted in."""
     columns = [(column.sort.place, column) for column in COLUMNS if column.sort is not None]
-    return {column.key: column for _, column in sorted(columns, key=lambda pair: pair[0])}
+    ordered = sorted(columns, key=lambda pair: pair[0])
+    return SortOrders({column.key: column.sort_by for _, column in ordered})
 
 
 def optional_columns() -> dict[str, str]:
     """Returns the titles of the columns of the history that can be left out, by key."""
     cells = {column.key: column.history for column in COLUMNS}
     return {key: cell.title for key, cell in cells.items() if cell is not None and cell.rank}
-
-
-def next_order(order: Order | None, places: int) -> Order | None:
-    """Returns the sort order `places` further on; None is the order of the history itself."""
-    names: list[str | None] = [None, *sortable_columns()]
-    place = names.index(order.column if order is not None else None)
-    name = names[(place + places) % len(names)]
-    return None if name is None else Order(name, _sort_of(name).descending)
-
-
-def clicked_order(order: Order | None, column: str) -> Order | None:
-    """Returns the sort order after a click on a column: its own, the reverse, then none."""
-    first = Order(column, _sort_of(column).descending)
-    if order is None or order.column != column:
-        return first
-    return Order(column, not first.descending) if order == first else None
-
-
-def _sort_of(column: str) -> Sort:
-    sort = sortable_columns()[column].sort
-    assert sort is not None
-    return sort
 
 
 def _saved_at_text(checkpoint: Checkpoint) -> str:

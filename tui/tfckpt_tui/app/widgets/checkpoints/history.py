@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from rich.cells import cell_len
 
@@ -14,18 +15,13 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
+from tfckpt_tui.app.widgets.base.table_pane import TablePane
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
-from tfckpt_tui.app.widgets.checkpoints.marks import Marks
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import (
     CheckpointColumn,
-    HistoryCell,
-    Order,
     Row,
-    clicked_order,
-    next_order,
 )
 from tfckpt_tui.formats.checkpoint_filter import Filter
 from tfckpt_tui.formats.text import clean
@@ -40,13 +36,13 @@ _SAME_RANK = 200
 """Added instead where all rows have the same text."""
 
 
-class History(ListPane[Checkpoint | VersionOne | OtherFile]):
+class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
     """The list of checkpoints; commands apply to the selected one or to the marked ones."""
 
     title = "history"
 
     def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
+        super().__init__(checkpoint_columns.sort_orders(), attrgetter("name"), id=id)
         self._read_only = read_only
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
@@ -55,33 +51,24 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
         self._whole_tree = BranchTree((), 0)
         self._tree: BranchTree | Nodes = self._whole_tree
         self._filter = Filter("")
-        self._order: Order | None = None
         self._columns: tuple[int, Mapping[str, bool], Layout] | None = None
         self._at = 0.0
-        self._marks = Marks()
         self._pinned = 0
 
     @property
-    def marked(self) -> tuple[Checkpoint, ...]:
-        """The marked checkpoints, in the order of marking."""
-        return self._marks.among(self._all)
+    def all_items(self) -> tuple[Checkpoint, ...]:
+        """All checkpoints, newest first."""
+        return self._all
 
-    def toggle_mark(self) -> None:
-        """Marks or unmarks the selected checkpoint, and moves to the next."""
-        if self.selected is not None:
-            self._marks.toggle(self.selected)
-            self.move_to(self.cursor + 1)
-            self.repaint()
+    @property
+    def shown_items(self) -> Sequence[Checkpoint]:
+        """The checkpoints that match the filter."""
+        return self._checkpoints
 
-    def toggle_all_marks(self) -> None:
-        """Marks all visible checkpoints; if they are marked already, removes all marks."""
-        self._marks.toggle_all(self._checkpoints)
-        self.repaint()
-
-    def unmark(self) -> None:
-        """Removes all marks."""
-        self._marks.clear()
-        self.repaint()
+    @property
+    def selected_item(self) -> Checkpoint | None:
+        """The checkpoint under the cursor."""
+        return self.selected
 
     @property
     def selected(self) -> Checkpoint | None:
@@ -109,27 +96,11 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
     def filter_by(self, wanted: Filter) -> None:
         """Shows only checkpoints that match `wanted`."""
         self._filter = wanted
-        self._choose_rows()
-
-    def sort_next(self, places: int) -> None:
-        """Moves `places` further through the sort orders."""
-        self._order = next_order(self._order, places)
-        self._choose_rows()
+        self.choose_rows()
 
     def heading_clicked(self, x: int) -> None:
         """Sorts by a column; reverses the order at the second click, and ends it at the third."""
-        column = self.column_layout(self.inner_size[0]).column_at(x - self._tree.width - 1)
-        if column in checkpoint_columns.sortable_columns():
-            self._order = clicked_order(self._order, column)
-            self._choose_rows()
-
-    def reverse_order(self) -> bool:
-        """Reverses the sort order; returns whether there is one."""
-        if self._order is None:
-            return False
-        self._order = replace(self._order, descending=not self._order.descending)
-        self._choose_rows()
-        return True
+        super().heading_clicked(x - self._tree.width - 1)
 
     def go_to_step(self, step: int) -> None:
         """Moves the cursor to the newest checkpoint whose step is nearest to `step`."""
@@ -154,18 +125,17 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             was_first = self.cursor == 0 and self.top == 0
-            self._choose_rows()
+            self.choose_rows()
             if was_first and not self.has_moved:
                 self.move_to(0)
         self.repaint()
 
-    def _choose_rows(self) -> None:
+    def choose_rows(self) -> None:
+        """Lists the checkpoints that match the filter, in the sort order."""
         chosen: Sequence[Checkpoint] = self._all
         if self._filter.tests:
             chosen = self._filter.choose(chosen, self._at, self._marks)
-        if self._order is not None:
-            chosen = self._order.apply(chosen)
-        self._checkpoints = tuple(chosen)
+        self._checkpoints = tuple(self.in_order(chosen))
         unsupported = _unsupported_in(self.snapshot) if self.snapshot is not None else ()
         self._unsupported = () if self._filter.tests else unsupported
         self._places = {c.name: row for row, c in enumerate(self._checkpoints)}
@@ -308,20 +278,13 @@ class History(ListPane[Checkpoint | VersionOne | OtherFile]):
                 size = max(size, min(longest, cell.widest(width)))
             if rank and not wanted.get(column.key):
                 rank += _SAME_RANK if len(texts) == 1 else _UNASKED_RANK
-            columns.append(self._laid_out(column.key, replace(cell, rank=rank), size))
+            laid_out = Column(column.key, cell.title, size, rank, cell.align, cell.stretch)
+            columns.append(self.with_arrow(laid_out))
         return _with_whole_names(columns, longest_texts, width - self._tree.width - 1)
 
     def _texts_of(self, column: CheckpointColumn) -> set[str]:
         rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
         return {column.history_text(row) for row in rows}
-
-    def _laid_out(self, key: str, cell: HistoryCell, width: int) -> Column:
-        """Returns a column of `width` cells; the sorted one has an arrow and is always shown."""
-        order, title, rank = self._order, cell.title, cell.rank
-        if order is not None and order.column == key:
-            title, rank = f"{title} {'▼' if order.descending else '▲'}", 0
-            width = max(width, cell_len(title))
-        return Column(key, title, width, rank, cell.align, cell.stretch)
 
 
 def _with_whole_names(columns: list[Column], longest: Mapping[str, int], width: int) -> Layout:

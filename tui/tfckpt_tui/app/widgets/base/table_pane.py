@@ -1,0 +1,121 @@
+"""A list whose rows can be sorted by its columns, and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from rich.cells import cell_len
+
+from tfckpt_tui.app.widgets.base.columns import Column
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.marks import Marks
+from tfckpt_tui.formats.sort_order import Order, SortOrders
+
+RowT = TypeVar("RowT")
+ItemT = TypeVar("ItemT")
+
+
+class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
+    """A list that is sorted and marked by keys and clicks.
+
+    Its items are the rows that can be sorted and marked; it may have others.
+    """
+
+    def __init__(
+        self,
+        orders: SortOrders[ItemT],
+        key_of: Callable[[ItemT], str],
+        *,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        """Makes the list.
+
+        Args:
+            orders: How its items can be sorted.
+            key_of: Returns the key of an item.
+            id: ID of the widget.
+        """
+        super().__init__(id=id)
+        self._orders = orders
+        self._order: Order | None = None
+        self._marks = Marks(key_of)
+
+    # -- for subclasses ----------------------------------------------------------------------
+
+    @property
+    def all_items(self) -> tuple[ItemT, ...]:
+        """All items, shown or not."""
+        raise NotImplementedError
+
+    @property
+    def shown_items(self) -> Sequence[ItemT]:
+        """The items that are listed."""
+        raise NotImplementedError
+
+    @property
+    def selected_item(self) -> ItemT | None:
+        """The item under the cursor."""
+        raise NotImplementedError
+
+    def choose_rows(self) -> None:
+        """Lists the rows anew, after the order changed."""
+        raise NotImplementedError
+
+    # -- behaviour ---------------------------------------------------------------------------
+
+    @property
+    def marked(self) -> tuple[ItemT, ...]:
+        """The marked items, in the order of marking."""
+        return self._marks.among(self.all_items)
+
+    def toggle_mark(self) -> None:
+        """Marks or unmarks the selected item, and moves to the next row."""
+        item = self.selected_item
+        if item is not None:
+            self._marks.toggle(item)
+            self.move_to(self.cursor + 1)
+            self.repaint()
+
+    def toggle_all_marks(self) -> None:
+        """Marks all items that are listed; if they are marked already, removes all marks."""
+        self._marks.toggle_all(self.shown_items)
+        self.repaint()
+
+    def unmark(self) -> None:
+        """Removes all marks."""
+        self._marks.clear()
+        self.repaint()
+
+    def sort_next(self, places: int) -> None:
+        """Moves `places` further through the sort orders."""
+        self._order = self._orders.next(self._order, places)
+        self.choose_rows()
+
+    def reverse_order(self) -> bool:
+        """Reverses the sort order; returns whether there is one."""
+        if self._order is None:
+            return False
+        self._order = self._order.reversed
+        self.choose_rows()
+        return True
+
+    def heading_clicked(self, x: int) -> None:
+        """Sorts by a column; reverses the order at the second click, and ends it at the third."""
+        column = self.column_layout(self.inner_size[0]).column_at(x)
+        if column is not None:
+            self._order = self._orders.clicked(self._order, column)
+            self.choose_rows()
+
+    def in_order(self, items: Sequence[ItemT]) -> Sequence[ItemT]:
+        """Returns items in the sort order."""
+        return self._orders.apply(self._order, items) if self._order is not None else items
+
+    def with_arrow(self, column: Column) -> Column:
+        """Returns a column; the sorted one has an arrow and is always shown."""
+        order = self._order
+        if order is None or order.column != column.key:
+            return column
+        title = f"{column.title} {order.arrow}"
+        return replace(column, title=title, rank=0, width=max(column.width, cell_len(title)))
