@@ -59,8 +59,8 @@ def accounts_of(run: RunDirectory, slurm: RecordedSlurm) -> dict[str, dict[str, 
 
 
 def _said(account: RunAccount) -> dict[str, object]:
-    """Returns an account without what depends on the moment of reading, or on all checkpoints."""
-    left_out = {"at", "info", "job", "alerts", "workers", "reason", "problems"}
+    """Returns an account without what depends on the moment of reading, or what some leave out."""
+    left_out = {"at", "info", "job", "alerts", "workers", "reason", "problems", "glance"}
     said = {
         one.name: getattr(account, one.name)
         for one in fields(RunAccount)

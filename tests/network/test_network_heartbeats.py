@@ -32,7 +32,7 @@ from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, wat
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import overwrite, read_bounded, write_atomic
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.services.runs.brief_reading import brief_account
 from waiting import wait_until
 
 CACHE_SECONDS = 10.0

@@ -43,8 +43,8 @@ from tfckpt_tui.reading.run_reader import open_run
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.control.request import FrontEnd, detect_trainer
 from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.runs.brief_reading import brief_account
 from tfckpt_tui.services.runs.job_list import JobList
-from tfckpt_tui.services.runs.reading import brief_account
 from tfckpt_tui.settings.config import Config
 from waiting import wait_until
 

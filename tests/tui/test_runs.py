@@ -20,8 +20,8 @@ from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.reports.run_facts import RunsReport
+from tfckpt_tui.services.runs.brief_reading import brief_account
 from tfckpt_tui.services.runs.job_list import JobList
-from tfckpt_tui.services.runs.reading import brief_account
 from tfckpt_tui.services.runs.recent_runs import MOST_RECENT, remember_run, remembered_runs
 from tfckpt_tui.services.runs.search import runs_below
 from tfckpt_tui.settings.config import Config

@@ -26,7 +26,11 @@ TAIL_BYTES = 8 << 20
 SERIES_BYTES = 1 << 30
 """Bytes that `read_series` takes from the end of the series at most."""
 
+RECENT_BYTES = 1 << 15
+"""Bytes that `read_newest_points` takes from the end of the series."""
+
 _BLOCK = 1 << 20
+_POINT = msgspec.json.Decoder(SeriesPoint)
 
 
 def write_entry(run: RunDirectory, entry: EventEntry) -> None:
@@ -81,13 +85,26 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
     return entries[-newest:]
 
 
+def read_newest_points(run: RunDirectory) -> list[SeriesPoint]:
+    """Returns the points in the last `RECENT_BYTES` of the series, oldest first."""
+    try:
+        opened = open_plain(run.series)
+    except (OSError, DamagedFileError):
+        return []
+    with opened as file:
+        begin = max(0, os.fstat(file.fileno()).st_size - RECENT_BYTES)
+        file.seek(begin)
+        lines = file.read(RECENT_BYTES)
+    lines = lines.partition(b"\n")[2] if begin else lines
+    return _points(lines[: lines.rfind(b"\n") + 1], run.series.name)
+
+
 def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:
     """Yields the points of the whole series in blocks, oldest first; at most `SERIES_BYTES`."""
     try:
         opened = open_plain(run.series)
     except (OSError, DamagedFileError):
         return
-    decoder = msgspec.json.Decoder(SeriesPoint)
     with opened as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - SERIES_BYTES))
@@ -97,15 +114,13 @@ def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:
             whole, end, begun = (begun + data).rpartition(b"\n")
             if len(begun) > TAIL_BYTES:
                 begun = b""
-            yield _points(whole + end, decoder, run.series.name)
+            yield _points(whole + end, run.series.name)
 
 
-def _points(
-    lines: bytes, decoder: msgspec.json.Decoder[SeriesPoint], source: str
-) -> list[SeriesPoint]:
+def _points(lines: bytes, source: str) -> list[SeriesPoint]:
     """Parses lines at once: a tenth of the time that each needs alone."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        points = decoder.decode_lines(lines)
+        points = _POINT.decode_lines(lines)
         if all(point.schema <= SeriesPoint.version for point in points):
             return points
     return parse_lines(lines, SeriesPoint, source)[0]

@@ -8,20 +8,16 @@ import statistics
 from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.monitor.snapshot import Forecast
-from tfckpt_tui.services.runs.account import WorkerView
+from tfckpt_tui.services.runs.account import RunAccount
 
 _NEWEST = 10
-_AT_WORK = {WorkerState.TRAINING, WorkerState.SAVING, WorkerState.RESTORING, WorkerState.WAITING}
 
 
 def forecast(
-    workers: Sequence[WorkerView],
-    info: RunInfo | None,
+    account: RunAccount,
     checkpoints: Sequence[Checkpoint],
     disk_free: int | None,
     event_log: Sequence[EventEntry],
@@ -30,25 +26,18 @@ def forecast(
     """Returns the forecast; parts without enough data are None.
 
     Args:
-        workers: All workers; the chief is index 0.
-        info: The record of the run.
+        account: The account of the run.
         checkpoints: All checkpoints, newest first.
         disk_free: Free bytes.
         event_log: Entries, oldest first.
         now: Seconds since the epoch.
     """
-    chief = next((view for view in workers if view.status.index == 0), None)
-    if chief is None or chief.state not in _AT_WORK:
+    if not account.is_at_work:
         return Forecast()
-    step_seconds = chief.status.step_seconds
-    total = chief.status.total_steps or (info.total_steps if info is not None else None)
-    left = None
-    if step_seconds is not None and total is not None:
-        left = max(0, total - chief.status.step) * step_seconds
     interval = _save_interval(checkpoints, now)
     cost = _median_cost(checkpoints)
     return Forecast(
-        seconds_left=left,
+        seconds_left=account.seconds_left,
         disk_full_seconds=_until_full(checkpoints, interval, disk_free),
         save_share=None if interval is None or cost is None else min(1.0, cost / interval),
         save_interval=interval,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import give_account
+from tfckpt_tui.services.runs.file_changes import Signature, is_settled, signature_of
 from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
     as_problem,
@@ -50,9 +50,6 @@ FULL_READ_SECONDS = 15.0
 
 DIAGNOSTIC_SECONDS = 3.0
 """Minimum time between diagnostics, while files change."""
-
-RACY_SECONDS = 2.0
-"""A directory changed this recently may change again without a new modification time."""
 
 
 class SnapshotReader:
@@ -146,7 +143,7 @@ class SnapshotReader:
             disk_used=sum(c.size for c in checkpoints)
             + sum(checkpoint.size for checkpoint in unsupported)
             - self._catalog.shared_bytes,
-            forecast=forecast(account.workers, info, checkpoints, free, self._event_log, now),
+            forecast=forecast(account, checkpoints, free, self._event_log, now),
         )
 
     def _forget(self) -> None:
@@ -158,7 +155,7 @@ class SnapshotReader:
         self._diagnostics: tuple[Diagnostic, ...] = ()
         self._diagnostics_are_old = False
         self._diagnosed_at = 0.0
-        self._known_signature: tuple[tuple[int, int], ...] | None = None
+        self._known_signature: Signature | None = None
         self._known_at = 0.0
         self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
         self._event_tail = Tail(run.event_log, EventEntry)
@@ -167,7 +164,7 @@ class SnapshotReader:
         self._done_before: set[str] | None = None
         self._finished: dict[str, Command] = {}
         self._trash_known: tuple[TrashManifest, ...] = ()
-        self._trash_signature: tuple[tuple[int, int], ...] | None = None
+        self._trash_signature: Signature | None = None
 
     def _identify(self) -> tuple[int, int] | None:
         try:
@@ -192,11 +189,10 @@ class SnapshotReader:
             run.saving_directory,
             *result_directories(run),
         )
-        signature = _signature(watched)
-        newest = max(changed for changed, _ in signature) / 1e9
+        signature = signature_of(watched)
         settled = (
             signature == self._known_signature
-            and self._known_at - newest > RACY_SECONDS
+            and is_settled(signature, self._known_at)
             # Not negative: after the clock was set back, read everything again.
             and 0 <= now - self._known_at < FULL_READ_SECONDS
             and not self._catalog.deferred
@@ -220,9 +216,8 @@ class SnapshotReader:
         return self._diagnostics
 
     def _trash(self, now: float) -> tuple[TrashManifest, ...]:
-        signature = _signature((self._run.trash,))
-        fresh = now - signature[0][0] / 1e9 < RACY_SECONDS
-        if signature != self._trash_signature or fresh:
+        signature = signature_of((self._run.trash,))
+        if signature != self._trash_signature or not is_settled(signature, now):
             manifests = self._try(lambda: list_trash(self._run))
             if manifests is not None:
                 self._trash_known, self._trash_signature = tuple(manifests), signature
@@ -270,16 +265,3 @@ def _names(directory: Path) -> Sequence[str]:
             return [entry.name for entry in entries if is_plain_name(entry.name)]
     except OSError:
         return ()
-
-
-def _signature(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
-    signature = []
-    for path in paths:
-        try:
-            stats = os.lstat(path)
-        except OSError:
-            signature.append((0, 0))
-            continue
-        changed = stats.st_mtime_ns
-        signature.append((changed, stats.st_ino if stat.S_ISDIR(stats.st_mode) else stats.st_size))
-    return tuple(signature)

@@ -38,7 +38,7 @@ from tfckpt_trainer.rundir.records.command import (
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.services.runs.brief_reading import brief_account
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""

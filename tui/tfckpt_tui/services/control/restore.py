@@ -24,7 +24,8 @@ from tfckpt_tui.services.control.prune import foreign_words, wait_words, without
 from tfckpt_tui.services.control.request import FrontEnd, detect_trainer, log_event
 from tfckpt_tui.services.control.restore_effects import RestoreEffects, find_effects
 from tfckpt_tui.services.runs.account import RunReading, give_account
-from tfckpt_tui.services.runs.reading import read_info, read_whole_run
+from tfckpt_tui.services.runs.brief_reading import read_info
+from tfckpt_tui.services.runs.reading import read_whole_run
 
 
 @dataclass(frozen=True)

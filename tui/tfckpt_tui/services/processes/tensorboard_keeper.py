@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
-from tfckpt_tui.services.runs.reading import brief_account
+from tfckpt_tui.services.runs.brief_reading import brief_account
 
 LOOK_SECONDS = 2.0
 """Seconds between two checks; the run has to have ended in two of them."""

@@ -42,6 +42,9 @@ from tfckpt_tui.services.runs.heartbeats import Heartbeats
 _WITHIN_TRAINING = frozenset({WorkerState.SAVING, WorkerState.RESTORING})
 """States of the chief that say more than that the run trains."""
 
+_AT_WORK = _WITHIN_TRAINING | {WorkerState.TRAINING, WorkerState.WAITING}
+"""States of the chief in which the present step time tells when training ends."""
+
 CLOCK_SECONDS = 60.0
 """How far the clocks of this machine and of the file system may differ without an alert."""
 
@@ -97,6 +100,19 @@ def find_next_start(
 
 
 @dataclass(frozen=True)
+class Glance:
+    """What lists show of a run beside its account.
+
+    Attributes:
+        losses: The newest values of the main metric, oldest first; None is NaN.
+        disk_used: Bytes of all checkpoints; None if they cannot be read.
+    """
+
+    losses: tuple[float | None, ...] = ()
+    disk_used: int | None = None
+
+
+@dataclass(frozen=True)
 class RunReading:
     """What was read of a run at one moment.
 
@@ -117,6 +133,7 @@ class RunReading:
         newer_records: Which release is needed for each record of a newer one.
         clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
         problems: Files that cannot be read, and why; safe to show.
+        glance: What lists show beside the account; None elsewhere.
     """
 
     run: RunDirectory
@@ -135,6 +152,7 @@ class RunReading:
     newer_records: tuple[str, ...] = ()
     clock_ahead: float = 0.0
     problems: tuple[str, ...] = ()
+    glance: Glance | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +206,7 @@ class RunAccount:
         active_at: Time of the last activity; 0 if there was none.
         reported: Whether its processes reported their end, instead of falling silent.
         problems: Files that cannot be read, and why; safe to show.
+        glance: What lists show beside the account; None elsewhere.
     """
 
     at: float
@@ -207,6 +226,7 @@ class RunAccount:
     active_at: float = 0.0
     reported: bool = True
     problems: tuple[str, ...] = ()
+    glance: Glance | None = None
 
     @property
     def path(self) -> str:
@@ -275,6 +295,26 @@ class RunAccount:
     def loss(self) -> float | None:
         """The newest loss; None if it is unknown."""
         return self.chief.status.loss if self.chief is not None else None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its present rates tell how it goes on."""
+        return self.chief is not None and self.chief.state in _AT_WORK
+
+    @property
+    def rate(self) -> float | None:
+        """Examples per second; None if unknown, or while no steps are done."""
+        chief = self.chief
+        return chief.status.examples_per_second if chief and self.is_at_work else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until training reaches its last step, at the present step time; None if unknown."""
+        seconds = self.chief.status.step_seconds if self.chief and self.is_at_work else None
+        total = self.total_steps
+        if self.chief is None or seconds is None or total is None:
+            return None
+        return max(0, total - self.chief.status.step) * seconds
 
     @property
     def job_in_short(self) -> str:
@@ -347,6 +387,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         active_at=_active_at(reading, job),
         reported=reported,
         problems=reading.problems,
+        glance=reading.glance,
     )
 
 

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
-from tfckpt_tui.services.runs.reading import read_info, read_run_briefly
+from tfckpt_tui.services.runs.brief_reading import read_info, read_run_briefly
 
 _OF_SCRIPT = "It has a condition or an action of the script, so it cannot be replayed here."
 

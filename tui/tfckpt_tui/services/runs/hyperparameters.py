@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
 from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
-from tfckpt_tui.services.runs.reading import read_next_start, read_run_briefly
+from tfckpt_tui.services.runs.brief_reading import read_next_start, read_run_briefly
 
 _NEEDS_UNTIL = Advice.of("Add `--until-step N`.", "Type that step.")
 

@@ -29,8 +29,8 @@ from tfckpt_tui.services.batch.job_reader import (
 )
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
-from tfckpt_tui.services.runs.reading import read_run_briefly
-from tfckpt_tui.services.runs.timed_reads import Answer, TimedReads
+from tfckpt_tui.services.runs.list_reads import ListReads
+from tfckpt_tui.services.runs.timed_reads import Answer
 
 ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
@@ -53,7 +53,8 @@ class JobList:
         """
         self._runner = runner
         self._clock = clock
-        self._readings = TimedReads(_read_if_exists)
+        self._readings = ListReads(clock)
+        self._known: dict[Path, tuple[RunReading, RunAccount]] = {}
         self._answer: JobAnswer | None = None
         self._due_at = float("-inf")
         self._others: dict[str, tuple[float, JobAnswer]] = {}
@@ -68,7 +69,7 @@ class JobList:
     ) -> list[RunAccount]:
         """Returns the accounts of the runs that exist.
 
-        Those with live processes come first, then the one with the latest activity.
+        Those with live processes come first, by name, then the one with the latest activity.
 
         Args:
             roots: The run directories.
@@ -93,9 +94,8 @@ class JobList:
             # Only directories with the record of a job are those of a job.
             if root in listed or (read.result is not None and read.result.record is not None):
                 accounts += self._accounts(root, read)
-        return sorted(
-            accounts, key=lambda account: (account.state in HAS_ENDED, -account.active_at)
-        )
+        self._known = {root: known for root, known in self._known.items() if root in readings}
+        return sorted(accounts, key=_place)
 
     def _ask_about_own(self) -> None:
         """Asks for the jobs of the user if it is time to."""
@@ -124,9 +124,16 @@ class JobList:
         reading = read.result
         if reading is None:
             return [_silent(RunAccount(time.time(), root), read)] if read.silent_seconds else []
-        view = self._newest_view(root, reading.record) if reading.record is not None else None
-        account = give_account(reading, view)
+        account = self._account(root, reading)
         return [_silent(account, read) if read.silent_seconds else account]
+
+    def _account(self, root: Path, reading: RunReading) -> RunAccount:
+        if reading.record is not None:
+            return give_account(reading, self._newest_view(root, reading.record))
+        known = self._known.get(root)
+        if known is None or known[0] is not reading:
+            known = self._known[root] = reading, give_account(reading, None)
+        return known[1]
 
     def _newest_view(self, root: Path, record: BatchJob) -> JobView:
         """Returns the recorded job, or a later one that somebody submitted with the same script."""
@@ -146,8 +153,10 @@ class JobList:
         return self._others[record.id][1] if record.id in self._others else None
 
 
-def _read_if_exists(root: Path) -> RunReading | None:
-    return read_run_briefly(RunDirectory(root), time.time()) if root.is_dir() else None
+def _place(account: RunAccount) -> tuple[bool, float, Path]:
+    """Returns the place of a run in a list. All that are live are active now."""
+    has_ended = account.state in HAS_ENDED
+    return has_ended, -account.active_at if has_ended else 0.0, account.root
 
 
 def _silent(last: RunAccount, read: Answer[RunReading | None]) -> RunAccount:

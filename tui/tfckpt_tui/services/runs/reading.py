@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.directory.history import read_state_list, resume_point
-from tfckpt_trainer.catalog.directory.other_formats import find_neighbours
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
@@ -35,12 +31,10 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.runs.account import (
-    NextStart,
     RunAccount,
     RunReading,
     find_next_start,
     give_account,
-    has_lost_steps,
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
@@ -90,36 +84,6 @@ def read_account(
         reading.record, reading.heartbeats.state, last_told(reading.event_log), share=run
     )
     return reading, give_account(reading, job)
-
-
-def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
-    """Reads a run with its newest checkpoint; with others only if needed for its step.
-
-    Skips damaged files.
-
-    Args:
-        run: The run directory.
-        now: Seconds since the epoch.
-    """
-    info = read_info(run)
-    latest = try_read(partial(_read_latest, run, now))
-    saved_at = latest.saved_at if latest is not None else _last_saved(run)
-    reading = replace(read_processes(run, info, now), latest=latest, saved_at=saved_at)
-    heartbeats, chief = reading.heartbeats, reading.heartbeats.chief
-    is_unknown = chief is None or not chief.has_position or reading.start_is_chosen
-    if is_unknown or has_lost_steps(heartbeats, heartbeats.state):
-        return replace(reading, start=try_read(partial(read_next_start, run, now)))
-    return reading
-
-
-def brief_account(root: Path) -> RunAccount:
-    """Returns the account of a run by its own files, without a question to Slurm."""
-    return give_account(read_run_briefly(RunDirectory(root), time.time()), None)
-
-
-def read_info(run: RunDirectory) -> RunInfo | None:
-    """Returns the description of a run; None if it has none, or if that cannot be read."""
-    return try_read(partial(load_if_exists, run.run_file, RunInfo))
 
 
 def event_directory(run: RunDirectory) -> Path:
@@ -200,36 +164,3 @@ def with_checkpoints(
         newer_records=catalog.newer_records,
         saved_at=max((checkpoint.saved_at for checkpoint in checkpoints[:1]), default=0.0),
     )
-
-
-def read_next_start(run: RunDirectory, now: float) -> NextStart | None:
-    """Returns what a start continues from; scans all checkpoints only if one does not tell."""
-    resumed = resume_point(run)
-    if resumed is not None and resumed.branch is not None:
-        checkpoint = _read_one(run, resumed.checkpoint, now)
-        if checkpoint is not None and checkpoint.restorable:
-            return NextStart(checkpoint.name, checkpoint.step, resumed.branch, resumed.values)
-    catalog = Catalog(run)
-    checkpoints = catalog.scan(now)
-    return find_next_start(checkpoints, catalog.resumed, catalog.branch_tips(list_trash(run)))
-
-
-def _read_latest(run: RunDirectory, now: float) -> Checkpoint | None:
-    """Returns the newest checkpoint according to TensorFlow's state file, without others."""
-    state = read_state_list(run)
-    name = state.latest_name if state is not None else None
-    return _read_one(run, name, now) if name else None
-
-
-def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
-    checkpoints = Catalog(run, frozenset({name})).scan(now)
-    return next((checkpoint for checkpoint in checkpoints if checkpoint.name == name), None)
-
-
-def _last_saved(run: RunDirectory) -> float:
-    """Returns when TensorFlow's state file was written, or else the newest file of Keras."""
-    with suppress(OSError):
-        return run.state_file.stat().st_mtime
-    with suppress(OSError):
-        return max((other.saved_at for other in find_neighbours(run.root).others), default=0.0)
-    return 0.0

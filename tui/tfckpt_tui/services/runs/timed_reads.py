@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 AT_ONCE = 32
-"""How many directories are read at once, unless one does not answer."""
+"""How many threads read at once, unless a directory does not answer."""
+
+_FEW_THREADS = 2
+"""Threads that read files in the memory of this machine only get in each other's way."""
+
+_SLOW_SECONDS = 0.1
+"""After each of these times, as many threads more help."""
 
 Result = TypeVar("Result")
 
@@ -42,31 +49,21 @@ class TimedReads(Generic[Result]):
     def collect(self, directories: Iterable[Path], seconds: float) -> dict[Path, Answer[Result]]:
         """Returns an answer for each directory.
 
-        Waits for new reads only, and for each at most `seconds`. Once one takes longer, all others
+        Waits for new reads only, as long as one ends in each `seconds`. Once none does, all others
         are waited for `seconds` together. What a read raises is raised here.
         """
         wanted = list(dict.fromkeys(directories))
         new = [directory for directory in wanted if directory not in self._running]
-        size, place = AT_ONCE, 0
-        while place < len(new):
-            batch = new[place : place + size]
-            place += size
-            for directory in batch:
-                self._running[directory] = _Read(self._read, directory)
-            deadline = time.monotonic() + seconds
-            for directory in batch:
-                self._take(directory, max(0.0, deadline - time.monotonic()))
-            if any(directory in self._running for directory in batch):
-                size = len(new)
+        self._running.update((directory, _Read(self._read, directory)) for directory in new)
+        reads = [self._running[directory] for directory in new]
+        _run_all(reads, seconds)
         for directory in wanted:
-            if directory in self._running:
-                self._take(directory, 0.0)
+            self._take(directory)
         return {directory: self._answer(directory) for directory in wanted}
 
-    def _take(self, directory: Path, seconds: float) -> None:
+    def _take(self, directory: Path) -> None:
         read = self._running[directory]
-        read.thread.join(seconds)
-        if read.thread.is_alive():
+        if not read.has_ended.is_set():
             return
         del self._running[directory]
         self._results.pop(directory, None)
@@ -86,11 +83,55 @@ class _Read(Generic[Result]):
         self.results: list[Result] = []
         self.error: Exception | None = None
         self.began = time.monotonic()
-        self.thread = threading.Thread(target=self._run, args=(read, directory), daemon=True)
-        self.thread.start()
+        self.has_ended = threading.Event()
+        self._read = read
+        self._directory = directory
 
-    def _run(self, read: Callable[[Path], Result], directory: Path) -> None:
+    def run(self) -> None:
+        """Reads the directory."""
+        self.began = time.monotonic()
         try:
-            self.results.append(read(directory))
+            self.results.append(self._read(self._directory))
         except Exception as error:
             self.error = error
+        self.has_ended.set()
+
+
+def _run_all(reads: list[_Read[Result]], seconds: float) -> None:
+    """Runs reads in few threads; in more while they are slow, each in its own once one hangs."""
+    waiting = deque(reads)
+
+    def work() -> None:
+        while True:
+            try:
+                read = waiting.popleft()
+            except IndexError:
+                return
+            read.run()
+
+    threads, ended, quiet_since = 0, 0, time.monotonic()
+    while waiting or not all(read.has_ended.is_set() for read in reads):
+        count = sum(read.has_ended.is_set() for read in reads)
+        now = time.monotonic()
+        if count > ended:
+            ended, quiet_since = count, now
+        if now - quiet_since >= seconds:
+            _run_each(reads, waiting, seconds)
+            return
+        for _ in range(min(_FEW_THREADS, AT_ONCE - threads, len(waiting))):
+            threading.Thread(target=work, daemon=True).start()
+            threads += 1
+        _wait(reads, min(_SLOW_SECONDS, quiet_since + seconds - now))
+
+
+def _run_each(reads: list[_Read[Result]], waiting: deque[_Read[Result]], seconds: float) -> None:
+    while waiting:
+        threading.Thread(target=waiting.popleft().run, daemon=True).start()
+    _wait(reads, seconds)
+
+
+def _wait(reads: Iterable[_Read[Result]], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for read in reads:
+        if not read.has_ended.wait(max(0.0, deadline - time.monotonic())):
+            return
