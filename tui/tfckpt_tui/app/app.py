@@ -44,9 +44,6 @@ _SILENCE_SECONDS = 1.0
 _SIGNALLED = 128
 """Exit codes above it say which signal ended the app."""
 
-_NO_KEY = ","
-"""Textual takes an empty text for the default key, and this for a list of no keys."""
-
 _SWITCH_SECONDS = 0.001
 _FIRST_FRAME_SECONDS = 0.03
 """How long the first frame takes to reach the terminal; reading starts after it."""
@@ -178,7 +175,6 @@ class TfckptApp(BaseApp[int]):
         self.worker_history = WorkerHistory()
         self.progress = RunProgress()
         self._restorable_before: frozenset[str] | None = None
-        self.set_keymap({name: keys or _NO_KEY for name, keys in self.config.keys.items()})
         self._newest_event_at: float | None = None
         self._snapshot_at = time.monotonic()
 

@@ -36,6 +36,9 @@ ResultT = TypeVar("ResultT")
 NOT_NOW = "Not now: "
 """Begins the title of a toast that says why an action is unavailable."""
 
+_NO_KEY = ","
+"""Textual takes an empty text for the default key, and this for a list of no keys."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
@@ -90,6 +93,7 @@ class BaseApp(App[ResultT]):
         for theme in themes_with(config):
             self.register_theme(theme)
         self.theme = config.app.theme
+        self.set_keymap({name: keys or _NO_KEY for name, keys in config.keys.items()})
 
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.keys import format_key
 from textual.message import Message
 from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.base_app import BaseApp
-from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.app.base_app import NOT_NOW, BaseApp
+from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
-from tfckpt_tui.app.widgets.run.run_list import RunList
+from tfckpt_tui.app.widgets.run.run_list import RunList, RunListView
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.launch_form import form_like
@@ -27,6 +30,9 @@ from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
 
 _POLL_SECONDS = 2.0
+
+_IN_FOOTER = ("choose", "mark", "search", "sort(1)", "launch", "help", "leave")
+"""The actions that the footer shows."""
 
 _PAUSE_FACTOR = 10.0
 """How many times the processor time of a read passes until the next one; runs may be thousands."""
@@ -44,12 +50,33 @@ class RunsRead(Message):
         self.at = at
 
 
+def _key_of(action: str, method: str, label: str, tooltip: str, *, typed: bool = False) -> Binding:
+    """Returns a binding with the key of an action of the dashboard.
+
+    Args:
+        action: The action there.
+        method: What the key does here.
+        label: One or two words.
+        tooltip: Details.
+        typed: Whether the characters typed right after the key are for an input line.
+    """
+    return Binding(
+        DEFAULT_KEYS[action], method, label, show=False, tooltip=tooltip, id=action, priority=typed
+    )
+
+
 class RunsApp(BaseApp[Path | LaunchOptions]):
     """The list of runs; its result is a run to open, the options of a run to launch, or None."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open", show=False, tooltip="Opens the selected run."),
+        _key_of("mark", "mark", "mark", "Marks or unmarks the selected run."),
+        _key_of("mark-all", "mark_all", "mark all", "Marks or unmarks all runs that are listed."),
+        _key_of("filter", "search", "search", "Shows only runs with all these words.", typed=True),
+        _key_of("sort", "sort(1)", "sort", "Sorts by the next column."),
+        _key_of("sort-back", "sort(-1)", "sort back", "Sorts by the previous column."),
+        _key_of("turn-order", "turn_order", "reverse", "Reverses the sort order."),
         Binding(
             "n",
             "launch",
@@ -57,20 +84,19 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             show=False,
             tooltip="Launches training in a new directory, with the options of the selected run.",
         ),
-        Binding(
-            "slash",
-            "search",
-            "search",
-            show=False,
-            priority=True,
-            tooltip="Shows only runs whose line contains all words.",
-        ),
         Binding("question_mark,f1", "help", "help", show=False, tooltip="Shows this help."),
         Binding("q,ctrl+c", "leave", "leave", show=False, tooltip="Closes the list."),
-        Binding("escape", "leave_search", "Back", show=False),
+        Binding("escape", "go_back", "Back", show=False),
     ]
 
-    def __init__(self, below: Path | None, config: Config, jobs: JobList | None = None) -> None:
+    def __init__(
+        self,
+        below: Path | None,
+        config: Config,
+        jobs: JobList | None = None,
+        *,
+        before: RunsApp | None = None,
+    ) -> None:
         """Makes the app.
 
         Args:
@@ -78,22 +104,36 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
                 all batch jobs of the user.
             config: The configuration of the user.
             jobs: Adds the batch jobs of the user.
+            before: The app from which a run was opened: the list is as it was there.
         """
         super().__init__(config)
         self._search = RunSearch(below) if below is not None else None
         self._jobs = jobs or JobList()
+        self._view = RunListView()
+        self._newest: RunsRead | None = None
+        if before is not None:
+            self._search, self._jobs = before._search, before._jobs
+            self._view, self._newest = before._view, before._newest
         self._stopped = threading.Event()
+
+    runs = getters.query_one("#runs", RunList)
 
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""
-        yield RunList(id="runs")
-        yield SearchInput("part of a path, a state or a strategy", focus_after="#runs")
+        yield RunList(self._view, id="runs")
+        yield SearchInput(
+            "part of a path, a state, a problem or a host",
+            focus_after="#runs",
+            text=self._view.needle,
+        )
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Starts to read the runs in a thread."""
-        self.query_one(KeyBar).show_hints(_HINTS)
-        self.query_one(RunList).focus()
+        self._update_keys()
+        self.runs.focus()
+        if self._newest is not None:
+            self.runs.show_runs(self._newest.runs, self._newest.at)
         threading.Thread(target=self._read_runs, name="runs", daemon=True).start()
 
     def on_unmount(self) -> None:
@@ -102,6 +142,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
     def on_runs_read(self, message: RunsRead) -> None:
         """Shows the runs."""
+        self._newest = message
         # The list is gone while the app ends.
         for shown in self.query(RunList):
             shown.show_runs(message.runs, message.at)
@@ -112,15 +153,36 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
     def action_choose(self) -> None:
         """Opens the selected run."""
-        selected = self.query_one(RunList).selected
+        selected = self.runs.selected
         if selected is not None:
+            self._view = self.runs.view
             self.exit(selected.root)
+
+    def action_mark(self) -> None:
+        """Marks or unmarks the selected run."""
+        self.runs.toggle_mark()
+        self._update_keys()
+
+    def action_mark_all(self) -> None:
+        """Marks or unmarks all runs that are listed."""
+        self.runs.toggle_all_marks()
+        self._update_keys()
+
+    def action_sort(self, places: int) -> None:
+        """Sorts by the column that is `places` further to the right."""
+        self.runs.sort_next(places)
+
+    def action_turn_order(self) -> None:
+        """Reverses the sort order, or says that there is none."""
+        if not self.runs.reverse_order():
+            unsorted = "Live runs are listed first. Sort them by a column first."
+            self.notify(unsorted, title=f"{NOT_NOW}reverse", severity="warning", markup=False)
 
     def action_launch(self) -> None:
         """Opens a form to launch a run; it starts with the options of the selected run."""
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
-        selected = self.query_one(RunList).selected
+        selected = self.runs.selected
         form = form_like(RunDirectory(selected.root) if selected is not None else None)
 
         def answered(options: LaunchOptions | None) -> None:
@@ -141,7 +203,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
     def on_search_input_searched(self, message: SearchInput.Searched) -> None:
         """Shows the runs that match."""
-        self.query_one(RunList).search(message.text)
+        self.runs.search(message.text)
 
     def action_help(self) -> None:
         """Shows the keys of the list."""
@@ -154,14 +216,36 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         lines = help_of_keys("the list of runs", bindings, keys, self.size.width)
         self.push_screen(HelpScreen(lines))
 
-    def action_leave_search(self) -> None:
-        """Ends the search, or closes the app."""
-        if not self.query_one(SearchInput).leave():
+    def action_go_back(self) -> None:
+        """Ends the search; without one removes the marks; without any closes the app."""
+        if self.query_one(SearchInput).leave():
+            return
+        if self.runs.marked:
+            self.runs.unmark()
+            self._update_keys()
+        else:
             self.exit()
 
     def action_leave(self) -> None:
         """Closes the app."""
         self.exit()
+
+    def _update_keys(self) -> None:
+        """Shows the keys in the footer."""
+        bindings = [binding for binding in self.BINDINGS if isinstance(binding, Binding)]
+        keys = self.config.keys
+        self.query_one(KeyBar).show_hints(
+            [
+                KeyHint(
+                    binding.action,
+                    format_key(keys.get(binding.id or "", binding.key).partition(",")[0]),
+                    binding.description,
+                    is_last=binding.action in LAST_KEYS,
+                )
+                for binding in bindings
+                if binding.action in _IN_FOOTER
+            ]
+        )
 
     def _read_runs(self) -> None:
         # Without Slurm, which may take seconds to answer.
@@ -178,12 +262,3 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         others = search is None
         runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
         self.post_message(RunsRead(runs, time.time()))
-
-
-_HINTS = (
-    KeyHint("choose", "⏎", "open"),
-    KeyHint("launch", "n", "new run"),
-    KeyHint("search", "/", "search"),
-    KeyHint("help", "?", "help", is_last=True),
-    KeyHint("leave", "q", "leave", is_last=True),
-)

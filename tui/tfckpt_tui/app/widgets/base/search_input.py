@@ -26,14 +26,15 @@ class SearchInput(Input):
             super().__init__()
             self.text = text
 
-    def __init__(self, placeholder: str, focus_after: str) -> None:
+    def __init__(self, placeholder: str, focus_after: str, *, text: str = "") -> None:
         """Creates a hidden search line.
 
         Args:
             placeholder: Hint shown in the empty line.
             focus_after: Selector of the widget that gets the focus when the line closes.
+            text: The search to begin with.
         """
-        super().__init__(placeholder=placeholder, id="search")
+        super().__init__(text, placeholder=placeholder, id="search")
         self._focus_after = focus_after
         self.display = False
 

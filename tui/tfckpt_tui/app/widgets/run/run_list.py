@@ -1,68 +1,185 @@
-"""The list of runs: state, progress and last activity."""
+"""The list of runs: state, progress, loss, rate, alerts, disk and last activity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.icons import Icon, run_icon
-from tfckpt_tui.app.widgets.base.list_pane import ListPane, match_note
+from tfckpt_tui.app.widgets.base.icons import MARK, Icon, run_icon
+from tfckpt_tui.app.widgets.base.list_pane import match_note
+from tfckpt_tui.app.widgets.base.marks import Marks
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.table_pane import TablePane
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.sort_order import Order, SortBy, SortOrders
+from tfckpt_tui.formats.sparkline import sparkline
 from tfckpt_tui.formats.text import clean, strategy_words
-from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.account import Glance, RunAccount
 
+_MARK = Column("mark", "", 1)
+_STATE = Column("state", "state", 10, align="<")
 _COLUMNS = (
-    Column("state", "state", 12, align="<"),
-    Column("step", "step", 9),
-    Column("branch", "branch", 6, rank=3),
+    Column("step", "step", 9, rank=3),
+    Column("branch", "branch", 6, rank=6),
     Column("share", "done", 5, rank=1),
-    Column("loss", "loss", 8, rank=2),
-    Column("age", "active", 7),
-    Column("strategy", "strategy", 18, rank=3, align="<", stretch=1),
-    Column("path", "run", 24, align="<", stretch=3),
+    Column("loss", "loss", 8),
+    Column("curve", "recent", 8, rank=2, align="<"),
+    Column("rate", "rate", 7, rank=4),
+    Column("left", "left", 5, rank=3),
+    Column("age", "active", 7, rank=3),
+    Column("disk", "disk", 8, rank=4),
 )
-_ALERTS = Column("strategy", "problem", 18, rank=1, align="<", stretch=1)
+_STRATEGY = Column("strategy", "strategy", 18, rank=6, align="<", stretch=1)
+_ALERTS = Column("alerts", "problem", 16, rank=1, align="<", stretch=1)
 """Instead of the strategy, in lists in which a run has an alert."""
 
-_JOB = Column("job", "batch job", 16, rank=1, align="<", stretch=1)
-"""Only in lists in which a run has a batch job."""
+_HOST = Column("host", "host", 12, rank=5, align="<")
+_JOB = Column("host", "batch job", 16, rank=1, align="<", stretch=1)
+"""Instead of the host, in lists in which a run has a batch job."""
+
+_PATH = Column("path", "run", 18, align="<", stretch=3)
 
 
-class RunList(ListPane[RunAccount]):
+def key_of_run(run: RunAccount) -> str:
+    """Returns the key of a run in the list: its directory."""
+    return str(run.root)
+
+
+_ORDERS = SortOrders[RunAccount](
+    {
+        "state": SortBy(lambda run: run.words, descending=False),
+        "step": SortBy(lambda run: run.step),
+        "share": SortBy(lambda run: _share(run)),
+        "loss": SortBy(lambda run: run.loss, descending=False),
+        "rate": SortBy(lambda run: run.rate),
+        "left": SortBy(lambda run: run.seconds_left, descending=False),
+        "age": SortBy(lambda run: run.active_at),
+        "disk": SortBy(lambda run: run.glance.disk_used if run.glance is not None else None),
+        "alerts": SortBy(lambda run: len(run.alerts)),
+        "host": SortBy(lambda run: _place(run), descending=False),
+        "path": SortBy(key_of_run, descending=False),
+    }
+)
+
+
+@dataclass(frozen=True)
+class RunListView:
+    """What a user chose in a list of runs.
+
+    Attributes:
+        order: The sort order.
+        needle: The search.
+        marks: The marked runs.
+        key: The selected run; None if there is none.
+        cursor: Its row.
+        top: The first visible row.
+    """
+
+    order: Order | None = None
+    needle: str = ""
+    marks: Marks[RunAccount] = field(default_factory=lambda: Marks(key_of_run))
+    key: str | None = None
+    cursor: int = 0
+    top: int = 0
+
+
+class RunList(TablePane[RunAccount, RunAccount]):
     """Runs: those with live processes first, then the most recently active."""
 
     title = "runs"
-    columns = _COLUMNS
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._all: Sequence[RunAccount] = ()
-        self._needle = ""
+    def __init__(self, view: RunListView | None = None, *, id: str | None = None) -> None:  # noqa: A002
+        """Makes the list.
+
+        Args:
+            view: What a user chose in an earlier list.
+            id: ID of the widget.
+        """
+        super().__init__(_ORDERS, key_of_run, id=id)
+        view = view or RunListView()
+        self._order, self._needle, self._marks = view.order, view.needle, view.marks
+        self._key, self._cursor, self._top = view.key, view.cursor, view.top
+        self._all: tuple[RunAccount, ...] = ()
+        self._layouts: dict[int, Layout] = {}
         self._at = 0.0
         self._is_read = False
 
+    @property
+    def view(self) -> RunListView:
+        """What the user chose."""
+        return RunListView(self._order, self._needle, self._marks, self._key, self.cursor, self.top)
+
+    @property
+    def all_items(self) -> tuple[RunAccount, ...]:
+        """All runs."""
+        return self._all
+
+    @property
+    def shown_items(self) -> Sequence[RunAccount]:
+        """The runs that match the search."""
+        return self.rows
+
+    @property
+    def selected_item(self) -> RunAccount | None:
+        """The run under the cursor."""
+        return self.selected
+
+    @property
+    def chosen(self) -> tuple[RunAccount, ...]:
+        """The runs that an action applies to: the marked ones, or else the selected one."""
+        selected = self.selected
+        return self.marked or ((selected,) if selected is not None else ())
+
+    @property
+    def needle(self) -> str:
+        """The search."""
+        return self._needle
+
     def show_runs(self, runs: Sequence[RunAccount], at: float) -> None:
         """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
-        self._all, self._at, self._is_read = runs, at, True
-        self.search(self._needle)
+        self._all, self._at, self._is_read = tuple(runs), at, True
+        self.choose_rows()
 
     def search(self, text: str) -> None:
         """Shows only runs whose line contains all words of `text`."""
         self._needle = text
-        words = text.casefold().split()
-        self.show_rows([run for run in self._all if all(w in _searchable_text(run) for w in words)])
+        self.choose_rows()
+
+    def choose_rows(self) -> None:
+        """Lists the runs that match the search, in the sort order."""
+        words = self._needle.casefold().split()
+        runs: Sequence[RunAccount] = self._all
+        if words:
+            runs = [run for run in runs if all(word in _searchable_text(run) for word in words)]
+        self.show_rows(self.in_order(runs))
+
+    def repaint(self) -> None:
+        """Chooses the columns anew, and redraws the lines that changed."""
+        self._layouts.clear()
+        super().repaint()
 
     def note(self) -> Sequence[Span]:
-        """Returns the number of runs, or of matches."""
-        if not self._needle:
-            return ((units.count(self.row_count(), "run"), "label"),)
-        return match_note(self.row_count(), len(self._all), self._needle)
+        """Returns the number of runs, of those that train, with alerts and marked; or matches."""
+        if self._needle:
+            return (*match_note(self.row_count(), len(self._all), self._needle), *self._marked())
+        spans: list[Span] = [(units.count(len(self._all), "run"), "label")]
+        trains = sum(run.state is RunState.TRAINING for run in self._all)
+        alarming = sum(bool(run.alerts) for run in self._all)
+        if trains:
+            spans += [(" · ", "faint"), (f"{trains:,} training", "label")]
+        if alarming:
+            spans += [(" · ", "faint"), (f"{alarming:,} with problems", "bad")]
+        return (*spans, *self._marked())
+
+    def _marked(self) -> Sequence[Span]:
+        count = len(self.marked)
+        return ((" · ", "faint"), (f"{MARK} {count:,} marked", "accent")) if count else ()
 
     def row_key(self, row: int) -> str:
         """Returns the run directory."""
-        return str(self.rows[row].root)
+        return key_of_run(self.rows[row])
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns how to open a first run."""
@@ -79,40 +196,75 @@ class RunList(ListPane[RunAccount]):
             line(("tfckpt-tui DIRECTORY", "value"), ("  opens one", "muted")),
         )
 
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the headings of the columns."""
+        return (self.column_layout(width).head(),) if self.rows else ()
+
     def column_layout(self, width: int) -> Layout:
-        """Returns the columns; alerts and batch jobs have one if there are any."""
-        state, *columns, strategy, path = self.columns
+        """Returns the columns; marks, alerts and batch jobs have one if there are any."""
+        if width not in self._layouts:
+            self._layouts[width] = choose([*self._columns()], width)
+        return self._layouts[width]
+
+    def _columns(self) -> Iterator[Column]:
+        if self.marked:
+            yield _MARK
         # Beside the icon and a blank.
         longest = 2 + max((len(run.words) for run in self.rows), default=0)
-        columns.insert(0, replace(state, width=max(state.width, longest)))
-        columns.append(_ALERTS if any(run.alerts for run in self.rows) else strategy)
-        if any(run.job_in_short for run in self.rows):
-            columns.append(_JOB)
-        return choose((*columns, path), width)
+        yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
+        yield from map(self.with_arrow, _COLUMNS)
+        has_alerts = any(run.alerts for run in self.rows)
+        yield self.with_arrow(_ALERTS if has_alerts else _STRATEGY)
+        has_jobs = any(run.job_in_short for run in self.rows)
+        yield self.with_arrow(_JOB if has_jobs else _HOST)
+        yield self.with_arrow(_PATH)
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
-        """Returns row run."""
-        share = "–"
-        if row.step is not None and row.total_steps:
-            share = f"{min(1.0, row.step / row.total_steps):.0%}"
+        """Returns the texts of a run by column."""
+        share, glance = _share(row), row.glance or Glance()
         age = units.age(max(0.0, self._at - row.active_at)) if row.active_at else "–"
+        left = "–" if row.seconds_left is None else units.age(row.seconds_left)
+        used = "–" if glance.disk_used is None else units.size(glance.disk_used)
         sign = Icon("✗", "bad", "") if row.alerts else run_icon(row)
         alerts = _alerts(row)
+        path = shorten_middle(row.path, layout.width_of("path"))
+        rate = "–" if row.rate is None else units.rate(row.rate)
+        value = "muted" if row.state in HAS_ENDED else "value"
         return {
+            "mark": ((MARK, "accent"),) if key_of_run(row) in self._marks else (),
             "state": sign.with_word(row.words),
-            "step": (("–" if row.step is None else f"{row.step:,}", "value"),),
+            "step": (("–" if row.step is None else f"{row.step:,}", value),),
             "branch": ((str(row.branch), "muted"),),
-            "share": ((share, "value"),),
-            "loss": (("–" if row.loss is None else units.metric(row.loss), "value"),),
+            "share": (("–" if share is None else f"{share:.0%}", value),),
+            "loss": (("–" if row.loss is None else units.metric(row.loss), value),),
+            "curve": ((sparkline(glance.losses, layout.width_of("curve")), "muted"),),
+            "rate": ((rate, value),),
+            "left": ((left, value),),
             "age": ((age, "muted"),),
-            "job": ((clean(row.job_in_short), "muted"),),
-            "strategy": ((alerts, "bad") if alerts else (_strategy(row), "muted"),),
-            "path": ((shorten_middle(clean(str(row.root)), layout.width_of("path")), "strong"),),
+            "disk": ((used, "muted"),),
+            "alerts": ((alerts, "bad"),) if alerts else ((_strategy(row), "muted"),),
+            "strategy": ((_strategy(row), "muted"),),
+            "host": ((_place(row), "muted"),),
+            "path": ((path, "strong"),),
         }
 
 
+def _share(run: RunAccount) -> float | None:
+    """Returns which part of the steps is done, 0 to 1."""
+    return (
+        min(1.0, run.step / run.total_steps) if run.step is not None and run.total_steps else None
+    )
+
+
+def _place(run: RunAccount) -> str:
+    """Returns the batch job, or else the host of a run that goes on."""
+    chief = run.chief
+    host = chief.status.host if chief is not None and run.state not in HAS_ENDED else ""
+    return clean(run.job_in_short or host)
+
+
 def _searchable_text(run: RunAccount) -> str:
-    words = str(run.root), run.words, _strategy(run), run.job_in_short, _alerts(run)
+    words = str(run.root), run.words, _strategy(run), _place(run), _alerts(run)
     return " ".join(words).casefold()
 
 

@@ -1,0 +1,209 @@
+"""The list of runs: its columns, sort orders and marks, and what reading it again costs."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from app_driving import top, until, until_shown
+from hypothesis import given
+from hypothesis import strategies as st
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.formats.sparkline import BARS, sparkline
+from tfckpt_tui.services.runs import brief_reading, list_reads
+from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.job_list import JobList
+from tfckpt_tui.services.runs.timed_reads import TimedReads
+from tfckpt_tui.settings.config import Config
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Three live runs with other losses and steps, and one that has ended."""
+    root = tmp_path / "fleet"
+    for number, (loss, step) in enumerate([(2.0, 300), (1.0, 100), (3.0, 200)]):
+        made = RunFactory(root / f"live-{number}").create(worker_count=1, total_steps=1000)
+        made.series(0, step, 0)
+        made.checkpoint(step)
+        made.live_worker(0, loss=loss, step=step, total_steps=1000, step_seconds=0.5)
+    ended = RunFactory(root / "ended").create(worker_count=1, total_steps=1000)
+    ended.checkpoint(50)
+    ended.worker(
+        0, activity=Activity.EXITED, step=50, total_steps=1000, updated_at=ended.now - 7200
+    )
+    return root
+
+
+def rows(app: RunsApp) -> list[str]:
+    return [run.root.name for run in app.runs.rows]
+
+
+async def test_a_run_shows_its_loss_rate_time_left_disk_and_host(fleet: Path) -> None:
+    app = RunsApp(fleet, Config())
+    async with app.run_test(size=(200, 20)) as pilot:
+        await until_shown(pilot, "3 training")
+        (line,) = (line for line in top(app).splitlines() if "live-0" in line)
+    host = os.uname().nodename
+    for part in ("training", "300", "30%", "2.000", "412/s", "5m", host[:8]):
+        assert part in line
+    assert any(bar in line for bar in BARS[1:])
+    assert " B" in line
+
+
+async def test_the_narrowest_screen_has_state_loss_curve_and_name(fleet: Path) -> None:
+    app = RunsApp(fleet, Config())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "3 training")
+        (line,) = (line for line in top(app).splitlines() if "live-1" in line)
+    assert all(part in line for part in ("training", "10%", "1.000", BARS[0]))
+
+
+async def test_runs_are_sorted_by_a_column_and_back(fleet: Path) -> None:
+    app = RunsApp(fleet, Config())
+    async with app.run_test(size=(160, 20), notifications=True) as pilot:
+        await until_shown(pilot, "3 training")
+        await pilot.press("equals_sign")
+        await until_shown(pilot, "Not now: reverse")
+        await pilot.press("greater_than_sign", "greater_than_sign")
+        await until_shown(pilot, "step ▼")
+        assert rows(app)[:3] == ["live-0", "live-2", "live-1"]
+        await pilot.press("equals_sign")
+        await until_shown(pilot, "step ▲")
+        assert rows(app)[0] == "ended"
+        line = top(app).splitlines()[1]
+        for sign, first in (("loss ▲", "live-1"), ("loss ▼", "live-2")):
+            await pilot.click("#runs", offset=(line.index("loss") + 2, 1))
+            await until_shown(pilot, sign)
+            assert rows(app)[0] == first
+        await pilot.press(*4 * ["less_than_sign"])
+        await pilot.pause()
+        assert rows(app)[-1] == "ended"
+
+
+async def test_marks_stay_on_their_runs_and_esc_removes_them(fleet: Path) -> None:
+    app = RunsApp(fleet, Config())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await until_shown(pilot, "3 training")
+        marked = rows(app)[:2]
+        await pilot.press("space", "space")
+        await until_shown(pilot, "2 marked")
+        assert [run.root.name for run in app.runs.marked] == marked
+        await pilot.press("slash", *"ended", "enter", "M")
+        await until_shown(pilot, "3 marked")
+        await pilot.press("escape")
+        await until_shown(pilot, "4 runs")
+        assert len(app.runs.chosen) == 3
+        await pilot.press("escape")
+        await until(pilot, lambda: "marked" not in top(app), "no marks")
+        assert len(app.runs.chosen) == 1
+
+
+def listed(jobs: JobList, *roots: Path) -> dict[str, RunAccount]:
+    found = jobs.read(roots, with_others=False, ask=False, seconds=5.0)
+    return {account.root.name: account for account in found}
+
+
+def test_a_run_that_has_ended_is_read_again_only_once_a_file_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = two_branches(tmp_path / "run", time.time() - 7200)
+    for place, _, names in os.walk(made.run.root):
+        for name in (*names, "."):
+            os.utime(Path(place, name), (made.now, made.now))
+    clock, reads = [0.0], []
+    monkeypatch.setattr(
+        brief_reading,
+        "read_processes",
+        lambda *args, **more: reads.append(args) or READ(*args, **more),
+    )
+    jobs = JobList(clock=lambda: clock[0])
+    first = listed(jobs, made.run.root)["run"]
+    for _ in range(3):
+        clock[0] += list_reads.ENDED_SECONDS
+        assert listed(jobs, made.run.root)["run"] is first
+    assert len(reads) == 1
+    made.worker(0, step=450)
+    clock[0] += list_reads.ENDED_SECONDS / 2
+    assert listed(jobs, made.run.root)["run"].step == first.step
+    clock[0] += list_reads.ENDED_SECONDS
+    assert listed(jobs, made.run.root)["run"].chief.status.step == 450
+
+
+READ = brief_reading.read_processes
+
+
+def test_a_live_run_shows_each_heartbeat_and_point(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=1)
+    jobs = JobList()
+    for step in (10, 20):
+        made.live_worker(0, step=step)
+        made.series(step, step, 0)
+        found = listed(jobs, made.run.root)["run"]
+        assert found.step == step
+        assert found.glance is not None
+        assert len(found.glance.losses) == step // 10
+
+
+def test_a_link_counts_once_and_a_strange_file_not_at_all(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=1)
+    made.checkpoint(10)
+    jobs = JobList()
+    used = listed(jobs, made.run.root)["run"].glance.disk_used
+    index = made.run.root / "ckpt-10.index"
+    os.link(index, made.run.root / "kept-10.index")
+    (made.run.root / "notes.bin").write_bytes(bytes(1000))
+    assert listed(JobList(), made.run.root)["run"].glance.disk_used == used
+    assert used == sum(path.stat().st_size for path in made.run.root.glob("ckpt-10.*"))
+
+
+def test_a_series_of_garbage_has_no_sparkline(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=1)
+    made.run.series.write_bytes(b"\xff" * 100_000 + b'\n{"at": 1}\n{"at": 2, "step"')
+    assert listed(JobList(), made.run.root)["run"].glance.losses == ()
+
+
+def test_a_directory_that_hangs_keeps_no_other_waiting(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    hung = [tmp_path / f"hung-{number}" for number in range(3)]
+    others = [tmp_path / f"run-{number}" for number in range(100)]
+
+    def read(path: Path) -> str:
+        if path in hung:
+            goes_on.wait(60)
+        return path.name
+
+    reads = TimedReads(read)
+    try:
+        answers = reads.collect([*hung, *others], 0.2)
+        assert [answers[path].result for path in others] == [path.name for path in others]
+        assert all(answers[path].result is None for path in hung)
+        assert all(answers[path].silent_seconds > 0 for path in hung)
+    finally:
+        goes_on.set()
+
+
+FLOATS = st.one_of(st.none(), st.floats(width=64))
+
+
+@given(st.lists(FLOATS, max_size=60), st.integers(0, 20))
+def test_a_sparkline_fits_and_marks_what_is_not_finite(
+    values: list[float | None], width: int
+) -> None:
+    line = sparkline(values, width)
+    assert len(line) == min(width, len(values))
+    assert set(line) <= {*BARS, "✗"}
+    broken = any(value is None or not math.isfinite(value) for value in values)
+    assert ("✗" in line) == (broken and width > 0)
+
+
+def test_a_sparkline_shows_the_course() -> None:
+    assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], 8) == BARS
+    assert sparkline([8, 1], 8) == "█▁"
+    assert sparkline([5.0] * 4, 4) == "▁▁▁▁"
