@@ -60,7 +60,8 @@ def accounts_of(run: RunDirectory, slurm: RecordedSlurm) -> dict[str, dict[str, 
 
 def _said(account: RunAccount) -> dict[str, object]:
     """Returns an account without what depends on the moment of reading, or what some leave out."""
-    left_out = {"at", "info", "job", "alerts", "workers", "reason", "problems", "glance"}
+    left_out = {"at", "info", "job", "alerts", "workers", "reason", "problems"}
+    left_out |= {"glance", "failure"}
     said = {
         one.name: getattr(account, one.name)
         for one in fields(RunAccount)
@@ -77,6 +78,7 @@ def _said(account: RunAccount) -> dict[str, object]:
         "job": account.job_in_short,
         "alerts": [(one.kind, one.title) for one in account.alerts],
         "workers": workers,
+        "failure": _steady(str(account.failure)),
     }
 
 

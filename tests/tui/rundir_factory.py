@@ -17,9 +17,10 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.failure import ScriptFault, WorkerLoss
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter, PlannedChange
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource, RunInfo
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, SaveStatus, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import append, load, store
 
 HOST = "trainhost"
@@ -46,6 +47,22 @@ HYPERPARAMETERS = [
 
 SPIKE = "spike loss: go_back, skip_batches 10"
 ABOVE = "above loss 3: notify"
+
+
+FAULT = ScriptFault(
+    place="train.py:41", function="load", source="with open(path) as f:", error="KeyError: 'x'"
+)
+LOSS = WorkerLoss(
+    worker=1,
+    exit_code=1,
+    log=["epoch 3", "KeyError: 'x'"],
+    fault=FAULT,
+    step=438,
+    memory_bytes=912_000_000,
+    memory_limit_bytes=16_000_000_000,
+    disk_free_bytes=41_000_000_000,
+    verdict="All 3 restarts are used.",
+)
 
 
 class RunFactory:
@@ -239,6 +256,27 @@ def two_branches(root: Path, now: float | None = None, *, live: bool = False) ->
     made.series(300, 438, 1)
     for index in range(2):
         (made.live_worker if live else made.worker)(index)
+    return made
+
+
+def fail(made: RunFactory, loss: WorkerLoss = LOSS) -> RunFactory:
+    """Has worker 1 fail; worker 0 ends because of it."""
+    made.event_log(EventKind.START, "Started 2 workers.", 500)
+    lost = msgspec.to_builtins(loss)
+    made.event_log(EventKind.WORKER_LOST, "Worker 1 ended.", 60, details=lost)
+    saves = SaveStatus(saved_step=400, unsaved_steps=38, unsaved_seconds=4.5)
+    made.worker(0, activity=Activity.EXITED, ending=Ending.PEER_LOST, saves=saves)
+    made.worker(1, activity=Activity.EXITED, ending=Ending.FAILED, detail="train.py:41: …")
+    return made
+
+
+def stall(made: RunFactory) -> RunFactory:
+    """Has both workers stand still, and tell where."""
+    stacks = {"0": "train.py:9: step()", "1": "data.py:3: time.sleep(9)", "x": 1}
+    what = "No worker made a step in 61 s."
+    made.event_log(EventKind.STALLED, what, 5, details={"stacks": stacks})
+    for index in range(2):
+        made.worker(index, step_seconds=0.1, last_step_at=made.now - 66)
     return made
 
 

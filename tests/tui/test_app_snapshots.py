@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from app_driving import StillMonitor, top, until, until_jobs_are_shown
-from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
+from rundir_factory import HYPERPARAMETERS, RunFactory, fail, stall, two_branches
 from textual.pilot import Pilot
 from tiny_trace import write_traces
 
@@ -117,6 +117,18 @@ def made(tmp_path: Path) -> RunFactory:
 
 @BY_SIZE
 def test_dashboard(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing())
+
+
+@BY_SIZE
+def test_failed(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    fail(made)
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing())
+
+
+@BY_SIZE
+def test_stalled(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    stall(made)
     assert snap_compare(still(made), terminal_size=size, run_before=pressing())
 
 

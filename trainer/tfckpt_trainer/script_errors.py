@@ -10,9 +10,9 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from types import TracebackType
 
@@ -24,7 +24,10 @@ _LIBRARIES = (*set(sysconfig.get_paths().values()), str(_PACKAGE))
 _PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/")
 _EXAMPLES = str(_PACKAGE / "examples")
 
-_FRAME = re.compile(r'^(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in .*)?$')
+_FRAME = re.compile(
+    r'^(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+)'
+    r"(?:, in (?P<function>.*?))?(?:  \*+)?$"
+)
 _HEADERS = re.compile(
     r"^\s*(?:"
     r"Graph execution error:"
@@ -51,10 +54,17 @@ _KERAS_ARGUMENTS = re.compile(r"^\s*Arguments received by .*\):$")
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a Python file."""
+    """A line of a Python file.
+
+    Attributes:
+        function: The function that it belongs to; empty if unknown.
+        text: Its text as a traceback shows it, without indentation; empty if unknown.
+    """
 
     file: str
     number: int
+    function: str = field(default="", compare=False)
+    text: str = field(default="", compare=False)
 
     @property
     def is_of_script(self) -> bool:
@@ -97,7 +107,9 @@ class ScriptError:
 
 def describe_script_error(error: BaseException) -> ScriptError:
     """Returns where in the script an error was raised, and its message."""
-    return _describe(type(error).__name__, _lines_of(error.__traceback__), _text_of(error))
+    described = _describe(type(error).__name__, _lines_of(error.__traceback__), _text_of(error))
+    line = described.line
+    return described if line is None else replace(described, line=replace(line, text=line.source))
 
 
 def _describe(kind: str, stack: Sequence[Line], text: str) -> ScriptError:
@@ -133,12 +145,13 @@ def split_message(text: str) -> tuple[list[Line], str]:
     lines: list[Line] = []
     kept: list[str] = []
     nodes = 0
-    for part in _without_source(text.splitlines()):
+    for part, source in _with_source(text.splitlines()):
         frame = _FRAME.match(part)
         nodes += part.startswith("Detected at node")
         if frame is not None:
             # If several operations failed, the first is the cause.
-            lines += [Line(frame["file"], int(frame["line"]))] if nodes <= 1 else []
+            line = Line(frame["file"], int(frame["line"]), frame["function"] or "", source)
+            lines += [line] if nodes <= 1 else []
         elif _KERAS_ARGUMENTS.match(part):
             break
         elif not _HEADERS.match(part):
@@ -148,19 +161,23 @@ def split_message(text: str) -> tuple[list[Line], str]:
     return lines, rest if len(rest) <= LONGEST_MESSAGE else f"{rest[:LONGEST_MESSAGE]}…"
 
 
-def _without_source(parts: Iterable[str]) -> Iterator[str]:
-    """Leaves out the source that follows a line of a stack, indented deeper."""
+def _with_source(parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields parts, each line of a stack with the source that follows it, indented deeper."""
     indent: int | None = None
-    for part in parts:
+    for part, after in zip_longest(parts, parts[1:], fillvalue=""):
         frame = _FRAME.match(part)
-        depth = len(part) - len(part.lstrip())
         if frame is not None:
             indent = len(frame["indent"])
-        elif indent is not None and part.strip() and depth > indent:
+        elif indent is not None and _depth(part) > indent:
             continue
         else:
             indent = None
-        yield part
+        is_source = frame is not None and _depth(after) > _depth(part)
+        yield part, after.strip() if is_source else ""
+
+
+def _depth(part: str) -> int:
+    return len(part) - len(part.lstrip()) if part.strip() else 0
 
 
 def _text_of(error: BaseException) -> str:
@@ -172,4 +189,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _lines_of(trace: TracebackType | None) -> list[Line]:
-    return [Line(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(trace)]
+    return [
+        Line(frame.f_code.co_filename, number, frame.f_code.co_name)
+        for frame, number in traceback.walk_tb(trace)
+    ]

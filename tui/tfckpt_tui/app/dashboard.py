@@ -287,6 +287,12 @@ class DashboardScreen(Screen[None]):
         self.panes.history.unmark()
         self._update_keys()
 
+    def open_failure(self) -> None:
+        """Opens the log of the worker that the failure card names, at that time."""
+        failure = self.loaded_snapshot.failure
+        if failure is not None:
+            views.open_logs(self, self.panes.failure.worker, failure.at)
+
     def sort_by_column(self, places: int) -> None:
         """Sorts by the column that is `places` further to the right."""
         self.panes.history.sort_next(places)

@@ -14,6 +14,7 @@ from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     SMALLEST,
     DashboardLayout,
+    failure_width,
     most_progress_lines,
 )
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -22,6 +23,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Line, line, shorten
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.events import Events
+from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
@@ -51,12 +53,13 @@ class TooSmall(Pane):
 
 
 class DashboardPanes(Widget):
-    """Header, workers, charts, checkpoints, events, progress and keys."""
+    """Header, workers, charts or what happened, checkpoints, events, progress and keys."""
 
     header = getters.query_one("#header", RunHeader)
     worker_table = getters.query_one("#workers", Workers)
     filter = getters.query_one("#filter", Input)
     history = getters.query_one("#history", History)
+    failure = getters.query_one("#failure", FailureCard)
     events = getters.query_one("#events", Events)
     progress = getters.query_one("#progress", Progress)
     keys = getters.query_one("#keys", KeyBar)
@@ -77,6 +80,7 @@ class DashboardPanes(Widget):
         yield RunHeader(read_only=self._read_only, id="header")
         yield History(read_only=self._read_only, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
+        yield FailureCard(id="failure")
         yield Workers(id="workers")
         yield Chart(metric(self._metric), id="loss")
         yield Chart(THROUGHPUT, id="throughput")
@@ -93,6 +97,8 @@ class DashboardPanes(Widget):
             self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
+        if self.failure.has_focus and not self.failure.allow_focus():
+            self.screen.set_focus(self.history)
         self._choose_metric(snapshot)
         self.fit()
 
@@ -116,14 +122,15 @@ class DashboardPanes(Widget):
         return self._arranged.filtering
 
     def fit(self) -> None:
-        """Fits the height of workers, checkpoints and progress to their content."""
+        """Fits the height of workers, card, checkpoints and progress to their content."""
         lines = self.progress.line_count(self.size.width)
         # More than the screen has lines make no difference.
         rows = min(self.history.row_count(), self.size.height)
-        needs = (self.worker_table.row_count(), rows, lines)
+        card = self.failure.line_count(failure_width(self.size))
+        needs = (self.worker_table.row_count(), rows, lines, card)
         raise_toasts(self.screen, min(lines, most_progress_lines(self.size.height)))
         arranged = self._arranged
-        if needs != (arranged.workers, arranged.checkpoints, arranged.progress):
-            arranged.workers, arranged.checkpoints, arranged.progress = needs
+        if needs != (arranged.workers, arranged.checkpoints, arranged.progress, arranged.failure):
+            arranged.workers, arranged.checkpoints, arranged.progress, arranged.failure = needs
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)

@@ -232,6 +232,9 @@ class Dashboard(PerformsActions, ActsOnCheckpoints, Protocol):
     def reverse_sort_order(self) -> None:
         """Reverses the sort order, or says that there is none."""
 
+    def open_failure(self) -> None:
+        """Opens the log of the worker that the failure card names."""
+
     def copy_paths(self) -> None:
         """Copies the paths of the selected or marked checkpoints."""
 

@@ -7,6 +7,7 @@ import msgspec
 from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
+from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.worker import GpuStatus, Phase
 from tfckpt_tui.reports.base import Report
 
@@ -137,6 +138,72 @@ class AlertFacts(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
+class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """What another worker of a run that failed or hangs did.
+
+    Attributes:
+        workers: Indexes of the workers of which this is true.
+        words: How they ended, or `FILE:LINE: SOURCE`, where the script of a worker that hangs is.
+    """
+
+    workers: tuple[int, ...]
+    words: str
+
+
+class FailureFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a run that failed, restarts or is degraded.
+
+    Attributes:
+        at: When; null if unknown.
+        hangs: Whether its workers live and make no step; `at` is then the end of the last step.
+        message: What happened, as a sentence.
+        worker: Index of the worker that failed first, or that holds up the others; null if unknown.
+        step: The step in its last heartbeat; null if unknown.
+        exit_code: Its exit status, negative for a signal; null if it did not end, or if unknown.
+        place: `FILE:LINE`, the innermost line of the script in the traceback; empty without one.
+        function: The function of that line.
+        source: The text of that line.
+        error: Type and message of the error.
+        log: The last lines that the worker printed, oldest first, at most 20.
+        memory_bytes: Its resident memory at its last heartbeat.
+        memory_limit_bytes: The memory that it could use.
+        disk_free_bytes: Free bytes of the file system of the run then.
+        out_of_memory: What shows that the kernel killed it because memory ran out: `counted` in its
+            control group, `logged` by Slurm, or `on host`, which may mean another process. Null if
+            nothing does.
+        others: What the other workers did.
+        checkpoint: The checkpoint from which the run continues; null if there is none.
+        checkpoint_step: Its step.
+        lost_steps: Steps after it that are lost or, while the run hangs, not saved.
+        lost_seconds: How long these steps took; null if unknown.
+        next: What the supervisor does, as a sentence.
+        next_start_at: When it starts the workers again; null if it does not, or does now.
+    """
+
+    at: float | None
+    hangs: bool
+    message: str
+    worker: int | None
+    step: int | None
+    exit_code: int | None
+    place: str
+    function: str
+    source: str
+    error: str
+    log: tuple[str, ...]
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_free_bytes: int | None
+    out_of_memory: OutOfMemory | None
+    others: tuple[WorkerPlace, ...]
+    checkpoint: str | None
+    checkpoint_step: int | None
+    lost_steps: int
+    lost_seconds: float | None
+    next: str
+    next_start_at: float | None
+
+
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     """A process that writes heartbeats.
 
@@ -196,11 +263,13 @@ class StatusReport(Report, frozen=True, kw_only=True):
 
     Attributes:
         job: The batch job of the run; null without a scheduler.
+        failure: What happened; null unless the run failed, restarts or is degraded.
         problems: Files of the run that cannot be read, and why; they do not change the exit code.
     """
 
     run: RunFacts
     job: JobFacts | None
+    failure: FailureFacts | None
     alerts: tuple[AlertFacts, ...]
     problems: tuple[str, ...]
     workers: tuple[WorkerLine, ...]

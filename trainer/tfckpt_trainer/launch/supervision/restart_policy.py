@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import Ending
 
 LONGEST_PAUSE_SECONDS = 60.0
@@ -65,6 +66,11 @@ class Exit:
         detail: The cause in its last heartbeat, or the error or last line in its log.
         port_taken: Whether its log says that its port was taken.
         silent: Whether it counts as ended only because it sends no more messages.
+        fault: The error of its script, if that is why it ended.
+        step: The step in its last heartbeat.
+        memory_bytes: Its memory in that heartbeat.
+        memory_limit_bytes: The memory that it could use, if that is known.
+        out_of_memory: Whether the kernel killed a process for lack of memory.
     """
 
     index: int
@@ -73,6 +79,11 @@ class Exit:
     detail: str = ""
     port_taken: bool = False
     silent: bool = False
+    fault: ScriptFault | None = None
+    step: int | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    out_of_memory: OutOfMemory | None = None
 
     @property
     def is_victim(self) -> bool:
@@ -150,6 +161,7 @@ class Decision:
     """The next action and its reason.
 
     Attributes:
+        verdict: The sentence of the reason that says why nothing is restarted.
         culprit: The worker that failed first, if one did.
         lost: Index of the worker that died or did not start.
         pause_seconds: Pause before a restart.
@@ -162,6 +174,7 @@ class Decision:
     lost: int | None = None
     pause_seconds: float = 0.0
     history: EarlierAttempts = EarlierAttempts()
+    verdict: str = ""
 
 
 def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
@@ -235,11 +248,9 @@ def _after_failure(
     if culprit.port_taken and not attempt.stepped:
         decision = _after_port_clash(reason, history, limits)
     elif culprit.by_itself and not attempt.heard and attempt.fruitless and not history.restarts:
-        decision = Decision(Next.FAIL, f"{_ended(reason)} It failed at once and is not restarted.")
+        decision = _give_up(reason, "It failed at once and is not restarted.")
     elif culprit.by_itself and attempt.fruitless and way == history.failure:
-        decision = Decision(
-            Next.FAIL, f"{_ended(reason)} It failed so twice in a row without a step."
-        )
+        decision = _give_up(reason, "It failed so twice in a row without a step.")
     else:
         decision = _again(reason, way, attempt, history, limits)
     return replace(decision, culprit=culprit, lost=culprit.index)
@@ -254,9 +265,9 @@ def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> D
 def _after_port_clash(reason: str, history: EarlierAttempts, limits: Limits) -> Decision:
     if limits.fixed_ports:
         advice = "Launch again with other ports, or without ports to use free ones."
-        return Decision(Next.FAIL, f"{_ended(reason)} {advice}")
+        return _give_up(reason, advice)
     if history.port_retries >= PORT_RETRIES:
-        return Decision(Next.FAIL, f"{_ended(reason)} Other ports were tried {PORT_RETRIES} times.")
+        return _give_up(reason, f"Other ports were tried {PORT_RETRIES} times.")
     tried = replace(history, port_retries=history.port_retries + 1)
     return Decision(Next.RESTART, f"{_ended(reason)} Other ports are tried.", history=tried)
 
@@ -272,7 +283,7 @@ def _again(
             if limits.max_restarts
             else "No restarts are allowed."
         )
-        return Decision(Next.FAIL, f"{_ended(reason)} {used}")
+        return _give_up(reason, used)
     return Decision(
         Next.RESTART,
         _ended(reason),
@@ -282,6 +293,10 @@ def _again(
         else pause_before(restarts + 1, limits.pause_seconds),
         history=EarlierAttempts(restarts=restarts + 1, failure=way if attempt.fruitless else ""),
     )
+
+
+def _give_up(reason: str, verdict: str) -> Decision:
+    return Decision(Next.FAIL, f"{_ended(reason)} {verdict}", verdict=verdict)
 
 
 def _ended(sentence: str) -> str:

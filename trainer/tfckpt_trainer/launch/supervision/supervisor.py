@@ -5,6 +5,7 @@ It reports in `status/supervisor.json`, in the event log and in `logs/supervisor
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 import time
@@ -37,6 +38,7 @@ from tfckpt_trainer.launch.supervision.watch import Watch
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.failure import WorkerLoss
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.documents import (
@@ -49,6 +51,9 @@ PEERS_GRACE_SECONDS = 3.0
 
 OUR_PEERS_GRACE_SECONDS = 0.3
 """The same for workers of this library: their state is on disk already."""
+
+LAST_LINES = 20
+"""How many lines of the log of a lost worker the event log keeps."""
 
 STACK_SECONDS = 20.0
 """How long workers of a run that stands still have to say at which line they are."""
@@ -340,19 +345,36 @@ class Supervisor:
             report.note(EventKind.RESTART, words, {"attempt": report.attempt})
 
     def _note_lost(self, decision: Decision) -> None:
-        index = decision.lost
+        index, culprit = decision.lost, decision.culprit
         assert index is not None
-        code = decision.culprit.code if decision.culprit else None
+        loss = WorkerLoss(
+            worker=index,
+            log=last_lines(self._run.worker_log(index), LAST_LINES),
+            disk_free_bytes=self._disk_free(),
+            verdict=decision.verdict,
+        )
+        if culprit is not None:
+            loss = msgspec.structs.replace(
+                loss,
+                exit_code=culprit.code,
+                signal=signal_name(-culprit.code) if culprit.code < 0 else None,
+                fault=culprit.fault,
+                step=culprit.step,
+                memory_bytes=culprit.memory_bytes,
+                memory_limit_bytes=culprit.memory_limit_bytes,
+                out_of_memory=culprit.out_of_memory,
+            )
         self._report.note(
             EventKind.WORKER_LOST,
             decision.reason,
-            {
-                "worker": index,
-                "exit_code": code,
-                "signal": signal_name(-code) if code is not None and code < 0 else None,
-                "log": last_lines(self._run.worker_log(index)),
-            },
+            msgspec.to_builtins(loss),
         )
+
+    def _disk_free(self) -> int | None:
+        try:
+            return shutil.disk_usage(self._run.root).free
+        except OSError:
+            return None
 
     def _end(self, decision: Decision, *, told: bool = False) -> Decision:
         """Reports the end; in the event log only if the workers have not done so."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Collection, Sequence
 
 from tfckpt_trainer.launch.processes.cluster import says_port_taken
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
+from tfckpt_trainer.launch.processes.memory import MemoryWatch, names_memory_kill
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 from tfckpt_trainer.script_errors import find_script_error
+
+UNCAUGHT = 1
+"""The exit status of a script that an error ended."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""
@@ -32,6 +38,7 @@ class Watch:
         self._heard: set[int] = set()
         self._opened: set[int] = set()
         self._stepped = False
+        self._memory = MemoryWatch()
         self._attempt = self._gather()
 
     def look(self) -> Attempt:
@@ -91,7 +98,13 @@ class Watch:
         if worker.is_silent:
             # Cut off from the others, it may have been told to stop.
             final = None
-        cause = final.detail if final is not None else str(find_script_error(lines) or "")
+        # A traceback may be one that the script handled before it ended otherwise.
+        printed = find_script_error(lines) if code == UNCAUGHT else None
+        fault = final.fault if final is not None else None
+        if fault is None and printed is not None and (final is None or not final.detail):
+            fault = ScriptFault.of(printed)
+        cause = final.detail if final is not None else str(printed or "")
+        is_here = not worker.facts().host
         return Exit(
             index=worker.index,
             code=code,
@@ -99,7 +112,17 @@ class Watch:
             detail=cause or (f"last printed {lines[-1]!r}" if lines else ""),
             port_taken=says_port_taken("\n".join(lines)),
             silent=worker.is_silent,
+            fault=fault,
+            step=own.step if own is not None else None,
+            memory_bytes=own.memory_bytes if own is not None else None,
+            memory_limit_bytes=self._memory.limit if is_here else None,
+            out_of_memory=self._out_of_memory(code, "\n".join(lines), is_here=is_here),
         )
+
+    def _out_of_memory(self, code: int, log: str, *, is_here: bool) -> OutOfMemory | None:
+        if names_memory_kill(log):
+            return OutOfMemory.LOGGED
+        return self._memory.judge() if is_here and code == -signal.SIGKILL else None
 
     def _saved(self) -> bool:
         """Whether a checkpoint was committed since the start, by the time of the state file."""

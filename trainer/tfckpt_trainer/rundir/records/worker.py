@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.storage.documents import Document
 
@@ -131,6 +132,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         memory_bytes: Resident memory of the process.
         ending: Why the worker exited, if `activity` is `exited`.
         detail: Description of what it is doing, or why it exited.
+        fault: The error of the script that ended it; None if none did.
         last_step_at: End of the last step.
         phase: What it is in the middle of; None during a step.
         phase_since: Start of that phase.
@@ -166,6 +168,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     gpus: list[GpuStatus] = []
     ending: Ending | None = None
     detail: str = ""
+    fault: ScriptFault | None = None
     last_step_at: float | None = None
     phase: Phase | None = None
     phase_since: float | None = None

@@ -12,7 +12,9 @@ from tfckpt_trainer.rundir.heartbeats.lost_workers import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.script_errors import ScriptError
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.process.signals_and_exit import (
     PeerWatch,
@@ -113,8 +115,9 @@ class Shutdown:
         self._resources.close()
         self._telemetry.close_alerts()
 
-    def _failed(self, error: BaseException, why: str) -> None:
-        self._end_early(EventKind.FAILED, Ending.FAILED, why, error)
+    def _failed(self, error: BaseException, described: ScriptError) -> None:
+        self._telemetry.metrics.fault = ScriptFault.of(described)
+        self._end_early(EventKind.FAILED, Ending.FAILED, str(described), error)
 
     def _interrupted(self) -> None:
         if not self._is_done:

@@ -170,7 +170,7 @@ class PeerWatch:
 
 
 def on_uncaught_error(
-    fail: Callable[[BaseException, str], None],
+    fail: Callable[[BaseException, ScriptError], None],
     interrupt: Callable[[], None],
     explain: Callable[[str], str],
     lose_peer: Callable[[str], None],
@@ -216,7 +216,7 @@ def on_uncaught_error(
             if why:
                 lose_peer(why)
                 leave(restart_status)
-        fail(error, str(described))
+        fail(error, described)
         if not alone:
             leave(ExitCode.PROBLEM)
 

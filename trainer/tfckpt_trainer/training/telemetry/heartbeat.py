@@ -205,6 +205,7 @@ class Heartbeat:
             gpus=self._gpus.read(),
             ending=metrics.ending,
             detail=metrics.detail or trouble or metrics.background,
+            fault=metrics.fault,
             last_step_at=metrics.last_step_at,
             phase=metrics.phase,
             phase_since=metrics.phase_since,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
@@ -77,6 +78,7 @@ class StepMetrics:
 
     activity: Activity = Activity.STARTING
     detail: str = ""
+    fault: ScriptFault | None = None
     ending: Ending | None = None
     step: int = 0
     branch: int = 0

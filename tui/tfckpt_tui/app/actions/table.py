@@ -430,6 +430,19 @@ ACTIONS = (
         in_footer=True,
     ),
     Action(
+        name="failure",
+        key="f",
+        label="failure",
+        title="Open the log where the run failed",
+        help="Shows what the worker that failed first, or holds up the others, printed at that "
+        "time. With the focus on the card, enter does the same, n chooses another worker, and y "
+        "copies the card.",
+        perform=lambda dashboard: dashboard.open_failure(),
+        requires=(
+            require(lambda run, selection: run.failure is not None, "No worker failed or hangs."),
+        ),
+    ),
+    Action(
         name="diagnostics",
         key="o",
         label="diagnostics",

@@ -23,6 +23,7 @@ from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport
 from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.runs.failure_card import failure_rows
 from tfckpt_tui.services.runs.report import (
     has_problem,
     list_report,
@@ -176,6 +177,12 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"alert     {alert.message} {alert.advice}")
     for problem in report.problems:
         print_line(f"problem   {problem}")
+    if report.failure is not None:
+        print_line()
+        before = ""
+        for label, text in failure_rows(report.failure, time.time()):
+            print_line(f"{label if label != before else '':<9} {text}")
+            before = label
     if not report.workers:
         return
     rows = [

@@ -34,9 +34,11 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
 from tfckpt_tui.services.runs.failure import find_failure, state_reason
+from tfckpt_tui.services.runs.failure_card import Trouble, explain_failure
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 _WITHIN_TRAINING = frozenset({WorkerState.SAVING, WorkerState.RESTORING})
@@ -204,6 +206,7 @@ class RunAccount:
         branch: The branch of `step`.
         alerts: Problems of the run, the most urgent first.
         active_at: Time of the last activity; 0 if there was none.
+        failure: What happened, if it failed, restarts or is degraded.
         reported: Whether its processes reported their end, instead of falling silent.
         problems: Files that cannot be read, and why; safe to show.
         glance: What lists show beside the account; None elsewhere.
@@ -224,6 +227,7 @@ class RunAccount:
     stop: Command | None = None
     alerts: tuple[Alert, ...] = ()
     active_at: float = 0.0
+    failure: FailureFacts | None = None
     reported: bool = True
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
@@ -336,6 +340,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         job: Its batch job, as Slurm knows it; None if there is none.
     """
     run, heartbeats, event_log = reading.run, reading.heartbeats, reading.event_log
+    start = reading.start
     job = with_events(job, reversed(event_log))
     reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
     state = state_with_job(heartbeats.state, job, heartbeats.last_at, reported=reported)
@@ -372,7 +377,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
             *find_damaged_latest(
                 run.root,
                 reading.latest,
-                reading.start.checkpoint if reading.start is not None else None,
+                start.checkpoint if start is not None else None,
                 trainer_answers=trainer_answers,
             ),
             *_clock_alerts(reading.clock_ahead),
@@ -385,6 +390,12 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
             ),
         ),
         active_at=_active_at(reading, job),
+        failure=explain_failure(
+            Trouble(run, state, reason, heartbeats, event_log),
+            start.checkpoint if start is not None else None,
+            start.step if start is not None else None,
+            lost_steps,
+        ),
         reported=reported,
         problems=reading.problems,
         glance=reading.glance,

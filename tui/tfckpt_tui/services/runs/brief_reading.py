@@ -32,6 +32,7 @@ from tfckpt_tui.services.runs.account import (
     give_account,
     has_lost_steps,
 )
+from tfckpt_tui.services.runs.failure_card import EXPLAINED
 from tfckpt_tui.services.runs.file_changes import Kept
 from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
 
@@ -168,10 +169,11 @@ def _last_saved(run: RunDirectory) -> float:
 
 
 def _needs_start(processes: RunReading) -> bool:
-    """Whether the step of a run is that of its next start."""
+    """Whether the step of a run is that of its next start, or a failure may have lost steps."""
     heartbeats, chief = processes.heartbeats, processes.heartbeats.chief
     is_unknown = chief is None or not chief.has_position or processes.start_is_chosen
-    return is_unknown or has_lost_steps(heartbeats, heartbeats.state)
+    state = heartbeats.state
+    return is_unknown or state in EXPLAINED or has_lost_steps(heartbeats, state)
 
 
 def _disk_used(root: Path) -> int | None:

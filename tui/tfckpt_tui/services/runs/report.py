@@ -154,6 +154,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             gpus=account.gpus,
         ),
         job=account.job.facts if account.job is not None else None,
+        failure=account.failure,
         alerts=tuple(
             AlertFacts(kind=alert.kind, message=alert.message, advice=str(alert.advice))
             for alert in account.alerts

@@ -18,6 +18,14 @@ WIDE = 200
 LEFT = 120
 """Least width of the left column: the lists in it show what they show on a screen of it."""
 
+_CARD_SHARE = 0.6
+"""Part of a screen that the failure card takes beside the chart of the loss."""
+
+_CARD_BESIDE = 120
+"""Least width of a screen with the chart of the loss beside the failure card."""
+
+_LEAST_CARD = 4
+
 _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
 
@@ -32,6 +40,13 @@ def most_progress_lines(height: int) -> int:
     return max(0, height // 4)
 
 
+def failure_width(size: Size) -> int:
+    """Returns the width of the failure card on a terminal."""
+    if size.width >= WIDE and not is_short(size):
+        return size.width - _left_width(size.width)
+    return size.width if size.width < _CARD_BESIDE else int(size.width * _CARD_SHARE)
+
+
 def arrange(
     size: Size,
     workers: int,
@@ -40,6 +55,7 @@ def arrange(
     files_only: bool = False,
     filtering: bool = False,
     checkpoints: int = 1_000_000,
+    failure: int = 0,
 ) -> dict[str, Region]:
     """Returns the region of each visible pane, by its id.
 
@@ -51,6 +67,7 @@ def arrange(
             used in the directory.
         filtering: Whether the filter line is open.
         checkpoints: Number of checkpoints; workers get the room that these do not need.
+        failure: Lines of the failure card; 0 if there is none. It replaces charts.
     """
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
@@ -69,7 +86,9 @@ def arrange(
     if files_only:
         places["history"] = body
     elif width >= WIDE and not is_short(size):
-        places |= _two_columns(body, workers)
+        places |= _two_columns(body, workers, failure)
+    elif failure:
+        places |= _with_card(size, body, workers, failure)
     else:
         places |= _one_column(body, workers, checkpoints, short=is_short(size))
     if filtering:
@@ -108,20 +127,51 @@ def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) ->
     return places
 
 
-def _two_columns(body: Region, workers: int) -> dict[str, Region]:
+def _with_card(size: Size, body: Region, workers: int, failure: int) -> dict[str, Region]:
+    """Returns the places in one column, with the failure card instead of charts."""
     x, y, width, height = body
-    left = max(LEFT, width * 56 // 100)
+    edges = 1 if is_short(size) else 2
+    workers_height = edges + (1 if workers else 0) + max(1, min(workers, 4 if edges == 1 else 8))
+    events_height = edges + (2 if edges == 1 else max(3, min(8, height // 7)))
+    room = height - _LEAST_HISTORY
+    if room - workers_height < _LEAST_CARD:
+        # The card says how the workers ended.
+        workers_height = 0
+    card = min(edges + failure, room - workers_height)
+    if room - workers_height - card < events_height:
+        events_height = 0
+    history = height - workers_height - card - events_height
+    own = failure_width(size)
+    places = {"failure": Region(x, y + workers_height, own, card)}
+    if workers_height:
+        places["workers"] = Region(x, y, width, workers_height)
+    if own < width:
+        places["loss"] = Region(x + own, y + workers_height, width - own, card)
+    places["history"] = Region(x, y + workers_height + card, width, history)
+    if events_height:
+        places["events"] = Region(x, y + height - events_height, width, events_height)
+    return places
+
+
+def _left_width(width: int) -> int:
+    return max(LEFT, width * 56 // 100)
+
+
+def _two_columns(body: Region, workers: int, failure: int) -> dict[str, Region]:
+    x, y, width, height = body
+    left = _left_width(width)
     right = width - left
     workers_height = 2 + (1 if workers else 0) + max(1, min(workers, height // 3))
-    loss_height = height * 38 // 100
-    throughput_height = height * 30 // 100
-    events_height = height - loss_height - throughput_height
+    lower = "failure" if failure else "throughput"
+    lower_height = min(failure + 2, height // 2) if failure else height * 30 // 100
+    loss_height = height * (30 if failure else 38) // 100
+    events_height = height - loss_height - lower_height
     return {
         "workers": Region(x, y, left, workers_height),
         "history": Region(x, y + workers_height, left, height - workers_height),
         "loss": Region(x + left, y, right, loss_height),
-        "throughput": Region(x + left, y + loss_height, right, throughput_height),
-        "events": Region(x + left, y + loss_height + throughput_height, right, events_height),
+        lower: Region(x + left, y + loss_height, right, lower_height),
+        "events": Region(x + left, y + loss_height + lower_height, right, events_height),
     }
 
 
@@ -134,6 +184,7 @@ class DashboardLayout(Layout):
         self.workers = 0
         self.checkpoints = 0
         self.progress = 0
+        self.failure = 0
         self.files_only = False
         self.filtering = False
 
@@ -149,6 +200,7 @@ class DashboardLayout(Layout):
             files_only=self.files_only,
             filtering=self.filtering,
             checkpoints=self.checkpoints,
+            failure=self.failure,
         )
         return [
             WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)

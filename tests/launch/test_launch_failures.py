@@ -1,0 +1,160 @@
+"""What happened to a run is understood from the failure card alone: real workers, real ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from supervised import Run
+
+from real_file_systems import small_tmpfs
+from tfckpt_trainer.rundir.records.failure import OutOfMemory
+from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_tui.reports.run_facts import FailureFacts
+from tfckpt_tui.services.runs.failure_card import failure_rows
+from tfckpt_tui.services.runs.report import status_report
+from waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+
+KILLS = pytest.mark.xdist_group("kills")
+"""Beside each other, a kill of one would look like that of the other."""
+
+GREEDY = """
+import os, sys, time
+from pathlib import Path
+if os.environ["TFCKPT_WORKER_INDEX"] == "0":
+    time.sleep(60)
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+blocks = []
+while True:
+    blocks.append(bytearray(os.urandom(1 << 20)))
+"""
+
+BUG = """import os, time
+
+def lookup(rates):
+    return rates["rate"]
+
+print("loading", flush=True)
+if os.environ["TFCKPT_WORKER_INDEX"] == "1":
+    lookup({})
+time.sleep(60)
+"""
+
+
+def card(run: Run) -> FailureFacts:
+    failure = status_report(run.directory).failure
+    assert failure is not None
+    return failure
+
+
+def text_of(failure: FailureFacts) -> str:
+    return "\n".join(f"{label} {text}" for label, text in failure_rows(failure, failure.at or 0.0))
+
+
+def test_a_bug_on_one_worker(run: Run) -> None:
+    script = run.root.parent / "train.py"
+    script.write_text(BUG)
+    run.to_the_end(run.options(command=(sys.executable, str(script))))
+
+    failure = card(run)
+    assert (failure.worker, failure.exit_code) == (1, 1)
+    assert failure.place == f"{script}:4"
+    assert (failure.function, failure.source) == ("lookup", 'return rates["rate"]')
+    assert failure.error == "KeyError: 'rate'"
+    assert failure.log[0] == "loading"
+    assert failure.next == "It failed at once and is not restarted. Nothing starts it again."
+    assert failure.disk_free_bytes is not None
+    assert text_of(failure).startswith("failure Worker 1 ended with status 1 at ")
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group of 64 MB; skips where none can be made."""
+    group = GROUPS / f"tfckpt-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("control groups of version 1 cannot be made here")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+        yield group
+    finally:
+        with suppress(OSError):
+            group.rmdir()
+
+
+@KILLS
+def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group: Path) -> None:
+    options = run.options(command=(sys.executable, "-c", GREEDY, str(small_group)), max_restarts=0)
+    assert run.to_the_end(options).state is SupervisorState.FAILED
+
+    failure = card(run)
+    assert (failure.worker, failure.exit_code) == (1, -signal.SIGKILL)
+    assert failure.out_of_memory is OutOfMemory.ON_HOST
+    assert "probably this one" in text_of(failure)
+    assert (failure.place, failure.error) == ("", "")
+
+
+@KILLS
+def test_a_kill_from_outside_is_not_taken_for_lack_of_memory(run: Run) -> None:
+    run.to_the_end(run.options("step", "w1:kill", "sleep=60", max_restarts=0))
+
+    failure = card(run)
+    assert failure.message == "Worker 1 was killed by SIGKILL."
+    assert failure.out_of_memory is None
+    assert failure.memory_limit_bytes
+    assert failure.next == "No restarts are allowed. Nothing starts it again."
+
+
+def test_a_traceback_that_the_script_handled_is_not_the_cause(run: Run) -> None:
+    code = """
+import os, signal, traceback
+try:
+    {}["handled"]
+except KeyError:
+    traceback.print_exc()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    run.to_the_end(run.options(command=(sys.executable, "-c", code), workers=1, max_restarts=0))
+
+    failure = card(run)
+    assert failure.error == ""
+    assert "KeyError: 'handled'" in failure.log
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os\n"
+        "with open(os.environ['TFCKPT_RUN_DIR'] + '/data', 'wb', buffering=0) as file:\n"
+        "    while True:\n"
+        "        file.write(b'x' * (1 << 16))\n"
+    )
+    with small_tmpfs(tmp_path / "disk", megabytes=4) as disk:
+        run = Run(disk / "run")
+        run.to_the_end(run.options(command=(sys.executable, str(script)), workers=1))
+
+        failure = card(run)
+        assert "OSError: [Errno 28] No space left on device" in text_of(failure)
+        assert f"{script}:4" in text_of(failure)
+
+
+def test_a_worker_that_stands_still_says_where_the_others_wait(run: Run) -> None:
+    run.supervise(run.options("step", "ready", "w0:train=60", "w1:sleep=60"))
+    stopped = int(run.wait_for_file("ready-1"))
+    os.kill(stopped, signal.SIGSTOP)
+
+    failure = wait_until(lambda: status_report(run.directory).failure, 30, "the card")
+    assert failure.worker == 1
+    assert f"kill -CONT {stopped}" in failure.message
+    assert failure.next == "The supervisor waits: it restarts all workers only when one ends."
+    os.kill(stopped, signal.SIGCONT)

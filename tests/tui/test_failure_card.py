@@ -1,0 +1,213 @@
+"""The failure card: what it says of what was recorded, and its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from app_driving import top, until
+from hypothesis import given
+from hypothesis import strategies as st
+from rundir_factory import FAULT, LOSS, RunFactory, fail, stall, two_branches
+
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.widgets.run.failure_card import FailureCard
+from tfckpt_tui.reports.run_facts import FailureFacts
+from tfckpt_tui.services.runs.failure_card import failure_rows
+from tfckpt_tui.services.runs.reading import read_account
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RunFactory:
+    return fail(two_branches(tmp_path / "run"))
+
+
+def card(made: RunFactory) -> FailureFacts | None:
+    return read_account(made.run, made.now)[1].failure
+
+
+def told(made: RunFactory) -> list[tuple[str, str]]:
+    failure = card(made)
+    assert failure is not None
+    return list(failure_rows(replace_at(failure), made.now))
+
+
+def replace_at(failure: FailureFacts) -> FailureFacts:
+    return msgspec.structs.replace(failure, at=None)
+
+
+def test_the_card_says_what_happened_and_what_is_lost(made: RunFactory) -> None:
+    assert told(made) == [
+        ("failure", "Worker 1 ended with status 1, at step 438."),
+        ("error", "KeyError: 'x'"),
+        ("line", "train.py:41 in load"),
+        ("", "  with open(path) as f:"),
+        ("resume", "ckpt-b1-400, step 400; 38 steps are lost (4.5 s)."),
+        ("next", "All 3 restarts are used. Nothing starts it again."),
+        ("worker 0", "ended because it lost a worker."),
+        ("memory", "912 MB of 16.0 GB at its last heartbeat. 41.0 GB free on the disk."),
+        ("log", "epoch 3"),
+        ("log", "KeyError: 'x'"),
+    ]
+
+
+def test_a_run_that_trains_has_no_card(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    made.event_log(EventKind.WORKER_LOST, "Worker 1 ended.", 60, details=msgspec.to_builtins(LOSS))
+    made.event_log(EventKind.RESTART, "Started 2 workers again.", 50)
+    assert card(made) is None
+
+
+def test_a_failure_before_the_newest_start_is_not_shown(made: RunFactory) -> None:
+    made.event_log(EventKind.START, "Started 2 workers.", 10)
+    made.worker(1, activity=Activity.EXITED, ending=Ending.FAILED, detail="x.py:1: ValueError: no")
+    failure = card(made)
+    assert failure is not None
+    assert failure.error == "x.py:1: ValueError: no"
+    assert failure.log == ()
+
+
+def test_without_a_supervisor_the_first_worker_that_failed_tells(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    made.worker(0, activity=Activity.EXITED, ending=Ending.FAILED, updated_at=made.now - 5)
+    made.worker(
+        1,
+        activity=Activity.EXITED,
+        ending=Ending.FAILED,
+        updated_at=made.now - 9,
+        fault=FAULT,
+        detail=f"{FAULT.place}: {FAULT.error}",
+    )
+    failure = card(made)
+    assert failure is not None
+    assert (failure.worker, failure.source) == (1, "with open(path) as f:")
+    assert failure.others[0].words == "failed."
+
+
+def test_workers_that_failed_alike_are_told_together(made: RunFactory) -> None:
+    made.create(worker_count=6)
+    for index in (2, 3, 5):
+        made.worker(index, activity=Activity.EXITED, ending=Ending.FAILED, fault=FAULT)
+    made.worker(4, activity=Activity.EXITED, ending=Ending.PEER_LOST)
+    labels = dict(told(made))
+    assert labels["workers 2-3, 5"] == "failed in the same way."
+    assert labels["workers 0, 4"] == "ended because it lost a worker."
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (OutOfMemory.COUNTED, "The kernel killed it because memory ran out."),
+        (OutOfMemory.LOGGED, "Slurm reports that memory ran out."),
+        (OutOfMemory.ON_HOST, "probably this one."),
+    ],
+)
+def test_lack_of_memory_is_said_as_surely_as_it_is_known(
+    tmp_path: Path, evidence: OutOfMemory, words: str
+) -> None:
+    loss = WorkerLoss(worker=1, exit_code=-9, signal="SIGKILL", out_of_memory=evidence)
+    made = fail(two_branches(tmp_path / "run"), loss)
+    assert words in dict(told(made))["cause"]
+    assert told(made)[0] == ("failure", "Worker 1 was killed by SIGKILL.")
+
+
+def test_a_run_that_hangs_says_where_each_worker_stands(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    stall(made)
+    labels = dict(told(made))
+    assert labels["worker 0"] == "train.py:9: step()"
+    assert labels["worker 1"] == "data.py:3: time.sleep(9)"
+    assert labels["next"] == "No supervisor watches this run. Nothing starts it again."
+
+
+HOSTILE = "\x1b[2J\x9b31m\u202e" + "x" * 100_000 + "\nTraceback (most recent call last):"
+
+
+def test_hostile_texts_reach_no_terminal(tmp_path: Path) -> None:
+    fault = ScriptFault(place=HOSTILE, function=HOSTILE, source=HOSTILE, error=HOSTILE)
+    loss = replace_loss(LOSS, fault=fault, log=[HOSTILE] * 500, verdict=HOSTILE, signal=HOSTILE)
+    made = fail(two_branches(tmp_path / "run"), loss)
+    rows = told(made)
+    assert len(rows) < 40
+    for _, text in rows:
+        assert text.isprintable()
+        assert len(text) < 2000
+
+
+def replace_loss(loss: WorkerLoss, **changes: Any) -> WorkerLoss:
+    return msgspec.structs.replace(loss, **changes)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=6,
+)
+
+
+@given(value=json_values, field=st.sampled_from([*WorkerLoss.__struct_fields__, "stacks"]))
+def test_no_details_of_an_event_end_the_account(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, field: str
+) -> None:
+    made = two_branches(tmp_path_factory.mktemp("hostile") / "run")
+    for kind in (EventKind.DEGRADED, EventKind.WORKER_LOST):
+        made.event_log(kind, "?", 1, details={"worker": 1, field: value})
+    failure = card(made)
+    if failure is not None:
+        list(failure_rows(failure, made.now))
+
+
+def running(made: RunFactory) -> TfckptApp:
+    return TfckptApp(made.run)
+
+
+async def test_the_card_opens_the_log_of_the_worker_that_failed(made: RunFactory) -> None:
+    for index in range(2):
+        made.run.worker_log(index).write_text(f"printed by {index}\n")
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "KeyError: 'x'" in top(app), "the card")
+        await pilot.press("f")
+        await until(pilot, lambda: "printed by 1" in top(app), "the log")
+        assert "printed by 0" not in top(app)
+
+
+async def test_with_the_focus_the_card_has_keys_of_its_own(made: RunFactory) -> None:
+    for index in range(2):
+        made.run.worker_log(index).write_text(f"printed by {index}\n")
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "KeyError: 'x'" in top(app), "the card")
+        await pilot.click("#failure")
+        await pilot.press("y")
+        copied = app.clipboard.splitlines()
+        assert copied[0] == str(made.run.root)
+        assert "line     train.py:41 in load" in copied
+        await pilot.press("n", "enter")
+        await until(pilot, lambda: "printed by 0" in top(app), "the log")
+
+
+async def test_the_card_goes_when_the_run_trains_again(made: RunFactory) -> None:
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.screen.query_one(FailureCard).region.area, "the card")
+        await pilot.click("#failure")
+        made.event_log(EventKind.RESTART, "Started 2 workers again.")
+        for index in range(2):
+            made.live_worker(index)
+        await until(pilot, lambda: not app.screen.query_one(FailureCard).region.area, "no card")
+        assert "throughput" in top(app)
+        assert app.screen.focused is app.screen.query_one("#history")
+
+
+async def test_without_a_failure_the_key_says_so(tmp_path: Path) -> None:
+    app = running(two_branches(tmp_path / "run", live=True))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "the snapshot")
+        await pilot.press("f")
+        await until(pilot, lambda: "No worker failed or hangs." in top(app), "the reason")
