@@ -100,6 +100,22 @@ def test_arguments_are_for_the_owner_alone(run: Run) -> None:
     assert stat.S_IMODE(run.directory.launch_file.stat().st_mode) == 0o600
 
 
+def test_a_launch_records_the_commit_of_the_script(run: Run) -> None:
+    code = run.root.parent / "code"
+    code.mkdir()
+    git = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-C", str(code))
+    subprocess.run([*git, "init", "-q", "-b", "trunk"], check=True)
+    script = code / "train.py"
+    script.write_text("pass\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    script.write_text("pass\npass\n")
+    launch(run.options(command=(sys.executable, str(script))))
+    recorded = load(run.directory.run_file, RunInfo).code
+    assert recorded is not None
+    assert (recorded.branch, recorded.added) == ("trunk", 1)
+
+
 def test_a_script_that_fails_at_once_is_told_with_its_last_lines(
     run: Run, launch_to_the_end
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -159,6 +160,17 @@ def test_a_run_knows_the_command_of_its_script_and_tells_only_its_owner(make_run
     monkeypatch.setenv("TFCKPT_ATTEMPT", "0")
     assert list(make_run(total_steps=2)) == [1]
     assert not file.exists()
+
+
+def test_a_script_that_was_not_launched_records_its_commit(make_run, monkeypatch, tmp_path):
+    git = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-C", str(tmp_path))
+    subprocess.run([*git, "init", "-q", "-b", "trunk"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["-c"])
+    training = make_run(total_steps=1)
+    list(training)
+    assert load(RunDirectory(training.directory).run_file, RunInfo).code.branch == "trunk"
 
 
 def endings(run):

@@ -18,6 +18,7 @@ from rundir_factory import ABOVE, HYPERPARAMETERS, SPIKE, RunFactory, loss_at, t
 from command_running import Tool
 from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.run import ChangedFile, CodeVersion
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui.reports.reporting import RunReport
 from tfckpt_tui.services.reporting.curves import (
@@ -36,11 +37,24 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(capsys)
 
 
+CODE = CodeVersion(
+    commit="5f0c" * 10,
+    branch="main",
+    changed_files=2,
+    added=3,
+    removed=1,
+    changes=[
+        ChangedFile(path="train.py", added=3, removed=1),
+        ChangedFile(path="data/x.bin", added=None, removed=None),
+    ],
+)
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> RunFactory:
     """A run with everything that a report shows."""
     made = two_branches(tmp_path / "run")
-    made.guarded(versions={"python": "3.12.3", "tensorflow": "2.19.0"})
+    made.guarded(versions={"python": "3.12.3", "tensorflow": "2.19.0"}, code=CODE)
     made.records("ckpt-b1-400", *HYPERPARAMETERS)
     change = [{"name": "learning_rate", "before": 0.003, "after": 0.0003}]
     made.event_log(
@@ -75,6 +89,7 @@ def test_the_record_has_every_fact_of_a_run(tool: Tool, made: RunFactory) -> Non
     assert [guard["rule"] for guard in document["guards"]] == [SPIKE, ABOVE]
     assert document["saves"]["noted"] == 5
     assert document["saves"]["kept"] == 6
+    assert document["run"]["code"]["changes"][1]["added"] is None
     assert document["versions"]["tensorflow"] == "2.19.0"
     assert {event["kind"] for event in document["events"]} >= {"restore", "guard", "set", "restart"}
     assert "save" not in {event["kind"] for event in document["events"]}
@@ -101,10 +116,19 @@ def test_markdown_has_every_section(tool: Tool, made: RunFactory) -> None:
         "Workers",
         "Saves",
         "Pruned checkpoints",
-        "Packages",
+        "Code and packages",
         "Event log",
     ]
-    for words in ("learning_rate", "Worker 1 was killed", "2.19.0"):
+    words = "5f0c5f0c5f0c on main, 2 files changed (+3 -1)"
+    assert words in tool("status", made.run.root).data
+    for words in (
+        "5f0c5f0c",
+        "2 files changed (+3 -1)",
+        "train.py",
+        "learning_rate",
+        "Worker 1 was killed",
+        "2.19.0",
+    ):
         assert words in said.data
 
 
@@ -272,7 +296,7 @@ def with_text(report: RunReport, text: str) -> RunReport:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
-    made = two_branches(tmp_path_factory.mktemp("whole") / "run").guarded()
+    made = two_branches(tmp_path_factory.mktemp("whole") / "run").guarded(code=CODE)
     made.event_log(EventKind.PRUNE, "Moved to the trash: ckpt-1.", 3)
     return report_of(made.run)
 

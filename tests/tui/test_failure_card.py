@@ -187,7 +187,7 @@ async def test_with_the_focus_the_card_has_keys_of_its_own(made: RunFactory) -> 
         await pilot.press("y")
         copied = app.clipboard.splitlines()
         assert copied[0] == str(made.run.root)
-        assert "line     train.py:41 in load" in copied
+        assert "line      train.py:41 in load" in copied
         await pilot.press("n", "enter")
         await until(pilot, lambda: "printed by 0" in top(app), "the log")
 

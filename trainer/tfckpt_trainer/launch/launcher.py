@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.code_version import code_directory, read_code_version
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import (
@@ -96,6 +97,9 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
             info,
             launched=True,
             worker_count=len(options.tasks),
+            code=read_code_version(
+                code_directory(options.command, Path(options.working_directory))
+            ),
         ),
     )
 

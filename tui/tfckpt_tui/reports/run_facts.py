@@ -8,6 +8,7 @@ from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
+from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_trainer.rundir.records.worker import GpuStatus, Phase
 from tfckpt_tui.reports.base import Report
 
@@ -59,6 +60,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
         other_files: Number of files of
             [other formats](checkpoints.md#files-of-other-formats).
         restarts: Number of restarts of the workers.
+        code: The Git repository of the script at the newest launch, or at the newest start of a
+            script that was not launched; null if it is in none, or unknown.
         gpus: Which GPUs are idle, shared by workers, or not counted, as sentences; empty otherwise,
             and after the end of the run.
     """
@@ -80,6 +83,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int
     other_files: int
     restarts: int
+    code: CodeVersion | None
     gpus: str
 
 

@@ -29,6 +29,41 @@ class GuardInForce(msgspec.Struct, frozen=True, kw_only=True):
     source: GuardSource
 
 
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that differs from the commit.
+
+    Attributes:
+        path: Its path in the repository.
+        added: Added lines; None for a file that is not text.
+        removed: Removed lines; None for a file that is not text.
+    """
+
+    path: str
+    added: int | None
+    removed: int | None
+
+
+class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The Git repository of a script.
+
+    Attributes:
+        commit: Hash of the commit that is checked out.
+        branch: Name of the Git branch; empty if none is checked out.
+        changed_files: Number of tracked files that differ from the commit; None if Git did not
+            answer in time. Untracked files are not looked at.
+        added: Added lines of all of them.
+        removed: Removed lines of all of them.
+        changes: The first 100 of them.
+    """
+
+    commit: str
+    branch: str = ""
+    changed_files: int | None = None
+    added: int = 0
+    removed: int = 0
+    changes: list[ChangedFile] = []
+
+
 class RunInfo(Document, frozen=True, kw_only=True):
     """`run.json`: description of the run.
 
@@ -46,6 +81,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Host of the chief.
         versions: Versions of Python, TensorFlow and Keras.
+        code: The Git repository of the script at the newest launch, or at the newest start of a
+            script that was not launched; None if it is in none.
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
         exactness: Whether the trainer expects that resuming is exact; None until it has started.
@@ -66,6 +103,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     tensorboard: str = ".tfckpt/tensorboard"
     host: str = ""
     versions: dict[str, str] = {}
+    code: CodeVersion | None = None
     retention: dict[str, Any] | None = None
     exactness: Exactness | None = None
     gpus: str = ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from tfckpt_trainer.code_version import code_directory, read_code_version
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -56,6 +58,8 @@ class RunOwnership:
             )
         for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
             self._event_log.note(EventKind.NOTE, removed)
+        if not was_launched():
+            info["code"] = read_code_version(code_directory(sys.argv[:1], Path.cwd()))
         update_run_info(self._run, **info)
         _store_command(self._run)
         keep_reserve(self._run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import click
@@ -19,11 +20,12 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_t
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, parse_complete_filter
+from tfckpt_tui.formats.code_version import code_in_words
 from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
-from tfckpt_tui.reports.run_facts import JobFacts, StatusReport
+from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.runs.failure_card import failure_rows
+from tfckpt_tui.services.runs.failure_card import failure_lines
 from tfckpt_tui.services.runs.report import (
     has_problem,
     list_report,
@@ -167,6 +169,8 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"job       {_job_text(report.job)}")
     if run.exactness is not None:
         print_line(f"exact     {run.exactness.words}")
+    if run.code is not None:
+        print_line(f"code      {code_in_words(run.code)}")
     current = f", current {run.checkpoint}" if run.checkpoint else ""
     others = units.count(run.other_files, "file of another format", "files of other formats")
     print_line(
@@ -179,12 +183,13 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"problem   {problem}")
     if report.failure is not None:
         print_line()
-        before = ""
-        for label, text in failure_rows(report.failure, time.time()):
-            print_line(f"{label if label != before else '':<9} {text}")
-            before = label
-    if not report.workers:
-        return
+        for text in failure_lines(report.failure, time.time()):
+            print_line(text)
+    if report.workers:
+        _print_workers(report.workers)
+
+
+def _print_workers(workers: Sequence[WorkerLine]) -> None:
     rows = [
         (
             str(worker.index),
@@ -197,12 +202,12 @@ def _print_status(report: StatusReport) -> None:
             "–" if worker.memory_bytes is None else units.size(worker.memory_bytes),
             units.age(worker.heartbeat_age_seconds),
         )
-        for worker in report.workers
+        for worker in workers
     ]
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
-    for worker in report.workers:
+    for worker in workers:
         if worker.doing:
             print_line(f"worker {worker.index}  {worker.doing}")
 

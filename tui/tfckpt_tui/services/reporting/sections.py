@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
+from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, RunReport, SavesFacts
 
@@ -71,7 +73,7 @@ def sections_of(report: RunReport) -> Iterator[Section]:
     yield Section("Workers", tuple(_workers(report)))
     yield Section("Saves", tuple(_saves(report.saves)))
     yield Section("Pruned checkpoints", tuple(_pruned(report)))
-    yield Section("Packages", tuple(_packages(report)))
+    yield Section("Code and packages", tuple(_code(report)))
     yield Section("Event log", tuple(_event_log(report)))
 
 
@@ -277,8 +279,29 @@ def _pruned(report: RunReport) -> Iterator[Block]:
     yield _events(report, _PRUNING)
 
 
-def _packages(report: RunReport) -> Iterator[Block]:
-    yield Table((), tuple(report.versions.items())) if report.versions else "Not known."
+def _code(report: RunReport) -> Iterator[Block]:
+    code = report.run.code
+    rows = [*_commit(code), *report.versions.items()]
+    if rows:
+        yield Table((), tuple(rows))
+    if code is None:
+        yield "The Git commit is not known."
+    elif code.changes:
+        changes = tuple(
+            (change.path, _lines("+", change.added), _lines("-", change.removed))
+            for change in code.changes
+        )
+        yield Table(("changed file", "added", "removed"), changes, frozenset({1, 2}))
+        yield from _older((code.changed_files or 0) - len(changes), "changed file", "more")
+
+
+def _commit(code: CodeVersion | None) -> Iterator[tuple[str, str]]:
+    if code is None:
+        return
+    yield "commit", code.commit
+    if code.branch:
+        yield "Git branch", code.branch
+    yield "changes", f"{changes_in_words(code)}; untracked files are not looked at"
 
 
 def _event_log(report: RunReport) -> Iterator[Block]:
@@ -318,3 +341,7 @@ def _number(value: float | None) -> str:
 
 def _seconds(seconds: float | None) -> str:
     return _UNKNOWN if seconds is None else units.duration(seconds)
+
+
+def _lines(sign: str, count: int | None) -> str:
+    return "binary" if count is None else f"{sign}{count:,}"

@@ -158,6 +158,14 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
         yield LOG, text
 
 
+def failure_lines(facts: FailureFacts, now: float) -> Iterator[str]:
+    """Yields the same as text, with labels in a column of their own."""
+    before = ""
+    for label, text in failure_rows(facts, now):
+        yield f"{'' if label == before else label:<9} {text}"
+        before = label
+
+
 def _what(facts: FailureFacts) -> str:
     """Returns what happened, when and at which step."""
     clock = units.local_time(facts.at, "%H:%M:%S") if facts.at else ""

@@ -151,6 +151,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             checkpoints=len(reading.checkpoints),
             other_files=len(_other_files(run)),
             restarts=supervisor.attempt if supervisor else 0,
+            code=info.code if info else None,
             gpus=account.gpus,
         ),
         job=account.job.facts if account.job is not None else None,
