@@ -294,6 +294,23 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     assert run.status().attempt == 1
 
 
+@pytest.mark.parametrize(("step", "hangs"), [(2, True), (1, False)])
+def test_a_save_that_waits_for_a_worker_behind_it_is_a_hang(
+    run: Run, step: int, hangs: bool
+) -> None:
+    """Worker 1 made step 1, and never comes to the save of worker 0; or that save is its own."""
+    options = run.options(
+        "step",
+        f"w0a0:save-after-step={step}",
+        "a0:sleep=4",
+        "end=finished",
+        hang_seconds=1.5,
+        start_timeout=60,
+    )
+    assert run.supervise(options).wait(60) == 0
+    assert run.status().attempt == (1 if hangs else 0)
+
+
 def test_without_a_limit_a_hang_is_left_to_the_person(run: Run) -> None:
     supervisor = run.supervise(run.options("step", "ready", "sleep=4", "end=finished"))
     stopped = int(run.wait_for_file("ready-1"))

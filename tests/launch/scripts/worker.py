@@ -119,6 +119,9 @@ VERBS = {
     "environment": lambda _: write_own("environment", dict(os.environ)),
     "beat": lambda _: beat(Activity.STARTING),
     "step": lambda _: beat(Activity.TRAINING, step=1, last_step_at=time.time()),
+    "save-after-step": lambda value: beat(
+        Activity.SAVING, step=int(value), last_step_at=time.time()
+    ),
     "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
     "die": die,
     "wait-for": wait_for,

@@ -24,6 +24,9 @@ UNCAUGHT = 1
 LOOK_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""
 
+_COLLECTIVE = frozenset({Activity.SAVING, Activity.RESTORING})
+"""Activities that all workers begin after the same step."""
+
 
 class Watch:
     """Observes the workers from their start on."""
@@ -82,10 +85,18 @@ class Watch:
         )
 
     def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:
-        """Returns for how long all workers train without a step; 0 if they do not all train."""
+        """Returns for how long all workers train without a step; 0 if they do not all train.
+
+        One that saves or restores while another has not made its last step waits for that one.
+        """
         training = [status for status in statuses if status.activity is not Activity.SERVING]
         steps = [status.last_step_at for status in training if status.last_step_at is not None]
-        trains = {status.activity for status in training} == {Activity.TRAINING}
+        behind = min((s.step for s in training if s.activity is Activity.TRAINING), default=None)
+        trains = behind is not None and all(
+            status.activity is Activity.TRAINING
+            or (status.activity in _COLLECTIVE and status.step > behind)
+            for status in training
+        )
         is_whole = len(statuses) == len(self._workers) and len(steps) == len(training)
         if not (trains and is_whole) or max(steps) < self._began:
             return 0.0
