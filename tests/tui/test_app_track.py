@@ -20,9 +20,9 @@ from command_running import Tool
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens import track as track_screen
+from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.track import TrackScreen
-from tfckpt_tui.app.widgets.charts.chart import Chart
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def made(tmp_path: Path) -> RunFactory:
 
 def points_of(pilot: Pilot[int]) -> list[tuple[float, float | None]]:
     """Returns all points that the chart draws."""
-    chart = pilot.app.screen.query_one(Chart)
+    assert isinstance(pilot.app.screen, ChartPage)
+    chart = pilot.app.screen.chart
     return [point for curve in chart._curves() for point in curve.points]
 
 
@@ -56,7 +57,7 @@ async def test_c_charts_the_variable_under_the_cursor_over_all_checkpoints(made,
         assert points_of(pilot) == list(zip((10, 20, 30), map(pytest.approx, norms), strict=True))
         assert "steps 10 to 30  in 20 s   lowest 10.01   highest 30.00" in top(pilot.app)
         await pilot.press("down")
-        await until_shown(pilot, "update ratio")
+        await until_shown(pilot, "2 of 4")
         assert points_of(pilot) == [
             (20, pytest.approx(10 / norms[0])),
             (30, pytest.approx(10 / norms[1])),
@@ -85,8 +86,7 @@ async def test_the_update_ratio_of_a_single_checkpoint_is_explained(tmp_path):
         await opened_chart(pilot)
         assert "1 of 1 checkpoint read" in top(pilot.app)
         assert "•" in top(pilot.app), "a single value is a dot that can be seen"
-        await pilot.press("down")
-        await until_shown(pilot, "The update ratio needs two checkpoints that follow each other.")
+        await until_shown(pilot, "The update ratio needs two checkpoints that follow each")
 
 
 async def test_checkpoints_that_cannot_be_read_and_nan_are_told(made):

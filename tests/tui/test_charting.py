@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.app.widgets.charts.braille import Mark, plot
 from tfckpt_tui.charting.axis import Window
+from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, Curve, possible_axes, thin
+from tfckpt_tui.charting.grid import GridSize, matches, next_grid, tiles_of, usual_grid
 from tfckpt_tui.charting.measurements import THROUGHPUT, measurements, metric
 from tfckpt_tui.charting.smoothing import smoothed
 from tfckpt_tui.charting.value_axis import fit_log_axis
@@ -248,3 +250,58 @@ def test_a_cursor_and_a_selection_lie_over_the_plot():
     assert [line.width for line in drawing.lines(50.0, (20.0, 60.0))] == [
         line.width for line in drawing.lines()
     ]
+
+
+@pytest.mark.parametrize(
+    ("charts", "width", "height", "expected"),
+    [
+        (100, 80, 22, GridSize(1, 1)),
+        (100, 120, 38, GridSize(2, 2)),
+        (100, 200, 48, GridSize(3, 3)),
+        (3, 200, 48, GridSize(1, 3)),
+        (4, 200, 48, GridSize(2, 2)),
+        (0, 20, 3, GridSize(1, 1)),
+    ],
+)
+def test_a_grid_has_room_for_the_charts_and_not_much_more(charts, width, height, expected):
+    assert usual_grid(charts, width, height) == expected
+
+
+def test_the_next_grid_is_larger_until_nothing_more_fits():
+    size, seen = GridSize(), []
+    while size not in seen:
+        seen.append(size)
+        size = next_grid(size, 80, 22)
+    assert seen[0] == size == GridSize()
+    assert [one.count for one in seen] == sorted(one.count for one in seen)
+    assert GridSize(3, 3).fitted(80, 22) == seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "expected"),
+    [
+        ("val_loss", "loss", True),
+        ("val_loss", "LOSS", True),
+        ("val_loss", "val_*", True),
+        ("val_loss", "loss*", False),
+        ("a[0]", "[", True),
+        ("x" * 100_000 + "b", "*x" * 20 + "*a", False),
+    ],
+)
+def test_a_name_matches_a_part_or_a_glob(name, pattern, expected):
+    assert matches(name, pattern) is expected
+
+
+def test_joined_measurements_are_one_tile_where_the_first_would_be():
+    names = [metric(name) for name in ("loss", "a", "b", "c")]
+    tiles = tiles_of(names, [("c", "a")])
+    assert [[one.name for one in tile] for tile in tiles] == [["loss"], ["a", "c"], ["b"]]
+    assert [len(tile) for tile in tiles_of(names, [("c", "a")], "c")] == [2]
+
+
+def test_a_cursor_moves_from_point_to_point_and_not_beyond():
+    places = places_of(BACK.points, Across.STEPS)
+    assert places == [0, 10, 20, 30, 40]
+    assert [snapped(places, x) for x in (-5, 0, 19, 99)] == [0, 0, 10, 40]
+    assert [moved(places, 20, d) for d in (0.1, 15, 99, -0.1, -15, -99)] == [30, 40, 40, 10, 0, 0]
+    assert snapped([], 1) is moved([], 1, 1) is None

@@ -32,6 +32,7 @@ from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
+from tfckpt_tui.charting.grid import ChartChoices
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
@@ -125,6 +126,7 @@ class TfckptApp(BaseApp[int]):
         selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
         verifier: Verifies checkpoints in the background.
         worker_history: Measurements of all workers since the app was opened.
+        chart_choices: How the user looked at charts last.
         progress: Commands of the run, and failures that the user has not dismissed.
     """
 
@@ -173,6 +175,7 @@ class TfckptApp(BaseApp[int]):
             describe=partial(describe_error, key_of=self.key_of),
         )
         self.worker_history = WorkerHistory()
+        self.chart_choices = ChartChoices()
         self.progress = RunProgress()
         self._restorable_before: frozenset[str] | None = None
         self._newest_event_at: float | None = None

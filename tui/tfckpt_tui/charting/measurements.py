@@ -49,7 +49,7 @@ STEP_TIME = Measurement(
 
 def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
     """Returns all measurements: the main metric, others by name, throughput, step time."""
-    names = {name for point in points for name in point.metrics}
+    names = _names_in(points)
     first = main_of(names)
     return [
         *(metric(name) for name in (first, *sorted(names - {first}))),
@@ -60,7 +60,12 @@ def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
 
 def main_metric(points: Sequence[SeriesPoint]) -> str:
     """Returns the metric to draw first: `loss`, or else another loss, or else any other metric."""
-    return main_of({name for point in points for name in point.metrics})
+    return main_of(_names_in(points))
+
+
+def _names_in(points: Sequence[SeriesPoint]) -> set[str]:
+    names: set[str] = set()
+    return names.union(*(point.metrics for point in points))
 
 
 def metric_of(name: str) -> ValueOf:

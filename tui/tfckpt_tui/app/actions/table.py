@@ -478,9 +478,10 @@ ACTIONS = (
         name="charts",
         key="c",
         label="charts",
-        title="Show one chart on the whole screen",
-        help="Charts loss, metrics, throughput or step time. + and - zoom, the arrows scroll and "
-        "choose the metric, t switches between steps and time.",
+        title="Show charts of all metrics",
+        help="Charts all metrics, throughput and step time in pages. A cursor shows the values at "
+        "a step in all charts. Zooms, smooths, filters, joins metrics in one chart, and opens "
+        "the checkpoints and events at the marks.",
         perform=views.open_charts,
         requires=(
             require(lambda run, selection: bool(run.points), "There are no measurements yet."),

@@ -12,6 +12,8 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_tui.app.actions.action import READ_ONLY, needs_trainer
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+    from tfckpt_trainer.rundir.records.event import EventEntry
     from tfckpt_tui.app.actions.run_control import RunControl
     from tfckpt_tui.app.protocols import Dashboard
     from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -32,7 +34,6 @@ def open_checkpoint(dashboard: Dashboard, *, verifies: bool = False) -> None:
         verifies: Whether the screen of a file verifies it at once.
     """
     from tfckpt_trainer.catalog.directory.other_formats import OtherFile
-    from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
     from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
     selection, at = dashboard.selection, dashboard.loaded_snapshot.at
@@ -44,8 +45,15 @@ def open_checkpoint(dashboard: Dashboard, *, verifies: bool = False) -> None:
         return
     selected = selection.selected
     assert selected is not None
+    show_checkpoint(dashboard, selected)
+
+
+def show_checkpoint(dashboard: Dashboard, checkpoint: Checkpoint) -> None:
+    """Opens the screen of a checkpoint."""
+    from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+
     dashboard.app.push_screen(
-        CheckpointScreen(dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard)
+        CheckpointScreen(dashboard.run_directory, checkpoint, dashboard.loaded_snapshot, dashboard)
     )
 
 
@@ -114,10 +122,18 @@ def open_diagnostics(dashboard: Dashboard) -> None:
 
 
 def open_charts(dashboard: Dashboard) -> None:
-    """Opens one chart on the whole screen."""
+    """Opens the charts of the run."""
     from tfckpt_tui.app.screens.charts import ChartsScreen
 
-    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot))
+    def open_event(entry: EventEntry) -> None:
+        snapshot = dashboard.loaded_snapshot
+        checkpoint = snapshot.checkpoint(entry.checkpoint) if entry.checkpoint else None
+        if checkpoint is None:
+            open_event_log(dashboard, entry)
+        else:
+            show_checkpoint(dashboard, checkpoint)
+
+    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot, open_event))
 
 
 def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> str:
@@ -166,14 +182,14 @@ def open_guards(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(screen)
 
 
-def open_event_log(dashboard: Dashboard) -> None:
-    """Opens the event log."""
+def open_event_log(dashboard: Dashboard, chosen: EventEntry | None = None) -> None:
+    """Opens the event log, at an event if one is given."""
     from tfckpt_tui.app.screens.event_log import EventLogScreen
 
     def open_logs_at(worker: int | None, at: float) -> None:
         open_logs(dashboard, worker, at)
 
-    dashboard.app.push_screen(EventLogScreen(dashboard.loaded_snapshot, open_logs_at))
+    dashboard.app.push_screen(EventLogScreen(dashboard.loaded_snapshot, open_logs_at, chosen))
 
 
 def open_trash(dashboard: Dashboard) -> None:

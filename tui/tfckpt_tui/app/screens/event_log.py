@@ -43,17 +43,22 @@ class EventLogScreen(Page):
     AUTO_FOCUS = "#event-list"
 
     def __init__(
-        self, snapshot: RunSnapshot, open_logs: Callable[[int | None, float], None]
+        self,
+        snapshot: RunSnapshot,
+        open_logs: Callable[[int | None, float], None],
+        chosen: EventEntry | None = None,
     ) -> None:
         """Makes the screen.
 
         Args:
             snapshot: Of the run.
             open_logs: Opens the log of a worker, or of all, at a time (seconds since the epoch).
+            chosen: The event that is selected first; by default the newest.
         """
         super().__init__()
         self._snapshot = snapshot
         self._open_logs = open_logs
+        self._chosen = chosen
 
     def compose(self) -> ComposeResult:
         """Makes the list, the selected event, the search line and the keys."""
@@ -63,8 +68,11 @@ class EventLogScreen(Page):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows the snapshot."""
+        """Shows the snapshot, and selects an event."""
         self.show(self._snapshot)
+        events = self.query_one(EventList)
+        if self._chosen in events.rows:
+            events.move_to(events.rows.index(self._chosen))
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""

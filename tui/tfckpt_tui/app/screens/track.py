@@ -16,11 +16,11 @@ from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
-from tfckpt_tui.app.screens.charts import ChartPage
+from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
-from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.charting.grid import Tile
 from tfckpt_tui.charting.measurements import Measurement, metric
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -72,6 +72,7 @@ class TrackScreen(ChartPage):
         self._snapshot = snapshot
         self._source = source
         self._variable = variable
+        self._charted = replace(snapshot, points=(), event_log=())
         self._total = len(tracked_checkpoints(snapshot.checkpoints))
         self._read: list[TrackedPoint] = []
         self._shown_count = 0
@@ -104,9 +105,9 @@ class TrackScreen(ChartPage):
         self._snapshot = replace(self._snapshot, at=snapshot.at)
         self._update()
 
-    def points(self) -> Sequence[SeriesPoint]:
+    def charted(self) -> RunSnapshot:
         """Returns the values in the checkpoints whose step is known."""
-        return [_point(point, point.checkpoint.step) for point in self._read if _has_place(point)]
+        return self._charted
 
     def measurements(self) -> Sequence[Measurement]:
         """Returns norm, update ratio, mean and deviation."""
@@ -119,7 +120,7 @@ class TrackScreen(ChartPage):
     def end_current(self) -> bool:
         """Stops reading; returns whether it did."""
         if not self._is_reading or self._stopped.is_set():
-            return False
+            return super().end_current()
         self._stopped.set()
         self._update()
         return True
@@ -159,24 +160,24 @@ class TrackScreen(ChartPage):
         head = self.query_one("#facts", TextPane)
         head.styles.height = len(lines)
         head.show_lines(lines)
-        points = tuple(self.points())
+        points = tuple(_point(p, p.checkpoint.step) for p in self._read if _has_place(p))
         # Checkpoints are marked on the axis, as saves are in the charts of the run.
         saves = tuple(
             EventEntry(at=point.at, kind=EventKind.SAVE, message="", step=point.step)
             for point in points
         )
-        self.query_one(Chart).show(replace(self._snapshot, points=points, event_log=saves))
-        self.update_chart()
+        self._charted = replace(self._snapshot, points=points, event_log=saves)
+        self.update_charts()
 
-    def update_chart(self) -> None:
-        """Draws the measurement, or shows why there is none."""
-        self.query_one(Chart).nothing = self._why_nothing()
-        super().update_chart()
+    def _room(self) -> tuple[int, int]:
+        width, height = super()._room()
+        return width, height - len(self._problem_lines()) - 1
 
-    def _why_nothing(self) -> str:
+    def why_nothing(self, tile: Tile) -> str:
+        """Returns why a chart has no values."""
         if self._is_reading:
             return "reading…"
-        if self.shown.name == _RATIO and self.points():
+        if tile and tile[0].name == _RATIO and self._charted.points:
             return "The update ratio needs two checkpoints that follow each other."
         return "No checkpoint has values of this tensor."
 

@@ -76,6 +76,11 @@ class Pane(Widget):
         return Frame.RULE if is_short(self.screen.size) else Frame.BOX
 
     @property
+    def is_highlighted(self) -> bool:
+        """Whether its border is bright."""
+        return self.has_focus
+
+    @property
     def inner_size(self) -> tuple[int, int]:
         """Width and height inside the border."""
         width, height = self.size
@@ -153,7 +158,7 @@ class Pane(Widget):
         body = list(self.body(inner_width, inner_height))[:inner_height]
         body += [Line()] * (inner_height - len(body))
         left, right = ("│ ", " │") if self.frame is Frame.BOX else (" ", " ")
-        edge_style = "border-focus" if self.has_focus else "border"
+        edge_style = "border-focus" if self.is_highlighted else "border"
         thumb = self.scrollbar(inner_height)
         begin = strip(line((left, edge_style)), self.style_of)
         end = strip(line((right, edge_style)), self.style_of)

@@ -80,6 +80,11 @@ class Plot:
         """Cells left of the drawing."""
         return max(map(len, self.numbers.values()), default=-1) + 1
 
+    @property
+    def column_width(self) -> float:
+        """The length of the x axis in a column."""
+        return (self.scale.high - self.scale.low) / max(1, len(self.axis) - 1)
+
     def x_at(self, column: int) -> float | None:
         """Returns the position on the x axis of a cell; None outside of the drawing."""
         place = column - self.left

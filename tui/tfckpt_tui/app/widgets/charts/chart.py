@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
+from textual import events
+from textual.message import Message
+
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS, Icon
+from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS, MARK, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import (
+    Line,
+    Span,
+    branch_style,
+    flow,
+    line,
+    shorten_middle,
+)
 from tfckpt_tui.app.widgets.charts.braille import Mark, Plot, plot
 from tfckpt_tui.charting.axis import Window, clock_labels, step_labels
 from tfckpt_tui.charting.curves import Across, Curve, kept_until
@@ -24,15 +35,54 @@ from tfckpt_tui.charting.view import (
     values_at,
 )
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import cell_width, clean
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _FRESH_SECONDS = 10.0
+_LEAST_FOR_VALUES = 16
+"""Cells of the upper edge that a long title leaves for the values at the cursor."""
+
 _CROWDED_SAVE = "┴"
 
 
 class Chart(Pane):
     """Draws a curve per branch. The current line of training is bright, other parts are dim."""
+
+    class Pointed(Message):
+        """The mouse moved over a chart, or left it.
+
+        Attributes:
+            x: The position on the x axis; None outside of the drawing.
+        """
+
+        def __init__(self, x: float | None) -> None:
+            super().__init__()
+            self.x = x
+
+    class Pressed(Message):
+        """A chart was clicked.
+
+        Attributes:
+            chart: The chart.
+            x: The position on the x axis; None outside of the drawing.
+            is_double: Whether it was a double click.
+        """
+
+        def __init__(self, chart: Chart, x: float | None, *, is_double: bool) -> None:
+            super().__init__()
+            self.chart, self.x, self.is_double = chart, x, is_double
+
+    class Dragged(Message):
+        """The mouse selects a part of the x axis.
+
+        Attributes:
+            selection: Where it was pressed, and where it is.
+            has_ended: Whether it was released.
+        """
+
+        def __init__(self, selection: tuple[float, float], *, has_ended: bool) -> None:
+            super().__init__()
+            self.selection, self.has_ended = selection, has_ended
 
     def __init__(self, *measurements: Measurement, id: str | None = None) -> None:  # noqa: A002
         """Creates a chart.
@@ -52,24 +102,52 @@ class Chart(Pane):
         self._made_curves: list[Curve] = []
         self._plot_key: tuple[Any, ...] = ()
         self._plot = Plot()
+        self._dragged_from: float | None = None
+        self.is_chosen = False
+        """Whether the keys act on this one of several charts."""
+        self.is_marked = False
+        """Whether the user marked it, to join it with others."""
         self.nothing = ""
         """What it shows if there is no value; by default that there are no measurements."""
+
+    @property
+    def is_highlighted(self) -> bool:
+        """Whether its border is bright."""
+        return self.is_chosen
 
     def show_measurements(self, *measurements: Measurement) -> None:
         """Draws other measurements of the same points."""
         self._measurements = measurements
         self.repaint()
 
-    def show_view(self, view: View, reference: RunSeries | None = None) -> None:
-        """Draws the same measurements in another view, and a reference under them."""
+    def look(
+        self,
+        snapshot: RunSnapshot,
+        measurements: Sequence[Measurement],
+        view: View,
+        *,
+        reference: RunSeries | None = None,
+        cursor: float | None = None,
+        selection: tuple[float, float] | None = None,
+    ) -> None:
+        """Draws measurements of a snapshot.
+
+        Args:
+            snapshot: Of the run.
+            measurements: What is drawn.
+            view: How it is drawn.
+            reference: Another run, or a branch, that is drawn under it.
+            cursor: A position on the x axis; the title shows the values there.
+            selection: The ends of a selected part of the x axis.
+        """
+        self.snapshot, self._measurements = snapshot, tuple(measurements)
         self._view, self._reference = view, reference
+        self._cursor, self._selection = cursor, selection
         self.repaint()
 
-    def show_cursor(
-        self, cursor: float | None, selection: tuple[float, float] | None = None
-    ) -> None:
-        """Shows a vertical line, the values there, and a selected part of the x axis."""
-        self._cursor, self._selection = cursor, selection
+    def show_cursor(self, cursor: float | None) -> None:
+        """Shows a vertical line, and the values there."""
+        self._cursor = cursor
         self.repaint()
 
     def show_kept(self, kept: Mapping[int, float] | None) -> None:
@@ -101,65 +179,115 @@ class Chart(Pane):
         return Window(min(places), max(places))
 
     def heading(self) -> Sequence[Span]:
-        """Returns the title, and the branches, the measurements or the reference in colours."""
-        spans: list[Span] = []
-        if len(self._measurements) > 1:
-            for number, one in enumerate(self._measurements):
-                spans += [("  " if number else "", ""), (clean(one.name), branch_style(number))]
-        else:
-            spans = [(clean(one.name), "title") for one in self._measurements]
+        """Returns the title, and as much as fits of the branches and the reference."""
+        title = self._title()
+        groups: list[Sequence[Span]] = []
         branches = self._branches()
-        if len(branches) > 1 and len(self._measurements) == 1 and self.size.width >= 30:
-            spans.append(("  branch", "label"))
+        if len(branches) > 1 and len(self._measurements) == 1:
+            spans: list[Span] = [("branch", "label")]
             for branch in branches[-4:]:
                 past = self.snapshot is not None and branch != self.snapshot.branch
                 spans.append((f" {branch}", branch_style(branch, past=past)))
+            groups.append(spans)
         if self._reference is not None:
-            spans += [("  and ", "label"), (clean(self._reference.name), REFERENCE_STYLE)]
-        return spans
+            groups.append([("and ", "label"), (clean(self._reference.name), REFERENCE_STYLE)])
+        room = self._room() - Line(tuple(title)).width - Line(tuple(self.note())).width
+        # The values at the cursor matter more.
+        legend = flow(groups, room - 2) if self._cursor is None else ()
+        return [*title, ("  ", ""), *legend] if legend else title
+
+    def _title(self) -> list[Span]:
+        """Returns the names of the measurements, each of several in its colour."""
+        spans: list[Span] = [(f"{MARK} ", "accent")] if self.is_marked else []
+        room = self._room() - (_LEAST_FOR_VALUES if self._cursor is not None else 0)
+        names = [clean(one.name) for one in self._measurements]
+        if len(names) == 1:
+            return [*spans, (shorten_middle(names[0], room - 2 * len(spans)), "title")]
+        colours = [[(name, branch_style(number))] for number, name in enumerate(names)]
+        return [*spans, *flow(colours, room - 2 * len(spans))]
+
+    def _room(self) -> int:
+        """Returns the cells of the upper edge for title and note."""
+        return self.size.width - 10
 
     def note(self) -> Sequence[Span]:
         """Returns the values at the cursor; without one, the newest value and its age."""
         snapshot = self.snapshot
-        if snapshot is None or not snapshot.points:
+        if snapshot is None or not snapshot.points or not self._measurements:
             return ()
         if self._cursor is not None:
             return self._values_at(self._cursor)
         show, value_of = self._measurements[0].show, self._measurements[0].value_of
         points = (p for p in reversed(snapshot.points) if value_of(p) is not None)
-        newest = next(points, snapshot.points[-1])
+        newest = next(points, None)
+        if newest is None:
+            return ()
         value: Span = (show(value_of(newest)), "strong")
         age = snapshot.at - newest.at
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
 
     def _values_at(self, x: float) -> Sequence[Span]:
-        """Returns the values of all curves at `x`, and the difference to the reference."""
+        """Returns as many values at `x` as fit, and the difference to the reference."""
         show = self._measurements[0].show
         values = values_at(self._curves(), x)
         by_label = {value.label: value for value in values}
-        spans: list[Span] = []
+        groups: list[Sequence[Span]] = []
         for one in values:
             label = f"{clean(one.label)} " if one.label else ""
-            gap = "  " if spans else ""
             text = "NaN" if one.value is None else show(one.value)
-            spans += [(gap + label, "label"), (text, "value" if one.label else "strong")]
+            groups.append([(label, "label"), (text, "value" if one.label else "strong")])
         if self._reference is not None:
-            spans += _difference(by_label.get(""), by_label.get(self._reference.name), show)
-        return spans
+            other = by_label.get(self._reference.name)
+            groups.insert(1, _difference(by_label.get(""), other, show))
+        return flow(groups, self._room() - Line(tuple(self._title())).width)
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """Returns the plot, with the cursor and the selection over it."""
         snapshot = self.snapshot
         curves = self._curves()
         if snapshot is None or not curves:
-            words = shorten(self.nothing or _no_measurements(snapshot), width)
-            gap = " " * max(0, (width - cell_width(words)) // 2)
-            self._plot = Plot()
-            return [Line()] * (height // 2) + [line((gap + words, "muted"))]
+            self._plot_key, self._plot = (), Plot()
+            rows = wrap(self.nothing or _no_measurements(snapshot), max(1, width))
+            above = [Line()] * max(0, (height - len(rows) + 1) // 2)
+            return above + [line((row.center(width), "muted")) for row in rows]
         key = (curves, snapshot.event_log, self._view, width, height)
         if key != self._plot_key:
             self._plot_key, self._plot = key, self._draw(snapshot, curves, width, height)
         return self._plot.lines(self._cursor, self._selection)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Tells what is under the mouse, or what it selects."""
+        x = self._x_at(event)
+        if self._dragged_from is None:
+            self.post_message(self.Pointed(x))
+        elif x is not None:
+            self.post_message(self.Dragged((self._dragged_from, x), has_ended=False))
+
+    def on_leave(self) -> None:
+        """Tells that the mouse left."""
+        self.post_message(self.Pointed(None))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begins a selection."""
+        self._dragged_from = self._x_at(event)
+        self.capture_mouse()
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Ends a selection."""
+        self.release_mouse()
+        start, self._dragged_from = self._dragged_from, None
+        x = self._x_at(event)
+        if start is not None and x is not None and start != x:
+            self.post_message(self.Dragged((start, x), has_ended=True))
+
+    def on_click(self, event: events.Click) -> None:
+        """Tells that it was clicked."""
+        self.post_message(self.Pressed(self, self._x_at(event), is_double=event.chain == 2))
+
+    def _x_at(self, event: events.MouseEvent) -> float | None:
+        left, top = self.inner_offset
+        inside = top <= event.y < self.size.height
+        return self._plot.x_at(event.x - left) if inside else None
 
     def _draw(
         self, snapshot: RunSnapshot, curves: Sequence[Curve], width: int, height: int
@@ -215,12 +343,12 @@ def _no_measurements(snapshot: RunSnapshot | None) -> str:
 
 def _difference(
     value: ValueAt | None, other: ValueAt | None, show: Callable[[float | None], str]
-) -> list[Span]:
+) -> Sequence[Span]:
     """Returns how far a value is from that of the reference; nothing if either is unknown."""
     if value is None or other is None or value.value is None or other.value is None:
         return []
     more = value.value - other.value
-    return [("  Δ ", "label"), (f"{'+' if more > 0 else ''}{show(more)}", "strong")]
+    return [("Δ ", "label"), (f"{'+' if more > 0 else ''}{show(more)}", "strong")]
 
 
 def _marks(entries: Sequence[EventEntry], width: int, view: View) -> list[Mark]:

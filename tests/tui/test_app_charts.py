@@ -1,0 +1,239 @@
+"""The page of charts: the grid, the cursor, marks, views, and charts of several metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from textual.pilot import Pilot
+
+from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_trainer.rundir.storage.documents import append
+from tfckpt_tui.app.screens.charts import ChartsScreen
+from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+from tfckpt_tui.app.screens.event_log import EventLogScreen
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.charts.grid import ChartGrid
+from tfckpt_tui.charting.curves import Across
+
+WIDE = (200, 50)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> RunFactory:
+    """A run that reports twenty metrics and the epoch."""
+    made = RunFactory(tmp_path / "run", now=1_790_000_000.0).create()
+    for step in range(0, 200, 10):
+        metrics = {f"layer_{n}/norm": n + step / 100 for n in range(18)}
+        metrics |= {"loss": 100 / (step + 1), "val_loss": 120 / (step + 1), "epoch": step / 50}
+        point = SeriesPoint(at=made.now - 400 + step, step=step, branch=0, metrics=metrics)
+        append(made.run.series, msgspec.structs.replace(point))
+    made.event_log(EventKind.NOTE, "no mark", 100, step=50)
+    made.event_log(EventKind.SET, "learning_rate is now 0.1", 90, step=100)
+    return made
+
+
+def titles(pilot: Pilot[int]) -> list[str]:
+    """Returns the first measurement of each chart on the screen."""
+    charts = pilot.app.screen.query_one(ChartGrid).charts
+    return [chart.measurements[0].name for chart in charts]
+
+
+async def charts_of(pilot: Pilot[int], *keys: str) -> ChartsScreen:
+    await pilot.press("c")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ChartsScreen), "the charts")
+    await pilot.press(*keys)
+    await pilot.pause()
+    screen = pilot.app.screen
+    assert isinstance(screen, ChartsScreen)
+    return screen
+
+
+@pytest.mark.parametrize(("size", "count"), [((80, 24), 1), ((120, 40), 4), (WIDE, 9)])
+async def test_the_grid_fits_the_terminal_and_pages(many, size, count):
+    async with opened(many.run, size=size) as pilot:
+        await charts_of(pilot)
+        first = titles(pilot)
+        assert len(first) == count
+        assert first[0] == "loss"
+        await until_shown(pilot, "1 of 23")
+        await pilot.press("pagedown")
+        assert not set(titles(pilot)) & set(first)
+        await until_shown(pilot, f"{count + 1} of 23")
+        await pilot.press("pageup", "pageup")
+        assert len(titles(pilot)) == (23 - 1) % count + 1, "the last page"
+        assert titles(pilot)[-1] == "step time"
+
+
+async def test_g_shows_more_charts_and_enter_one(many):
+    async with opened(many.run, size=(80, 24)) as pilot:
+        await charts_of(pilot, "g", "g", "g")
+        assert len(titles(pilot)) > 1
+        shown = len(titles(pilot))
+        await pilot.press("down", "enter")
+        assert titles(pilot) == ["epoch"]
+        await pilot.press("escape")
+        assert len(titles(pilot)) == shown
+        assert isinstance(pilot.app.screen, ChartsScreen)
+        await pilot.press("escape", "c")
+        await pilot.pause()
+        assert len(titles(pilot)) == shown, "the app remembers the grid"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"), [("norm", 18), ("*_1*", 9), ("LOSS", 2), ("val_*", 1)]
+)
+async def test_a_filter_is_a_text_or_a_glob(many, pattern, count):
+    async with opened(many.run, size=WIDE) as pilot:
+        await charts_of(pilot, "slash", *pattern, "enter")
+        await until_shown(pilot, f" of {count}  {pattern}")
+        assert len(titles(pilot)) == min(count, 9)
+        await pilot.press("escape")
+        await until_shown(pilot, "of 23")
+
+
+async def test_a_filter_without_matches_says_so(many):
+    async with opened(many.run) as pilot:
+        await charts_of(pilot, "slash", *"[nothing", "enter")
+        await until_shown(pilot, "No chart matches the filter.")
+        await pilot.press("down", "pagedown", "full_stop", "n", "space", "m", "v", "enter", "y")
+        await pilot.press("escape", "escape", "escape")
+        await pilot.pause()
+
+
+async def test_the_cursor_shows_the_values_at_a_step_in_all_charts(many):
+    async with opened(many.run) as pilot:
+        screen = await charts_of(pilot, "full_stop")
+        await until_shown(pilot, "step 190")
+        await pilot.press("comma", "comma", "less_than_sign")
+        cursor = screen._cursor
+        assert cursor is not None
+        assert cursor < 170
+        step = int(cursor)
+        text = top(pilot.app)
+        assert f"step {step}" in text
+        assert f"{step / 50:.3f}" in text
+        assert "│" in text
+        await pilot.press("escape")
+        await until_shown(pilot, "lowest")
+        assert isinstance(pilot.app.screen, ChartsScreen)
+
+
+async def test_a_selection_is_zoomed_to(many):
+    async with opened(many.run) as pilot:
+        screen = await charts_of(pilot, "full_stop", "v", *["less_than_sign"] * 2)
+        await until_shown(pilot, "zooms to the selection")
+        start = screen._cursor
+        await pilot.press("v")
+        window = screen._view.window
+        assert window is not None
+        assert (window.low, window.high) == (start, 190)
+        await until_shown(pilot, "lowest")
+        await pilot.press("0")
+        assert screen._view.window is None
+
+
+async def test_views_change_all_charts_and_are_remembered(many):
+    async with opened(many.run) as pilot:
+        screen = await charts_of(pilot, "s", "L", "o")
+        view = screen._view
+        assert (view.smoothing, view.logarithmic, view.clips_outliers) == (0.6, True, False)
+        await until_shown(pilot, "smoothed 0.6, log, with outliers")
+        await pilot.press("s", "s", "s", "s")
+        assert screen._view.smoothing == 0
+        await pilot.press("t", "t")
+        assert screen._view.across is Across.EPOCHS
+        await pilot.press("escape")
+        again = await charts_of(pilot)
+        assert again._view.logarithmic
+        assert again._view.across is Across.EPOCHS
+
+
+async def test_metrics_are_joined_in_one_chart_and_separated(many):
+    async with opened(many.run, size=(80, 24)) as pilot:
+        await charts_of(pilot, "slash", *"loss", "enter", "space", "space", "m")
+        await until_shown(pilot, "1 of 1")
+        await until_shown(pilot, "loss  val_loss")
+        await pilot.press("full_stop")
+        await until_shown(pilot, "loss 0.5236  val_loss 0.6283")
+        await pilot.press("y")
+        await until_shown(pilot, "Copied 20 rows")
+        assert pilot.app.clipboard.startswith("step,branch,at,loss,val_loss\n0,0,")
+        await pilot.press("m")
+        await until_shown(pilot, "1 of 2")
+
+
+async def test_a_mark_is_visited_and_opened(many):
+    async with opened(many.run) as pilot:
+        await charts_of(pilot, "n")
+        await until_shown(pilot, "Δ learning_rate is now 0.1")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, EventLogScreen), "the event log")
+        await until_shown(pilot, "step 100")
+
+
+async def test_the_text_of_a_mark_is_cut_to_the_line(many):
+    many.event_log(EventKind.RESTORE, "went back " * 30, 80, step=150)
+    async with opened(many.run, size=(80, 24)) as pilot:
+        await charts_of(pilot, "s", "N")
+        await until_shown(pilot, "step 150  ↩ went back went back")
+
+
+async def test_a_mark_of_a_save_opens_its_checkpoint(tmp_path):
+    made = two_branches(tmp_path / "run")
+    async with opened(made.run) as pilot:
+        await charts_of(pilot, "N")
+        while "◆" not in top(pilot.app).splitlines()[-2]:
+            await pilot.press("N")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CheckpointScreen), "a checkpoint")
+
+
+async def test_branches_are_shown_one_by_one(tmp_path):
+    made = two_branches(tmp_path / "run")
+    async with opened(made.run) as pilot:
+        screen = await charts_of(pilot, "b")
+        assert {curve.branch for curve in screen.chart._curves()} == {0}
+        await pilot.press("b")
+        assert {curve.branch for curve in screen.chart._curves()} == {1}
+        await pilot.press("b")
+        assert {curve.branch for curve in screen.chart._curves()} == {0, 1}
+
+
+async def test_the_mouse_points_selects_and_zooms(many):
+    async with opened(many.run) as pilot:
+        screen = await charts_of(pilot)
+        await pilot.hover(Chart, offset=(40, 5))
+        await until_shown(pilot, "branch 0")
+        assert screen._cursor is not None
+        second = pilot.app.screen.query_one(ChartGrid).charts[1]
+        await pilot.click(second, offset=(20, 5))
+        assert screen.chart is second
+        held = screen._cursor
+        await pilot.hover(Chart, offset=(50, 5))
+        assert screen._cursor == held, "a click holds the cursor"
+        await pilot.mouse_down(Chart, offset=(15, 5))
+        await pilot.hover(Chart, offset=(30, 5))
+        await pilot.mouse_up(Chart, offset=(30, 5))
+        await until(pilot, lambda: screen._view.window, "a window")
+
+
+HOSTILE = ["\x1b]52;c;UFdORUQ=\x07", "[/nope]", "a\nb", "x" * 500, "‮evil", "*[", "日本語" * 30]
+
+
+async def test_hostile_names_of_metrics_are_only_text(tmp_path: Path):
+    made = RunFactory(tmp_path / "run").create()
+    for step in range(4):
+        metrics = dict.fromkeys(HOSTILE, step * 1e308) | {"nan": None}
+        point = SeriesPoint(at=made.now - 40 + step, step=step, branch=0, metrics=metrics)
+        append(made.run.series, point)
+    async with opened(made.run, size=(80, 24)) as pilot:
+        await charts_of(pilot, "g", "full_stop", "s", "L", "o")
+        for _ in range(5):
+            await pilot.press("space", "pagedown")
+            assert "\x1b]" not in top(pilot.app)
+        await pilot.press("m", "y", "t", "t", "enter")
+        await pilot.pause()

@@ -1,0 +1,29 @@
+"""The cursor of charts: it stands on positions that have a point."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.charting.curves import Across
+
+
+def places_of(points: Sequence[SeriesPoint], across: Across) -> list[float]:
+    """Returns the positions of points on an axis, from left to right, each once."""
+    return sorted({x for x in map(across.place, points) if x is not None})
+
+
+def snapped(places: Sequence[float], x: float) -> float | None:
+    """Returns the nearest position at or before `x`, or the first one; None if there is none."""
+    return places[max(0, bisect_right(places, x) - 1)] if places else None
+
+
+def moved(places: Sequence[float], x: float, distance: float) -> float | None:
+    """Returns the nearest position that is at least `distance` from `x`, or the last one."""
+    if not places:
+        return None
+    if distance > 0:
+        place = bisect_left(places, x + distance)
+        return places[min(place, len(places) - 1)]
+    return places[max(0, bisect_right(places, x + distance) - 1)]
