@@ -91,6 +91,10 @@ def curves_in(
         points = tuple(point for point in points if point.branch not in view.hidden)
     under: list[Curve] = []
     curves: list[Curve] = []
+    ahead = 0.0
+    if reference is not None and view.across is Across.TIME and points and reference.points:
+        # Another run begins where this one does.
+        ahead = points[0].at - reference.points[0].at
     for number, one in enumerate(measurements):
         name = one.name if len(measurements) > 1 else ""
 
@@ -102,7 +106,7 @@ def curves_in(
             theirs = curves_of(
                 reference.points, one.value_of, reference.kept, _reference_style, view.across
             )
-            under += [replace(smoothed(curve, view.smoothing), label=label) for curve in theirs]
+            under += [_shifted(smoothed(curve, view.smoothing), label, ahead) for curve in theirs]
         own = curves_of(points, one.value_of, series.kept, style, view.across, name)
         if view.smoothing:
             # The values themselves are drawn as dimly as the past.
@@ -113,6 +117,11 @@ def curves_in(
             ]
         curves += [smoothed(curve, view.smoothing) for curve in own]
     return under + curves
+
+
+def _shifted(curve: Curve, label: str, ahead: float) -> Curve:
+    points = tuple((x + ahead, y) for x, y in curve.points) if ahead else curve.points
+    return replace(curve, label=label, points=points)
 
 
 def _reference_style(branch: int, past: bool) -> str:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
+from tfckpt_tui.app.dialogs.reference import Compared, ReferenceDialog
 from tfckpt_tui.app.screens.chart_page import ChartPage
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.charting.grid import ChartChoices
 from tfckpt_tui.charting.measurements import Measurement, main_metric, measurements
+from tfckpt_tui.charting.view import RunSeries
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.runs.recent_runs import remembered_runs
+from tfckpt_tui.services.runs.reference import branch_reference, good_branch, read_reference
 
 
 class ChartsScreen(ChartPage):
-    """The measurements of the run."""
+    """The measurements of the run, and what they are compared with."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "r",
+            "compare",
+            "compare",
+            tooltip="Draws another run, or another branch, under the curves, with its values and "
+            "the difference at the cursor.",
+        ),
+    ]
     caption = "the charts"
 
     def __init__(self, snapshot: RunSnapshot, open_event: Callable[[EventEntry], None]) -> None:
@@ -56,6 +76,41 @@ class ChartsScreen(ChartPage):
             # Thousands of points with a hundred names each take milliseconds.
             self._measured = points, measurements(points)
         return self._measured[1]
+
+    def action_compare(self) -> None:
+        """Asks what to compare with, and reads it."""
+        self.run_app.start_job("compare", remembered_runs, self._ask)
+
+    def _ask(self, recent: Sequence[Path]) -> None:
+        if not is_open(self):
+            return
+        snapshot = self._snapshot
+        others = [path for path in recent if str(path) != snapshot.path]
+        branch = good_branch(snapshot.points, snapshot.branch)
+        dialog = ReferenceDialog(snapshot, others, branch, has_one=self.reference is not None)
+        self.app.push_screen(dialog, self._compare_with)
+
+    def _compare_with(self, compared: Compared | None) -> None:
+        if compared is None:
+            return
+        snapshot, branch, directory = self._snapshot, compared.branch, compared.directory
+        if directory is not None:
+            self.run_app.start_job(
+                "compare",
+                partial(read_reference, directory),
+                self._show_reference,
+                progress=f"Reading {clean(str(directory))} …",
+            )
+        elif branch is None:
+            self._show_reference(None)
+        else:
+            reference = branch_reference(snapshot.points, snapshot.checkpoints, branch)
+            self._show_reference(reference)
+
+    def _show_reference(self, reference: RunSeries | None) -> None:
+        self.reference = reference
+        if is_open(self):
+            self.update_charts()
 
     def open_mark(self, entry: EventEntry) -> None:
         """Opens the checkpoint of a mark, or its event."""

@@ -1,0 +1,121 @@
+"""What charts are compared with: another run, or another branch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from test_app_charts import charts_of
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.app.dialogs.reference import ReferenceDialog
+from tfckpt_tui.charting.curves import Across
+from tfckpt_tui.charting.measurements import metric
+from tfckpt_tui.charting.view import RunSeries, View, curves_in
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.runs.recent_runs import remember_run
+from tfckpt_tui.services.runs.reference import branch_reference, good_branch, read_reference
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> RunFactory:
+    made = RunFactory(tmp_path / "yesterday").create()
+    made.series(0, 200, 0)
+    return made
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFactory:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return two_branches(tmp_path / "run")
+
+
+def test_of_another_run_only_what_led_to_its_model_is_read(made: RunFactory) -> None:
+    read = read_reference(made.run.root)
+    assert read.name == "run"
+    assert {point.branch for point in read.points} == {0, 1}
+    assert max(point.step for point in read.points if point.branch == 0) <= 300
+    again = [(p.branch, p.step) for p in read.points]
+    assert again == sorted(again), "no step is there twice"
+
+
+def test_a_directory_without_measurements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no measurements\. Give the directory of a run"):
+        read_reference(tmp_path / "nothing")
+
+
+def test_the_newest_branch_that_ended_well_is_offered(made: RunFactory) -> None:
+    points = SnapshotReader(made.run).read(made.now).points
+    assert good_branch(points, present=1) == 0
+    assert good_branch(points, present=0) == 1
+    broken = SeriesPoint(at=made.now, step=900, branch=2, metrics={"loss": None})
+    assert good_branch([*points, broken], present=0) == 1
+    assert good_branch([broken], present=0) is None
+
+
+def test_a_branch_is_compared_with_all_that_led_to_it(made: RunFactory) -> None:
+    snapshot = SnapshotReader(made.run).read(made.now)
+    left = branch_reference(snapshot.points, snapshot.checkpoints, 0)
+    assert (left.name, {point.branch for point in left.points}) == ("branch 0", {0})
+    assert max(point.step for point in left.points) == 500
+
+
+def test_on_the_axis_of_time_another_run_begins_where_this_one_does() -> None:
+    own, theirs = (
+        RunSeries(
+            tuple(
+                SeriesPoint(at=at + n, step=n, branch=0, metrics={"loss": 1.0}) for n in range(3)
+            ),
+            {0: 9},
+            name,
+        )
+        for at, name in ((1000.0, ""), (5.0, "other"))
+    )
+    view = View(across=Across.TIME)
+    first, second = curves_in(view, own, [metric("loss")], lambda branch, past: "", theirs)
+    assert first.label == "other"
+    assert [x for x, _ in first.points] == [x for x, _ in second.points] == [1000, 1001, 1002]
+
+
+async def test_another_run_is_drawn_with_its_values_and_the_difference(made, other) -> None:
+    remember_run(other.run.root)
+    async with opened(made.run) as pilot:
+        screen = await charts_of(pilot)
+        await pilot.press("r")
+        await until_shown(pilot, "yesterday")
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: screen.reference, "the reference")
+        await until_shown(pilot, "and yesterday")
+        await pilot.press("full_stop", *["less_than_sign"] * 4)
+        await until_shown(pilot, "yesterday ")
+        assert "Δ " in top(pilot.app)
+        await pilot.press("escape", "r")
+        await until_shown(pilot, "nothing")
+        await pilot.press("tab", "x")
+        await until(pilot, lambda: screen.reference is None, "no reference")
+
+
+async def test_a_branch_is_a_reference_by_one_key(made) -> None:
+    async with opened(made.run) as pilot:
+        screen = await charts_of(pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ReferenceDialog), "the dialog")
+        await until_shown(pilot, "The list of recent runs has no other run.")
+        await pilot.press("tab", "b")
+        await until(pilot, lambda: screen.reference, "the reference")
+        await until_shown(pilot, "and branch 0")
+
+
+@pytest.mark.parametrize("typed", ["/nowhere", "[/]", "\x00"])
+async def test_a_run_that_cannot_be_read_is_told(made, typed) -> None:
+    async with opened(made.run) as pilot:
+        screen = await charts_of(pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ReferenceDialog), "the dialog")
+        pilot.app.screen.query_one("#target").value = typed
+        await pilot.press("enter")
+        await until_shown(pilot, "✗ compare")
+        assert screen.reference is None

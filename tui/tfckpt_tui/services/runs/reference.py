@@ -1,0 +1,74 @@
+"""What charts are compared with: another run, or another branch of the same one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.event_log import read_series
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.charting.curves import kept_until
+from tfckpt_tui.charting.measurements import main_metric, metric_of
+from tfckpt_tui.charting.series import Series
+from tfckpt_tui.charting.view import RunSeries
+
+
+def read_reference(directory: Path) -> RunSeries:
+    """Reads what led to the present model of a run.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        UsageError: It has no measurements.
+    """
+    run = RunDirectory(directory.expanduser())
+    series = Series()
+    for points in read_series(run):
+        series.add(points)
+    if not series.points:
+        raise UsageError(
+            f"{run.root} has no measurements. Give the directory of a run that "
+            "trained with tfckpt_trainer."
+        )
+    kept = kept_until(Catalog(run).scan(time.time(), quick=True), series.points[-1].branch)
+    return RunSeries(series.points, kept, run.root.name or str(run.root)).present()
+
+
+def branch_reference(
+    points: tuple[SeriesPoint, ...], checkpoints: Sequence[Checkpoint], branch: int
+) -> RunSeries:
+    """Returns what led to the last step of a branch.
+
+    Args:
+        points: The points of the run, oldest first.
+        checkpoints: Its checkpoints, newest first.
+        branch: A branch with points.
+    """
+    last = max(point.step for point in points if point.branch == branch)
+    kept = lineage_at(checkpoints, BranchStep(branch, last)).last_steps
+    return RunSeries(points, dict(kept), f"branch {branch}").present()
+
+
+def good_branch(points: Sequence[SeriesPoint], present: int) -> int | None:
+    """Returns the newest other branch whose main metric ended with a finite value.
+
+    Args:
+        points: The points of the run, oldest first.
+        present: The branch in training.
+    """
+    value_of = metric_of(main_metric(points))
+    last: dict[int, float] = {}
+    for point in points:
+        value = value_of(point)
+        if value is not None:
+            last[point.branch] = value
+    good = (branch for branch, value in last.items() if math.isfinite(value) and branch != present)
+    return max(good, default=None)
