@@ -109,7 +109,7 @@ async def test_a_branch_is_a_reference_by_one_key(made) -> None:
         await until_shown(pilot, "and branch 0")
 
 
-@pytest.mark.parametrize("typed", ["/nowhere", "[/]", "\x00"])
+@pytest.mark.parametrize("typed", ["/nowhere", "[/]"])
 async def test_a_run_that_cannot_be_read_is_told(made, typed) -> None:
     async with opened(made.run) as pilot:
         screen = await charts_of(pilot)
