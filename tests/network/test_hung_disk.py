@@ -31,6 +31,7 @@ BEFORE = {"alert": ["test"]}
 
 MORE = {
     "compare": ["ckpt-1", "ckpt-2"],
+    "act": ["evaluate"],
     "inspect": ["ckpt-1"],
     "bisect": ["--", "true"],
     "export": ["ckpt-1"],

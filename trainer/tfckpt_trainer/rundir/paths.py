@@ -185,6 +185,15 @@ class RunDirectory:
         return self.verifications_directory / f"{_checked(name)}.json"
 
     @property
+    def results_directory(self) -> Path:
+        """Values that users' own actions found, one file per checkpoint."""
+        return self.control / "results"
+
+    def results(self, name: str) -> Path:
+        """The values that users' own actions found for checkpoint `name`."""
+        return self.results_directory / f"{_checked(name)}.json"
+
+    @property
     def saving_directory(self) -> Path:
         """Checkpoints that are being written; they are moved to `root` once verified."""
         return self.control / "saving"
@@ -317,6 +326,7 @@ class RunDirectory:
             self.stacks_directory,
             self.records_directory,
             self.verifications_directory,
+            self.results_directory,
             self.control / "workers",
             self.saving_directory,
             self.pins_directory,

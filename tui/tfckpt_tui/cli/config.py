@@ -16,6 +16,7 @@ from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.reports.config import ConfigReport, Setting
 from tfckpt_tui.settings.config import Config, config_path, read_config
+from tfckpt_tui.settings.own_actions import ActionSection
 
 
 @click.command()
@@ -85,6 +86,12 @@ def _settings(configuration: Config) -> list[Setting]:
     for name, key in DEFAULT_KEYS.items():
         own = configuration.keys.get(name)
         settings.append(_setting("keys", name, key if own is None else own, own is not None))
+    for name, action in configuration.actions.items():
+        usual = msgspec.structs.asdict(ActionSection(command=""))
+        settings += [
+            _setting(f"actions.{name}", field, value, value != usual[field])
+            for field, value in msgspec.structs.asdict(action).items()
+        ]
     for name, theme in configuration.themes.items():
         base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
         colours = [

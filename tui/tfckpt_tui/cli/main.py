@@ -164,6 +164,7 @@ _COMMAND_MODULES = {
     "verify": "checkpoints.verify",
     "inspect": "checkpoints.inspect",
     "compare": "checkpoints.compare",
+    "act": "checkpoints.own_actions",
     "bisect": "checkpoints.verify",
     "check": "check",
     "selftest": "selftest",

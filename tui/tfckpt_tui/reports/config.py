@@ -13,7 +13,8 @@ class Setting(msgspec.Struct, frozen=True):
     """One setting.
 
     Attributes:
-        section: `app`, `app.columns`, `retention`, `keys`, `themes.NAME`, `themes.NAME.colours`.
+        section: `app`, `app.columns`, `retention`, `keys`, `actions.NAME`, `themes.NAME`,
+            `themes.NAME.colours`.
         name: Its name in that section.
         value: A text, a number, a list, or true or false; null if not set.
         source: Where the value comes from.

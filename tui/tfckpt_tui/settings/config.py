@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.user_directories import NO_HOME, config_directory
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
+from tfckpt_tui.settings.own_actions import ActionSection, check_actions
 
 _SIZE_LIMIT = 1 << 20
 
@@ -77,12 +78,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         app: How the app looks and behaves.
         keys: Keys of actions, by action; several keys are separated by commas.
         themes: Custom themes by name.
+        actions: The user's own actions by name.
     """
 
     retention: RetentionSettings = RetentionSettings()
     app: AppSection = AppSection()
     keys: dict[str, str] = {}
     themes: dict[str, ThemeSection] = {}
+    actions: dict[str, ActionSection] = {}
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,10 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
     config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
     try:
+        check_actions(config.actions, default_keys)
+    except UsageError as error:
+        raise UsageError(f"{place}, {error}") from error
+    try:
         check_keys(config.keys, default_keys)
     except UsageError as error:
         raise UsageError(f"{place}, [keys]: {error}") from error
@@ -186,9 +193,14 @@ def default_policy(
 
 def _known_keys(raw: dict[str, Any]) -> str:
     """Returns the known keys of the sections that a file has."""
-    sections = {"app": list(AppSection.__struct_fields__)}
+    sections = {
+        "app": list(AppSection.__struct_fields__),
+        "actions.NAME": list(ActionSection.__struct_fields__),
+    }
     told = [
-        f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
+        f"Keys of [{name}] are {', '.join(keys)}."
+        for name, keys in sections.items()
+        if name.partition(".")[0] in raw
     ]
     return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from tfckpt_trainer.bundle.links import Link
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
+from tfckpt_trainer.rundir.records.results import ActionResult
 
 
 class CheckpointState(StrEnum):
@@ -47,6 +48,8 @@ class Checkpoint:
         size: Bytes of all its files, with the workers' own state.
         shards: Number of data files.
         saved_at: Seconds since the epoch, from the record or else from the index file.
+        metrics: Values by name: metrics at that step, and what users' own actions found besides.
+        results: What users' own actions found, by action, the oldest first.
         pinned: Whether the user protected it from prunes.
         is_head: Whether a cold start restores it.
         listed: Whether TensorFlow's state file lists it.
@@ -72,6 +75,7 @@ class Checkpoint:
     sequence: int | None = None
     trigger: str = ""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+    results: Mapping[str, ActionResult] = field(default_factory=dict)
     pinned: bool = False
     is_head: bool = False
     listed: bool = False

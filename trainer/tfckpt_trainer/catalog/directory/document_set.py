@@ -12,9 +12,10 @@ from tfckpt_trainer.catalog.directory.listing import Listing
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
+from tfckpt_trainer.rundir.records.results import ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import load
 
-DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord)
+DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord, ResultsRecord)
 
 _SUFFIX = ".json"
 

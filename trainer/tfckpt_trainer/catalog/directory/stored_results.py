@@ -1,36 +1,58 @@
-"""Stores verification results, which stay valid as long as no file of the checkpoint changes."""
+"""Stores what was found out about checkpoints, which stays valid while their files are the same."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileFact, identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact, identity_of
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import NO_HOME, cache_directory
 
+StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)
 
-class Verifications:
-    """The stored verification results of a run; a file is read again only after it was replaced.
+
+class _Stored(Generic[StoredT]):
+    """The stored results of a run; a file is read again only after it was replaced.
 
     Results are in the run directory if this library trains there, otherwise in the user's cache.
     So a directory of another program is never written to.
     """
 
-    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
-        self._places = tuple(
-            Documents(place, VerificationRecord, only) for place in result_directories(run)
+    def __init__(self, run: RunDirectory, kind: type[StoredT], only: AbstractSet[str] | None):
+        self._places: tuple[Documents[StoredT], ...] = tuple(
+            Documents(place, kind, only) for place in _places_of(run, kind)
         )
+
+    def refresh(self) -> set[str]:
+        """Reads new results; returns the checkpoints whose results changed.
+
+        Raises:
+            OSError: A directory cannot be read.
+        """
+        return set().union(*[place.refresh() for place in self._places])
+
+    def _all_of(self, name: str) -> list[StoredT]:
+        return [place.found[name] for place in self._places if name in place.found]
+
+
+class Verifications(_Stored[VerificationRecord]):
+    """The stored verification results of a run."""
+
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
+        super().__init__(run, VerificationRecord, only)
 
     def look(self) -> dict[str, VerificationRecord]:
         """Refreshes, and returns the newest result of each checkpoint; damaged ones are left out.
@@ -42,24 +64,47 @@ class Verifications:
         names = {name for place in self._places for name in place.found}
         return {name: record for name in names if (record := self.of(name)) is not None}
 
-    def refresh(self) -> set[str]:
-        """Reads new results; returns the checkpoints whose results changed.
-
-        Raises:
-            OSError: A directory cannot be read.
-        """
-        return set().union(*[place.refresh() for place in self._places])
-
     def of(self, name: str) -> VerificationRecord | None:
         """Returns the newest result of checkpoint `name`, as of the last refresh."""
-        records = [place.found[name] for place in self._places if name in place.found]
-        return max(records, key=lambda record: record.verified_at, default=None)
+        return max(self._all_of(name), key=lambda record: record.verified_at, default=None)
+
+
+class ActionResults(_Stored[ResultsRecord]):
+    """The stored results of users' own actions."""
+
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
+        super().__init__(run, ResultsRecord, only)
+
+    def of(self, files: CheckpointFiles) -> dict[str, ActionResult]:
+        """Returns the newest result of each action for a checkpoint, as of the last refresh.
+
+        Args:
+            files: The files that the checkpoint has now.
+        """
+        index = files.index
+        valid = [
+            record
+            for record in self._all_of(files.name)
+            if index is not None and record.index == index.identity
+        ]
+        results = [result for record in valid for result in record.actions.items()]
+        return dict(sorted(results, key=lambda result: result[1].at))
+
+
+def verification_directories(run: RunDirectory) -> tuple[Path, ...]:
+    """Returns the directories in which verification results of a run are stored."""
+    return _places_of(run, VerificationRecord)
 
 
 def result_directories(run: RunDirectory) -> tuple[Path, ...]:
-    """Returns the directories in which verification results of a run are stored."""
-    cache = _cache_of(run)
-    return (run.verifications_directory, *([cache] if cache is not None else []))
+    """Returns the directories in which anything is stored that was found out about checkpoints."""
+    return (*verification_directories(run), *_places_of(run, ResultsRecord))
+
+
+def _places_of(run: RunDirectory, kind: type[Document]) -> tuple[Path, ...]:
+    cache = _cache_of(run, kind)
+    own = run.results_directory if kind is ResultsRecord else run.verifications_directory
+    return (own, *([cache] if cache is not None else []))
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path) -> bool:
@@ -98,28 +143,70 @@ def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: boo
         OSError: No directory can be written to.
         UsageError: A name in it is not UTF-8, or there is no home directory.
     """
+    _store(run, record, _with_known_values, into_run=into_run)
+
+
+def store_action_result(
+    run: RunDirectory, files: CheckpointFiles, action: str, result: ActionResult, *, into_run: bool
+) -> None:
+    """Stores what a user's own action found for a checkpoint.
+
+    Args:
+        run: The run directory.
+        files: The files of the checkpoint when the action began.
+        action: The name of the action.
+        result: What it found.
+        into_run: Whether the run directory may be written to if this library trains there.
+
+    Raises:
+        OSError: No directory can be written to.
+        UsageError: A name in it is not UTF-8, or there is no home directory.
+    """
+    index = files.index
+    if index is not None:
+        record = ResultsRecord(name=files.name, index=index.identity, actions={action: result})
+        _store(run, record, _with_other_actions, into_run=into_run)
+
+
+def _store(
+    run: RunDirectory,
+    record: StoredT,
+    complete: Callable[[Path, StoredT], StoredT],
+    *,
+    into_run: bool,
+) -> None:
+    """Stores a record, with what `complete` takes over from an earlier one."""
+    own, *caches = _places_of(run, type(record))
+
+    def store_in(directory: Path) -> None:
+        make_directory(directory)
+        path = directory / f"{record.name}.json"
+        # Not flushed: after a power loss the work is done again.
+        store(path, complete(path, record), durable=False)
+
     if into_run and run.is_ours:
         try:
-            _store(run.verifications_directory, record)
+            store_in(own)
         except (OSError, DamagedFileError):
             # The run of another user, or one on a read-only file system.
-            _store_in_cache(run, record)
-        return
-    _store_in_cache(run, record)
-
-
-def _store_in_cache(run: RunDirectory, record: VerificationRecord) -> None:
-    cache = _cache_of(run)
-    if cache is None:
+            pass
+        else:
+            return
+    if not caches:
         raise UsageError(NO_HOME)
-    _store(cache, record)
+    store_in(caches[0])
 
 
-def _store(directory: Path, record: VerificationRecord) -> None:
-    make_directory(directory)
-    path = directory / f"{record.name}.json"
-    # Not flushed: after a power loss the checkpoint is verified again.
-    store(path, _with_known_values(path, record), durable=False)
+def _with_other_actions(path: Path, record: ResultsRecord) -> ResultsRecord:
+    """Returns results with what other actions found for the same files, the newest of them."""
+    try:
+        earlier = load_if_exists(path, ResultsRecord)
+    except DamagedFileError:
+        return record
+    if earlier is None or earlier.index != record.index:
+        return record
+    newest = sorted(earlier.actions.items(), key=lambda item: -item[1].at)[: MOST_ACTIONS - 1]
+    return replace(record, actions=dict(newest) | record.actions)
 
 
 def _with_known_values(path: Path, record: VerificationRecord) -> VerificationRecord:
@@ -135,8 +222,9 @@ def _with_known_values(path: Path, record: VerificationRecord) -> VerificationRe
     return replace(record, not_finite=earlier.not_finite)
 
 
-def _cache_of(run: RunDirectory) -> Path | None:
+def _cache_of(run: RunDirectory, kind: type[Document]) -> Path | None:
     """Returns the user's cache for a run directory that must not be written to."""
     cache = cache_directory()
     key = hashlib.sha256(os.fsencode(os.path.realpath(run.root))).hexdigest()[:24]
-    return cache / "verifications" / key if cache is not None else None
+    place = "results" if kind is ResultsRecord else "verifications"
+    return cache / place / key if cache is not None else None

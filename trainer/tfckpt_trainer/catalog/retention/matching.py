@@ -126,8 +126,8 @@ class Match:
             return True
         if name.startswith(".tfckpt/records/"):
             return checksum is None and self._is_record(path)
-        if name.startswith(".tfckpt/verifications/"):
-            # A verification result describes no other file.
+        if name.startswith((".tfckpt/verifications/", ".tfckpt/results/")):
+            # It is valid for the files that it names alone.
             return True
         return self._holds_same_tensors(path)
 

@@ -38,6 +38,7 @@ def check_files(trashed: TrashedCheckpoint) -> None:
         f".tfckpt/records/{name}.json",
         f".tfckpt/records/{name}.json.copy",
         f".tfckpt/saving/{name}.json",
+        f".tfckpt/results/{name}.json",
         f".tfckpt/verifications/{name}.json",
         f".tfckpt/workers/{name}",
     }

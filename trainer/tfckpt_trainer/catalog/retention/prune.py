@@ -516,7 +516,7 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     if evidence.aside is not None:
         paths += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
     record = [run.record(name), run.record_copy(name)]
-    own = [run.worker_state_directory(name), run.verification(name)]
+    own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
     temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
     for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():

@@ -33,6 +33,7 @@ from tfckpt_trainer.catalog.scan.states import (
     quiet_seconds_of,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.results import values_of
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
 INDEX_BYTES_PER_SCAN = 4 << 20
@@ -375,6 +376,7 @@ class _Budget:
 def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
     files, record = evidence.files, evidence.record
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
+    found = values_of(evidence.results)
     if record is not None:
         return Checkpoint(
             name=files.name,
@@ -387,7 +389,8 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             parent=record.parent,
             sequence=record.sequence,
             trigger=record.trigger,
-            metrics=record.metrics,
+            metrics={**found, **record.metrics},
+            results=evidence.results,
             problem=verdict.problem,
             verified_at=verdict.verified_at,
             not_finite_tensors=verdict.not_finite_tensors,
@@ -403,6 +406,8 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         size=size,
         shards=verdict.shards,
         saved_at=_modified_at(evidence),
+        metrics=found,
+        results=evidence.results,
         problem=verdict.problem,
         verified_at=verdict.verified_at,
         not_finite_tensors=verdict.not_finite_tensors,

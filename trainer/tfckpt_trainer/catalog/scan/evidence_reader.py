@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
 from tfckpt_trainer.catalog.directory.history import Records
-from tfckpt_trainer.catalog.directory.stored_results import Verifications
+from tfckpt_trainer.catalog.directory.stored_results import ActionResults, Verifications
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
 from tfckpt_trainer.catalog.scan.states import Evidence
@@ -19,7 +19,7 @@ QUICK_RECORDS = 512
 
 
 class EvidenceReader:
-    """Collects files, records, moves and verifications; what did not change is not read twice.
+    """Collects files, records, moves and results; what did not change is not read twice.
 
     Attributes:
         files: The files of checkpoints in the run directory.
@@ -39,6 +39,7 @@ class EvidenceReader:
         self._aside = FileScanner(run.saving_directory, only)
         self._trash = TrashReader(run)
         self._verifications = Verifications(run, only)
+        self._results = ActionResults(run, only)
         self._in_transit: frozenset[str] = frozenset()
         self._trainer_gone: bool | None = None
 
@@ -61,7 +62,7 @@ class EvidenceReader:
         changed |= in_transit ^ self._in_transit
         self._in_transit = in_transit
         changed |= self.records.refresh(QUICK_RECORDS if quick else None)
-        return changed | self._verifications.refresh()
+        return changed | self._verifications.refresh() | self._results.refresh()
 
     def read(self, name: str, *, is_listed: bool) -> Evidence | None:
         """Returns the evidence on checkpoint `name` as of the last refresh; None if it is gone.
@@ -87,6 +88,7 @@ class EvidenceReader:
             trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
             writer_gone=is_writer_gone(files.writer) if files.writer else None,
             verification=self._verifications.of(name),
+            results=self._results.of(files),
         )
 
     def _is_trainer_gone(self) -> bool:

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neigh
 from tfckpt_trainer.catalog.directory.symbolic_links import link_reasons
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.records.results import values_of
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""
@@ -59,7 +60,7 @@ def protections(
 def _newest_finite(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
     """Yields the newest checkpoints to go back to after NaN, each with what is known of it."""
     restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
-    metrics = next((c for c in restorable if c.metrics and not c.not_finite), None)
+    metrics = next((c for c in restorable if _is_measured(c) and not c.not_finite), None)
     if metrics is not None:
         yield metrics.name, "the newest with finite metrics"
     unsuspected = newest_finite(restorable)
@@ -69,6 +70,11 @@ def _newest_finite(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str
         yield read.name, "the newest whose values are known to be finite"
     if unsuspected is not None:
         yield unsuspected.name, "the newest with no known NaN or infinite value"
+
+
+def _is_measured(checkpoint: Checkpoint) -> bool:
+    """Whether it has metrics of training; users' own actions say nothing about its values."""
+    return bool(checkpoint.metrics.keys() - values_of(checkpoint.results).keys())
 
 
 def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:

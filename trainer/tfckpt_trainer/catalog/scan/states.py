@@ -79,6 +79,7 @@ from tfckpt_trainer.rundir.records.checkpoint import (
     FoundFault,
     VerificationRecord,
 )
+from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 QUIET_SECONDS = 60.0
@@ -128,6 +129,7 @@ class Evidence(msgspec.Struct, frozen=True):
         writer_gone: Whether the command that writes in T has ended; None if that is unknown, or if
             another program writes there.
         verification: The newest stored verification result.
+        results: What users' own actions found for these files, by action, the oldest first.
     """
 
     files: CheckpointFiles
@@ -139,6 +141,7 @@ class Evidence(msgspec.Struct, frozen=True):
     trainer_gone: bool = False
     writer_gone: bool | None = None
     verification: VerificationRecord | None = None
+    results: Mapping[str, ActionResult] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True):
