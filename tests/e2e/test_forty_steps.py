@@ -135,11 +135,12 @@ def open_tensorboard(app: Terminal) -> None:
 
 
 def kill_a_worker(app: Terminal, run: Path) -> None:
-    """Kills a worker, and waits until all train again from the newest checkpoint."""
+    """Kills a worker, reads what happened, and waits until all train again."""
     before = status_of(run)[1]
     assert before["run"]["state"] == "training"
     victim = before["workers"][1]["pid"]
     os.kill(victim, signal.SIGKILL)
+    app.wait_for(r"failure  Worker 1 was killed by SIGKILL", 30)
     app.wait_for(r"restarted 1 of 3 times", 30)
     app.wait_for(r"● training", 90)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_reference import check
-from rundir_factory import ABOVE, HYPERPARAMETERS, SPIKE, RunFactory, loss_at, two_branches
+from rundir_factory import ABOVE, HYPERPARAMETERS, SPIKE, RunFactory, fail, loss_at, two_branches
 
 from command_running import Tool
 from tfckpt_trainer.rundir.event_log import read_series
@@ -130,6 +130,17 @@ def test_markdown_has_every_section(tool: Tool, made: RunFactory) -> None:
         "2.19.0",
     ):
         assert words in said.data
+
+
+def test_a_failed_run_is_explained_with_each_lost_worker(tool: Tool, tmp_path: Path) -> None:
+    made = fail(two_branches(tmp_path / "run"))
+    said = tool("report", made.run.root).data
+    happened = said.partition("## What happened")[2].partition("\n## ")[0]
+    assert "38 steps are lost" in happened
+    lost = said.partition("## Restarts and failures")[2].partition("\n## ")[0]
+    for words in ("train.py:41", "with open", "KeyError: 'x'", "912 MB", "41.0 GB"):
+        assert words in lost
+    assert tool("report", made.run.root, "--json").json["failure"]["worker"] == 1
 
 
 def test_a_run_without_anything(tool: Tool, tmp_path: Path) -> None:
@@ -297,6 +308,7 @@ def with_text(report: RunReport, text: str) -> RunReport:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
     made = two_branches(tmp_path_factory.mktemp("whole") / "run").guarded(code=CODE)
+    fail(made)
     made.event_log(EventKind.PRUNE, "Moved to the trash: ckpt-1.", 3)
     return report_of(made.run)
 

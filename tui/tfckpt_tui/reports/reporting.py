@@ -11,7 +11,7 @@ from tfckpt_tui.reports.base import Report
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
 from tfckpt_tui.reports.listing import Event
-from tfckpt_tui.reports.run_facts import AlertFacts, JobFacts, RunFacts, WorkerLine
+from tfckpt_tui.reports.run_facts import AlertFacts, FailureFacts, JobFacts, RunFacts, WorkerLine
 
 
 class BranchCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +210,7 @@ class RunReport(Report, frozen=True, kw_only=True):
         created_at: When the run was created; null in a directory that this library never used.
         run: As in `status`.
         job: The batch job of the run; null without a scheduler.
+        failure: As in `status`.
         alerts: As in `status`.
         problems: Files of the run that cannot be read, and why.
         workers: As in `status`.
@@ -230,6 +231,7 @@ class RunReport(Report, frozen=True, kw_only=True):
     created_at: float | None
     run: RunFacts
     job: JobFacts | None
+    failure: FailureFacts | None
     alerts: tuple[AlertFacts, ...]
     problems: tuple[str, ...]
     workers: tuple[WorkerLine, ...]

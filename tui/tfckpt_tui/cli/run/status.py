@@ -25,7 +25,7 @@ from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.runs.failure_card import failure_lines
+from tfckpt_tui.services.runs.failure_card import failure_text
 from tfckpt_tui.services.runs.report import (
     has_problem,
     list_report,
@@ -183,7 +183,7 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"problem   {problem}")
     if report.failure is not None:
         print_line()
-        for text in failure_lines(report.failure, time.time()):
+        for text in failure_text(report.failure, time.time()):
             print_line(text)
     if report.workers:
         _print_workers(report.workers)

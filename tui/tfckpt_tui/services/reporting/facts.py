@@ -61,6 +61,7 @@ def report_of(run: RunDirectory) -> RunReport:
         created_at=info.created_at if info else None,
         run=status.run,
         job=status.job,
+        failure=status.failure,
         alerts=status.alerts,
         problems=(*status.problems, *problems),
         workers=status.workers,

@@ -12,6 +12,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, RunReport, SavesFacts
+from tfckpt_tui.services.runs.failure_card import how_it_ended, loss_of, printed_rows
 
 _TROUBLE = frozenset(
     {
@@ -66,10 +67,13 @@ class Section:
 def sections_of(report: RunReport) -> Iterator[Section]:
     """Yields the sections of a report."""
     yield Section("Summary", tuple(_summary(report)))
+    if report.failure is not None:
+        rows = tuple(printed_rows(report.failure, report.written_at))
+        yield Section("What happened", (Table((), rows),))
     yield Section("Metrics", tuple(_metrics(report.curves)))
     yield Section("Hyperparameters", tuple(_hyperparameters(report)))
     yield Section("Guards", tuple(_guards(report)))
-    yield Section("Restarts and failures", (_events(report, _TROUBLE),))
+    yield Section("Restarts and failures", tuple(_failures(report)))
     yield Section("Workers", tuple(_workers(report)))
     yield Section("Saves", tuple(_saves(report.saves)))
     yield Section("Pruned checkpoints", tuple(_pruned(report)))
@@ -207,7 +211,7 @@ def _workers(report: RunReport) -> Iterator[Block]:
             f"{worker.step:,}",
             units.step_time(worker.step_seconds),
             units.step_time(worker.input_wait_seconds),
-            _UNKNOWN if worker.memory_bytes is None else units.size(worker.memory_bytes),
+            _size(worker.memory_bytes),
             worker.detail,
         )
         for worker in report.workers
@@ -277,6 +281,32 @@ def _pruned(report: RunReport) -> Iterator[Block]:
         yield "In the trash, from where `undo` brings them back:"
         yield Table(("pruned", "by", "checkpoints", "size"), rows, frozenset({3}))
     yield _events(report, _PRUNING)
+
+
+def _failures(report: RunReport) -> Iterator[Block]:
+    yield _events(report, _TROUBLE)
+    rows = tuple(
+        (
+            units.local_time(event.at),
+            f"{loss.worker}",
+            loss.fault.place if loss.fault is not None else "",
+            loss.fault.source if loss.fault is not None else "",
+            loss.fault.error if loss.fault is not None else how_it_ended(loss),
+            _size(loss.memory_bytes),
+            _size(loss.disk_free_bytes),
+        )
+        for event in report.events
+        if event.kind is EventKind.WORKER_LOST
+        for loss in [loss_of(event.details)]
+        if loss is not None
+    )
+    if rows:
+        header = ("lost", "worker", "line", "source", "why", "memory", "disk free")
+        yield Table(header, rows, frozenset({1, 5, 6}))
+
+
+def _size(size: int | None) -> str:
+    return _UNKNOWN if size is None else units.size(size)
 
 
 def _code(report: RunReport) -> Iterator[Block]:

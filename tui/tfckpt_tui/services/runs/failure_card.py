@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ _NOBODY = "Nothing starts it again."
 _MEMORY_WORDS = {
     OutOfMemory.COUNTED: "The kernel killed it because memory ran out.",
     OutOfMemory.LOGGED: "Slurm reports that memory ran out.",
-    OutOfMemory.ON_HOST: "Then the kernel killed a process of this host because memory ran out: "
+    OutOfMemory.ON_HOST: "The kernel killed a process on this host because memory ran out: "
     "probably this one.",
 }
 
@@ -148,7 +148,8 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
         yield "", f"  {facts.source}"
     yield "resume", _resume(facts)
     left = facts.next_start_at - now if facts.next_start_at is not None else 0.0
-    yield "next", f"{facts.next} In {units.duration(left)}." if left >= 1 else facts.next
+    soon = f", in {units.duration(left)}." if left >= 1 else "."
+    yield "next", facts.next.removesuffix(".") + soon
     for place in facts.others:
         yield _workers(place.workers), place.words
     resources = _resources(facts)
@@ -158,12 +159,17 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
         yield LOG, text
 
 
-def failure_lines(facts: FailureFacts, now: float) -> Iterator[str]:
-    """Yields the same as text, with labels in a column of their own."""
+def printed_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
+    """Yields the same lines, without a label that is that of the line before."""
     before = ""
     for label, text in failure_rows(facts, now):
-        yield f"{'' if label == before else label:<9} {text}"
+        yield "" if label == before else label, text
         before = label
+
+
+def failure_text(facts: FailureFacts, now: float) -> list[str]:
+    """Returns the same as lines of text."""
+    return [f"{label:<9} {text}" for label, text in printed_rows(facts, now)]
 
 
 def _what(facts: FailureFacts) -> str:
@@ -218,14 +224,22 @@ def _recorded(trouble: Trouble) -> _Cause | None:
             entry.kind is EventKind.RESTART and trouble.state is not RunState.RESTARTING
         ):
             return None
-        if entry.kind is EventKind.WORKER_LOST and "worker" in entry.details:
-            with suppress(msgspec.ValidationError):
-                loss = msgspec.convert(entry.details, WorkerLoss)
-                return _Cause(entry.at, _how_it_ended(loss) or entry.message, loss)
+        loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
+        if loss is not None:
+            return _Cause(entry.at, how_it_ended(loss) or entry.message, loss)
     return None
 
 
-def _how_it_ended(loss: WorkerLoss) -> str:
+def loss_of(details: Mapping[str, Any]) -> WorkerLoss | None:
+    """Returns what an event of the supervisor says about a lost worker; None if it says nothing."""
+    with suppress(msgspec.ValidationError, UnicodeError):
+        loss = msgspec.convert(details, WorkerLoss)
+        return loss if loss.worker is not None else None
+    return None
+
+
+def how_it_ended(loss: WorkerLoss) -> str:
+    """Returns how a worker ended, as a sentence; empty if it did not."""
     if loss.signal:
         return f"Worker {loss.worker} was killed by {loss.signal}."
     if loss.exit_code is None:

@@ -15,7 +15,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.run_facts import FailureFacts
-from tfckpt_tui.services.runs.failure_card import LOG, failure_lines, failure_rows
+from tfckpt_tui.services.runs.failure_card import LOG, failure_rows, failure_text
 
 _LABEL_WIDTH = 9
 _MOST_WRAPPED = 2
@@ -105,7 +105,7 @@ class FailureCard(Pane, can_focus=True):
         facts, snapshot = self._facts, self.snapshot
         if facts is None or snapshot is None:
             return
-        rows = list(failure_lines(facts, snapshot.at))
+        rows = failure_text(facts, snapshot.at)
         self.app.copy_to_clipboard("\n".join([snapshot.path, *rows]))
         self.notify(f"Copied what happened: {units.count(len(rows), 'line')}.", markup=False)
 
