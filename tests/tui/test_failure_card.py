@@ -211,3 +211,17 @@ async def test_without_a_failure_the_key_says_so(tmp_path: Path) -> None:
         await until(pilot, lambda: app.snapshot, "the snapshot")
         await pilot.press("f")
         await until(pilot, lambda: "No worker failed or hangs." in top(app), "the reason")
+
+
+async def test_panes_that_are_not_shown_get_no_focus(made: RunFactory) -> None:
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "KeyError: 'x'" in top(app), "the card")
+        seen = []
+        for _ in range(4):
+            await pilot.press("tab")
+            assert app.screen.focused is not None
+            seen.append(app.screen.focused.id)
+        assert set(seen) == {"workers", "failure", "history"}
+        await pilot.press("slash")
+        assert app.screen.focused.id == "filter"

@@ -97,8 +97,6 @@ class DashboardPanes(Widget):
             self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
-        if self.failure.has_focus and not self.failure.allow_focus():
-            self.screen.set_focus(self.history)
         self._choose_metric(snapshot)
         self.fit()
 
@@ -113,6 +111,7 @@ class DashboardPanes(Widget):
         """Opens or closes the filter line."""
         self._arranged.filtering = is_open
         self.keys.refresh(layout=True, repaint=False)
+        self._keep_focus_visible()
         # `focus` takes effect too late for a key that is typed right after.
         self.screen.set_focus(self.filter if is_open else self.history)
 
@@ -134,3 +133,15 @@ class DashboardPanes(Widget):
             arranged.workers, arranged.checkpoints, arranged.progress, arranged.failure = needs
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)
+        self._keep_focus_visible()
+
+    def _keep_focus_visible(self) -> None:
+        """Leaves panes without a place out of the tab order; their keys would act unseen."""
+        places = self._arranged.places(self.size)
+        if self.history.id not in places:
+            return
+        for pane in self.children:
+            pane.can_focus = type(pane).can_focus and pane.id in places
+        focused = self.screen.focused
+        if focused in self.children and focused is not None and not focused.can_focus:
+            self.screen.set_focus(self.history)

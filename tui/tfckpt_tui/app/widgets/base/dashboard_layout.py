@@ -188,12 +188,9 @@ class DashboardLayout(Layout):
         self.files_only = False
         self.filtering = False
 
-    def arrange(
-        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
-    ) -> ArrangeResult:
-        """Returns the placement of each visible child."""
-        del parent, greedy
-        places = arrange(
+    def places(self, size: Size) -> dict[str, Region]:
+        """Returns the region of each visible pane, by its id."""
+        return arrange(
             size,
             self.workers,
             self.progress,
@@ -202,6 +199,13 @@ class DashboardLayout(Layout):
             checkpoints=self.checkpoints,
             failure=self.failure,
         )
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> ArrangeResult:
+        """Returns the placement of each visible child."""
+        del parent, greedy
+        places = self.places(size)
         return [
             WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)
             for child in children

@@ -47,10 +47,6 @@ class FailureCard(Pane, can_focus=True):
         workers = self._workers()
         return workers[self._turn % len(workers)] if workers else None
 
-    def allow_focus(self) -> bool:
-        """Whether there is a card to look at."""
-        return self._facts is not None
-
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot; of a new failure, the worker that failed first is chosen."""
         before = self._facts
