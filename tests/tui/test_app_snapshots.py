@@ -310,7 +310,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would always agree."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 52
+    assert len(pictures) == 62
     assert all("<text" in picture.read_text() for picture in pictures)
 
 
