@@ -24,6 +24,7 @@ from tfckpt_tui.charting.view import (
     View,
     curves_in,
     marked_events,
+    smoothed_curves,
     values_at,
 )
 
@@ -54,7 +55,7 @@ BACK = run_of(
 
 
 def drawn(view: View, series: RunSeries = BACK, *more, reference: RunSeries | None = None):
-    return curves_in(view, series, (LOSS, *more), style, reference)
+    return smoothed_curves(curves_in(view, series, (LOSS, *more), style, reference), view.smoothing)
 
 
 def test_the_past_is_drawn_under_the_present_and_begins_where_it_was_left():

@@ -53,6 +53,7 @@ class Curve:
         label: What tells it from the other curves of a chart; empty for the main one.
         branch: The branch that it belongs to.
         is_past: Whether training left this part of the branch.
+        dim: Name of the style of its values while it is smoothed; empty to leave them out.
     """
 
     points: tuple[Place, ...]
@@ -60,6 +61,12 @@ class Curve:
     label: str = ""
     branch: int = 0
     is_past: bool = False
+    dim: str = ""
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The first and the last x; none if it has no points."""
+        return (self.points[0][0], self.points[-1][0]) if self.points else ()
 
     def at(self, x: float) -> float | None:
         """Returns the value of the nearest point at or before `x`; None if there is none."""
@@ -111,7 +118,9 @@ def curves_of(
     for branch, steps, places in _segments(points, value_of, across):
         split = bisect_right(steps, kept.get(branch, -math.inf))
         if split:
-            present.append(Curve(tuple(places[:split]), style_of(branch, False), name, branch))
+            style, dim = style_of(branch, False), style_of(branch, True)
+            kept_points = tuple(places[:split])
+            present.append(Curve(kept_points, style, name, branch, dim="" if dim == style else dim))
         if split < len(steps):
             # The past begins where the present model left it.
             rest = tuple(places[max(0, split - 1) :])
@@ -129,16 +138,22 @@ def _segments(
         The branch, the steps and the places of each part.
     """
     segments: list[tuple[int, list[int], list[Place]]] = []
-    branch, step, x = -1, 0, 0.0
+    steps: list[int] = []
+    places: list[Place] = []
+    branch, last_step, last_x = -1, 0, 0.0
+    by_step = across is Across.STEPS
+    # This runs for thousands of points of each chart: little is called for them.
     for point in points:
-        value, place = value_of(point), across.place(point)
-        if value is None or place is None:
+        value, step = value_of(point), point.step
+        x = float(step) if by_step else across.place(point)
+        if value is None or x is None:
             continue
-        if point.branch != branch or point.step < step or place < x or not segments:
-            segments.append((point.branch, [], []))
-        branch, step, x = point.branch, point.step, place
-        segments[-1][1].append(step)
-        segments[-1][2].append((x, finite(value)))
+        if point.branch != branch or step < last_step or x < last_x or not segments:
+            steps, places = [], []
+            segments.append((point.branch, steps, places))
+        branch, last_step, last_x = point.branch, step, x
+        steps.append(step)
+        places.append((x, value if value - value == 0 else None))
     return segments
 
 
@@ -155,9 +170,8 @@ def thin(points: Sequence[Place], columns: int, column_of: Callable[[float], int
     kept: list[Place] = []
     start, size = 0, len(points)
     while start < size:
-        column, end = column_of(points[start][0]), start + 1
-        while end < size and column_of(points[end][0]) == column:
-            end += 1
+        column = column_of(points[start][0])
+        end = bisect_right(points, column, lo=start, key=lambda point: column_of(point[0]))
         kept.extend(_ends_of(points[start:end]))
         start = end
     return kept
@@ -167,13 +181,14 @@ def _ends_of(points: Sequence[Place]) -> Sequence[Place]:
     """Returns the first, lowest, highest, last and the first broken one of points, in order."""
     if len(points) <= 2:
         return points
-    finite_ones = [(y, place) for place, (_, y) in enumerate(points) if y is not None]
+    ys = [y for _, y in points]
+    values = [y for y in ys if y is not None]
     wanted = {0, len(points) - 1}
-    if finite_ones:
-        wanted |= {min(finite_ones)[1], max(finite_ones)[1]}
-        wanted |= {finite_ones[0][1], finite_ones[-1][1]}
-    if len(finite_ones) < len(points):
-        wanted.add(next(place for place, (_, y) in enumerate(points) if y is None))
+    if values:
+        wanted |= {ys.index(min(values)), ys.index(max(values))}
+    if len(values) < len(points):
+        known = [place for place, y in enumerate(ys) if y is not None]
+        wanted |= {ys.index(None), *known[:1], *known[-1:]}
     return [points[place] for place in sorted(wanted)]
 
 

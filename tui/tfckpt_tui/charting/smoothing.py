@@ -21,14 +21,15 @@ def smoothed(curve: Curve, weight: float) -> Curve:
     """
     if not weight:
         return curve
-    last, unseen = 0.0, 1.0
+    last, unseen, share = 0.0, 1.0, 1 - weight
     points: list[Place] = []
+    add = points.append
     for x, y in curve.points:
         if y is None:
-            points.append((x, None))
+            add((x, None))
             continue
-        last = last * weight + (1 - weight) * y
+        last = last * weight + share * y
         # The average began at 0; this takes that 0 out of it.
         unseen *= weight
-        points.append((x, last / (1 - unseen)))
+        add((x, last / (1 - unseen)))
     return replace(curve, points=tuple(points))

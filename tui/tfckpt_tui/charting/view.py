@@ -79,7 +79,7 @@ def curves_in(
     """Returns the curves of a chart, in the order in which they are drawn.
 
     Args:
-        view: How the chart is looked at.
+        view: How the chart is looked at; its smoothing is that of `smoothed_curves`.
         series: The run.
         measurements: What the chart draws; several measurements have a colour each.
         style_of: Returns the style of a branch, or of one of several measurements, by its number
@@ -106,16 +106,8 @@ def curves_in(
             theirs = curves_of(
                 reference.points, one.value_of, reference.kept, _reference_style, view.across
             )
-            under += [_shifted(smoothed(curve, view.smoothing), label, ahead) for curve in theirs]
-        own = curves_of(points, one.value_of, series.kept, style, view.across, name)
-        if view.smoothing:
-            # The values themselves are drawn as dimly as the past.
-            under += [
-                replace(curve, label=_joined(name, RAW), style=style(curve.branch, True))
-                for curve in own
-                if not curve.is_past
-            ]
-        curves += [smoothed(curve, view.smoothing) for curve in own]
+            under += [_shifted(curve, label, ahead) for curve in theirs]
+        curves += curves_of(points, one.value_of, series.kept, style, view.across, name)
     return under + curves
 
 
@@ -130,6 +122,24 @@ def _reference_style(branch: int, past: bool) -> str:
 
 def _joined(name: str, label: str) -> str:
     return f"{name}, {label}" if name else label
+
+
+def smoothed_curves(curves: Sequence[Curve], weight: float) -> list[Curve]:
+    """Returns the moving averages of curves, with their values under them.
+
+    Args:
+        curves: Curves, in the order in which they are drawn.
+        weight: The weight of the average; 0 returns the curves.
+    """
+    drawn = [(curve, smoothed(curve, weight)) for curve in curves]
+    raw = [
+        replace(curve, label=_joined(curve.label, RAW), style=curve.dim)
+        for curve in curves
+        if curve.dim and weight
+    ]
+    reference = [shown for curve, shown in drawn if curve.style == REFERENCE_STYLE]
+    own = [shown for curve, shown in drawn if curve.style != REFERENCE_STYLE]
+    return [*reference, *raw, *own]
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,15 @@ class ChartPage(Page):
                 cursor=self._cursor,
                 selection=selection,
             )
+        # The others follow, so that keys do not wait for them.
+        self.chart.draw()
+        self.call_later(self._draw_next)
         self.query_one("#figures", TextPane).show_lines([self._figures(place, len(tiles))])
+
+    def _draw_next(self) -> None:
+        """Draws the next chart that is not drawn yet."""
+        if is_open(self) and any(chart.draw() for chart in self.query_one(ChartGrid).charts):
+            self.call_later(self._draw_next)
 
     def _place_in(self, tiles: Sequence[Tile]) -> int:
         """Returns which of the charts is chosen."""

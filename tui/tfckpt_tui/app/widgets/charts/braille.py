@@ -196,8 +196,8 @@ def plot(
     if logarithmic:
         left_out = sum(y is not None and y <= 0 for curve in curves for _, y in curve.points)
         curves = [_logarithm(curve) for curve in curves]
-    xs = [x for curve in curves for x, _ in curve.points if math.isfinite(x)]
-    ys = [y for curve in curves for _, y in curve.points if y is not None and math.isfinite(y)]
+    xs = [x for curve in curves for x in curve.ends if math.isfinite(x)]
+    ys = [y for curve in curves for _, y in curve.points if y is not None and y - y == 0]
     rows = height - 2
     if not xs or rows < 1 or width < 12:
         word = "no values above 0" if left_out else "no data yet"
@@ -258,20 +258,29 @@ class _Grid:
         self._styles = [[""] * columns for _ in range(rows)]
         self._glyphs: dict[tuple[int, int], Span] = {}
 
-    def dot(self, x: int, y: int, style: str) -> None:
-        """Sets dot (x, y); y counts from the top."""
-        column, row = x // 2, y // 4
-        if self._styles[row][column] not in {"", style}:
-            self._bits[row][column] = 0
-        self._bits[row][column] |= _BITS[x % 2][y % 4]
-        self._styles[row][column] = style
+    def column(self, x: int, top: int, bottom: int, style: str) -> None:
+        """Sets the dots of a column from `top` to `bottom`; y counts from the top."""
+        column, bits = x // 2, _BITS[x % 2]
+        for row in range(top // 4, bottom // 4 + 1):
+            first, last = max(top - 4 * row, 0), min(bottom - 4 * row, 3)
+            dots = sum(bits[first : last + 1])
+            styles = self._styles[row]
+            before = self._bits[row][column] if styles[column] == style else 0
+            self._bits[row][column], styles[column] = before | dots, style
 
     def line(self, start: tuple[int, int], end: tuple[int, int], style: str) -> None:
-        """Draws a straight line of dots."""
+        """Draws a straight line of dots, column by column."""
         (x0, y0), (x1, y1) = start, end
-        length = max(abs(x1 - x0), abs(y1 - y0), 1)
-        for i in range(length + 1):
-            self.dot(round(x0 + (x1 - x0) * i / length), round(y0 + (y1 - y0) * i / length), style)
+        columns = abs(x1 - x0)
+        slope = (y1 - y0) / max(1, columns)
+        half = slope / 2 if abs(slope) > 1 else 0.0
+        for place in range(columns + 1):
+            y = y0 + slope * place
+            # A steep line has several dots in a column, up to halfway to the next one.
+            first = y0 if place == 0 else round(y - half)
+            last = y1 if place == columns else round(y + half)
+            x = x0 + place if x1 > x0 else x0 - place
+            self.column(x, min(first, last), max(first, last), style)
 
     def glyph(self, column: int, row: int, glyph: str, style: str) -> None:
         """Puts a character over a cell."""

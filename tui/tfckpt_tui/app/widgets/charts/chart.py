@@ -32,6 +32,7 @@ from tfckpt_tui.charting.view import (
     View,
     curves_in,
     marked_events,
+    smoothed_curves,
     values_at,
 )
 from tfckpt_tui.formats import units
@@ -100,6 +101,8 @@ class Chart(Pane):
         self._selection: tuple[float, float] | None = None
         self._curves_key: tuple[Any, ...] = ()
         self._made_curves: list[Curve] = []
+        self._shown_curves: tuple[float, list[Curve]] = (0.0, [])
+        self._is_stale = False
         self._plot_key: tuple[Any, ...] = ()
         self._plot = Plot()
         self._dragged_from: float | None = None
@@ -130,7 +133,7 @@ class Chart(Pane):
         cursor: float | None = None,
         selection: tuple[float, float] | None = None,
     ) -> None:
-        """Draws measurements of a snapshot.
+        """Chooses what `draw` draws.
 
         Args:
             snapshot: Of the run.
@@ -143,7 +146,14 @@ class Chart(Pane):
         self.snapshot, self._measurements = snapshot, tuple(measurements)
         self._view, self._reference = view, reference
         self._cursor, self._selection = cursor, selection
-        self.repaint()
+        self._is_stale = True
+
+    def draw(self) -> bool:
+        """Draws what `look` chose; returns whether that was not drawn yet."""
+        was_stale, self._is_stale = self._is_stale, False
+        if was_stale:
+            self.repaint()
+        return was_stale
 
     def show_cursor(self, cursor: float | None) -> None:
         """Shows a vertical line, and the values there."""
@@ -315,7 +325,7 @@ class Chart(Pane):
         snapshot, view = self.snapshot, self._view
         if snapshot is None:
             return []
-        looked_at = (view.across, view.smoothing, view.hidden)
+        looked_at = (view.across, view.hidden)
         key = (
             *(snapshot.points, snapshot.checkpoints, snapshot.branch),
             *(looked_at, self._measurements, self._reference, self._kept),
@@ -328,8 +338,11 @@ class Chart(Pane):
             self._made_curves = curves_in(
                 view, series, self._measurements, _style_of, self._reference
             )
-            self._curves_key = key
-        return self._made_curves
+            self._curves_key, self._shown_curves = key, (-1.0, [])
+        if self._shown_curves[0] != view.smoothing:
+            shown = smoothed_curves(self._made_curves, view.smoothing)
+            self._shown_curves = view.smoothing, shown
+        return self._shown_curves[1]
 
 
 def _style_of(branch: int, past: bool) -> str:
