@@ -158,6 +158,7 @@ STOPS = (
     Stop("add a guard", ("G", "a", *"above loss 4: stop"), "It would", "AddGuardDialog"),
     Stop("remove a guard", ("G", "down", "x"), "Training drops it", "RemoveGuardDialog"),
     Stop("logs", ("l",), "step 590", "LogsScreen"),
+    Stop("stacks", ("S",), "asking", "StacksScreen"),
     Stop("trash", ("T",), "trash", "TrashScreen"),
     Stop("settings", ("comma",), "config.toml", "SettingsScreen"),
     Stop("help", ("question_mark",), "Keys of the dashboard", "HelpScreen"),

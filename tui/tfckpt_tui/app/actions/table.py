@@ -443,6 +443,23 @@ ACTIONS = (
         ),
     ),
     Action(
+        name="stacks",
+        key="S",
+        label="stacks",
+        title="Ask at which line each worker is",
+        help="For a run that hangs: shows the line of the script and the innermost frames of each "
+        "worker. Training goes on meanwhile.",
+        perform=views.open_stacks,
+        command="stacks",
+        requires=(
+            require(
+                lambda run, selection: any(not worker.is_past for worker in run.workers),
+                "No worker runs.",
+            ),
+        ),
+        changes_run=True,
+    ),
+    Action(
         name="diagnostics",
         key="o",
         label="diagnostics",

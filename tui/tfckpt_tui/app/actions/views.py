@@ -110,6 +110,13 @@ def open_worker(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(WorkerScreen(dashboard.loaded_snapshot, open_log))
 
 
+def open_stacks(dashboard: Dashboard) -> None:
+    """Opens what the threads of the workers do."""
+    from tfckpt_tui.app.screens.stacks import StacksScreen
+
+    dashboard.app.push_screen(StacksScreen(dashboard.run_directory))
+
+
 def open_diagnostics(dashboard: Dashboard) -> None:
     """Opens the diagnostics of the directory."""
     from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen

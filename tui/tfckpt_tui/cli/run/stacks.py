@@ -9,10 +9,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
-from tfckpt_tui.services.runs.stacks import read_stacks
-
-_INNERMOST = 5
-"""Frames that are shown of a thread."""
+from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
 
 
 @click.command()
@@ -51,8 +48,7 @@ def _print(worker: WorkerStacksFacts, *, show_all: bool) -> None:
             continue
         if show_all:
             print_line(f"  {thread.name}")
-        shown = thread.frames if show_all else thread.frames[-_INNERMOST:]
-        left_out = len(thread.frames) - len(shown)
+        shown, left_out = innermost_frames(thread, shows_all=show_all)
         if left_out:
             print_line(f"    … {left_out} more")
         for frame in shown:

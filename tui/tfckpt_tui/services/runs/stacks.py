@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import NoTrainerError
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState, read_workers, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -13,6 +14,9 @@ from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.stacks import StacksReport, ThreadFacts, WorkerStacksFacts
+
+_INNERMOST = 5
+"""Frames that are shown of a thread."""
 
 
 def read_stacks(run: RunDirectory, timeout: float) -> StacksReport:
@@ -31,13 +35,27 @@ def read_stacks(run: RunDirectory, timeout: float) -> StacksReport:
     workers = [w for w in read_workers(run) if worker_state(w, now) is not WorkerState.EXITED]
     if not workers:
         raise NoTrainerError(
-            f"No worker of {run.root} runs. `tfckpt-tui logs {run.shell_word}` shows what the last "
-            "ones printed."
+            f"No worker of {run.root} runs.",
+            Advice.of(
+                "{logs} shows what the last ones printed.",
+                logs=command_or_key("logs", "logs", run.root),
+            ),
         )
     answers = ask_for_stacks(run, [worker.index for worker in workers], timeout)
     return StacksReport(
         workers=tuple(_facts(worker, answers.get(worker.index), now) for worker in workers)
     )
+
+
+def innermost_frames(thread: ThreadFacts, *, shows_all: bool) -> tuple[tuple[str, ...], int]:
+    """Returns the frames of a thread that are shown, and how many outer ones are left out.
+
+    Args:
+        thread: The thread.
+        shows_all: Whether all are shown.
+    """
+    shown = thread.frames if shows_all else thread.frames[-_INNERMOST:]
+    return shown, len(thread.frames) - len(shown)
 
 
 def _facts(worker: WorkerStatus, answer: WorkerStacks | None, now: float) -> WorkerStacksFacts:

@@ -68,7 +68,10 @@ class FailureCard(Pane, can_focus=True):
         worker = self.worker
         log = " log" if worker is None else f" log of worker {worker}"
         if not self.has_focus:
-            return ((key_of(self, "failure"), "key"), (log, "label"))
+            keys: list[Span] = [(key_of(self, "failure"), "key"), (log, "label")]
+            if self._facts is not None and self._facts.hangs:
+                keys += [("  ", ""), (key_of(self, "stacks"), "key"), (" stacks", "label")]
+            return keys
         several = len(self._workers()) > 1
         turn: list[Span] = [("  n", "key"), (" next worker", "label")] if several else []
         return (("⏎", "key"), (log, "label"), *turn, ("  y", "key"), (" copy", "label"))
