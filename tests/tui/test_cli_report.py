@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -28,6 +29,7 @@ from tfckpt_tui.services.reporting.curves import (
     CurveReader,
 )
 from tfckpt_tui.services.reporting.facts import report_of
+from tfckpt_tui.services.reporting.figure import figure
 from tfckpt_tui.services.reporting.html_report import as_html
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
 
@@ -334,6 +336,18 @@ def test_no_text_from_disk_becomes_markup(whole: RunReport, text: str) -> None:
     assert len(lines) == len(expected)
     unescaped = re.compile(r"(?<!\\)(?:\\\\)*[<\[]|(?<!\\)(?:\\\\)*&")
     assert [line for line in lines if unescaped.search(line)] == []
+
+
+@given(ends=st.lists(st.floats(0, 1), min_size=2, max_size=6))
+def test_no_label_of_a_branch_covers_another(ends: list[float]) -> None:
+    reader = CurveReader()
+    for branch, end in enumerate(ends):
+        reader.add([point(1, branch, loss=1.0), point(10, branch, loss=end)])
+    (curve, *_) = reader.facts({}).curves
+    drawn = str(figure(curve, (), (1, 10)))
+    places = sorted(float(y) for y in re.findall(r'y="([\d.]+)" class="label', drawn))
+    assert len(places) == len(ends)
+    assert all(lower - upper >= 13.9 for upper, lower in itertools.pairwise(places))
 
 
 @settings(max_examples=40, deadline=None)

@@ -31,6 +31,7 @@ _LOG_RATIO = 1000.0
 """If the highest value is so many times the lowest, the axis is logarithmic."""
 
 _MOST_LABELS = 8
+_LABEL_WIDTH, _LABEL_HEIGHT = 64, 14
 _MARK_GAP = 24
 """Events that are closer share one sign."""
 
@@ -161,10 +162,27 @@ def _labels(branches: Sequence[BranchCurve], x: _Scale, y: _Scale) -> Iterator[M
     drawn = [branch for branch in branches if branch.steps]
     if not 1 < len(drawn) <= _MOST_LABELS:
         return
+    taken: list[tuple[float, float]] = []
     for branch in drawn:
-        end_x, end_y = x.place(branch.steps[-1]), y.place(branch.values[-1])
-        style = f"label l{branch.branch % HUES}"
-        yield _text(f"branch {branch.branch}", end_x - 4, max(end_y - 6, _TOP + 8), style)
+        end_x, end_y = x.place(branch.steps[-1]) - 4, y.place(branch.values[-1]) - 6
+        end_y = _free_height(end_x, end_y, taken)
+        taken.append((end_x, end_y))
+        yield _text(f"branch {branch.branch}", end_x, end_y, f"label l{branch.branch % HUES}")
+
+
+def _free_height(x: float, y: float, taken: Sequence[tuple[float, float]]) -> float:
+    """Returns the height nearest to `y` at which a label covers none that is there."""
+    near = [other for at, other in taken if abs(at - x) < _LABEL_WIDTH]
+    highest, lowest = _TOP + 8, _BOTTOM - 4
+    most = 2 * len(near) + 1
+    steps = sorted(range(-most, most + 1), key=abs)
+    places = (max(highest, min(y, lowest)) + step * _LABEL_HEIGHT for step in steps)
+    free = (
+        place
+        for place in places
+        if highest <= place <= lowest and all(abs(place - other) >= _LABEL_HEIGHT for other in near)
+    )
+    return next(free, y)
 
 
 def _marks(x: _Scale, marks: Sequence[MarkFacts]) -> Iterator[Markup]:
