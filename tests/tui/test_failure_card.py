@@ -125,6 +125,17 @@ def test_a_run_that_hangs_says_where_each_worker_stands(tmp_path: Path) -> None:
     assert labels["next"] == "No supervisor watches this run. Nothing starts it again."
 
 
+def test_hundreds_of_workers_that_wait_alike_take_one_line(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run").create(worker_count=256)
+    stacks = {str(index): "train.py:9: step()" for index in range(256)} | {"7": "data.py:3: lock()"}
+    made.event_log(EventKind.STALLED, "No worker made a step.", 5, details={"stacks": stacks})
+    for index in range(256):
+        made.worker(index, step_seconds=0.1, last_step_at=made.now - 66)
+    labels = dict(told(made))
+    assert labels["workers 0-6, 8-255"] == "train.py:9: step()"
+    assert labels["worker 7"] == "data.py:3: lock()"
+
+
 HOSTILE = "\x1b[2J\x9b31m\u202e" + "x" * 100_000 + "\nTraceback (most recent call last):"
 
 

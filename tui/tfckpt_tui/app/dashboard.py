@@ -17,6 +17,7 @@ from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action
@@ -289,9 +290,11 @@ class DashboardScreen(Screen[None]):
 
     def open_failure(self) -> None:
         """Opens the log of the worker that the failure card names, at that time."""
-        failure = self.loaded_snapshot.failure
-        if failure is not None:
-            views.open_logs(self, self.panes.failure.worker, failure.at)
+        snapshot = self.loaded_snapshot
+        if snapshot.failure is not None:
+            # The log of a run that failed ends there; times are recorded twice a second only.
+            at = snapshot.failure.at if snapshot.state is not RunState.FAILED else None
+            views.open_logs(self, self.panes.failure.worker, at)
 
     def sort_by_column(self, places: int) -> None:
         """Sorts by the column that is `places` further to the right."""

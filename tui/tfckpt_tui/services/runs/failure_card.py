@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +30,10 @@ LOG = "log"
 """Label of the lines of a log."""
 
 _MOST_LINES = 20
-_MOST_PLACES = 64
+_MOST_PLACES = 16
+_MOST_SPANS = 4
+_MOST_STACKS = 1024
+_LONGEST_INDEX = 9
 _LONGEST = 300
 _STARTS = {EventKind.START, EventKind.RESTART}
 _HANGS = {EventKind.DEGRADED, EventKind.STALLED}
@@ -119,7 +122,9 @@ def explain_failure(
         memory_limit_bytes=loss.memory_limit_bytes,
         disk_free_bytes=loss.disk_free_bytes,
         out_of_memory=loss.out_of_memory,
-        others=tuple(_places(trouble) if hangs else _others(trouble, loss.worker, fault)),
+        others=_together(
+            _places(trouble) if hangs else _endings(trouble, loss.worker, fault),
+        ),
         checkpoint=clean(checkpoint) if checkpoint is not None else None,
         checkpoint_step=checkpoint_step,
         lost_steps=lost_steps,
@@ -154,7 +159,7 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
         yield _workers(place.workers), place.words
     resources = _resources(facts)
     if resources:
-        yield "memory", resources
+        yield "memory" if facts.memory_bytes is not None else "disk", resources
     for text in facts.log:
         yield LOG, text
 
@@ -206,15 +211,16 @@ def _resume(facts: FailureFacts) -> str:
 
 
 def _workers(indexes: Sequence[int]) -> str:
-    """Returns `worker 3`, or `workers 0, 2-5`."""
+    """Returns `worker 3`, `workers 0, 2-5`, or `workers 0, 2, 4, 6 …`."""
     spans: list[list[int]] = []
     for index in indexes:
         if spans and index == spans[-1][1] + 1:
             spans[-1][1] = index
         else:
             spans.append([index, index])
-    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
-    return f"{units.noun(len(indexes), 'worker')} {shown}"
+    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:_MOST_SPANS])
+    more = " …" if len(spans) > _MOST_SPANS else ""
+    return f"{units.noun(len(indexes), 'worker')} {shown}{more}"
 
 
 def _recorded(trouble: Trouble) -> _Cause | None:
@@ -281,27 +287,33 @@ def _loss_of(status: WorkerStatus | None) -> WorkerLoss:
     )
 
 
-def _places(trouble: Trouble) -> Iterator[WorkerPlace]:
+def _together(words_of: Iterable[tuple[int, str]]) -> tuple[WorkerPlace, ...]:
+    """Returns what workers did, with those that did the same together."""
+    by_words: dict[str, list[int]] = {}
+    for index, words in words_of:
+        if words:
+            by_words.setdefault(words, []).append(index)
+    places = (WorkerPlace(workers=tuple(who), words=words) for words, who in by_words.items())
+    return tuple(islice(places, _MOST_PLACES))
+
+
+def _places(trouble: Trouble) -> Iterator[tuple[int, str]]:
     """Yields where the script of each worker of a run that hangs is, if that was asked."""
     since = takewhile(lambda entry: entry.kind not in _STARTS, reversed(trouble.event_log))
     entry = next((entry for entry in since if entry.kind in _HANGS), None)
     stacks = entry.details.get("stacks") if entry is not None else None
     if not isinstance(stacks, Mapping):
         return
-    for index, place in list(stacks.items())[:_MOST_PLACES]:
-        if isinstance(index, str) and index.isdecimal() and isinstance(place, str) and place:
-            yield WorkerPlace(workers=(int(index),), words=_short(place))
+    for index, place in islice(stacks.items(), _MOST_STACKS):
+        if isinstance(index, str) and index.isdecimal() and isinstance(place, str):
+            yield int(index[:_LONGEST_INDEX]), _short(place)
 
 
-def _others(trouble: Trouble, first: int | None, fault: ScriptFault) -> Iterator[WorkerPlace]:
-    """Yields how the other workers ended, with those that ended alike together."""
-    by_words: dict[str, list[int]] = {}
+def _endings(trouble: Trouble, first: int | None, fault: ScriptFault) -> Iterator[tuple[int, str]]:
+    """Yields how each other worker ended."""
     for status in trouble.heartbeats.statuses:
-        words = _ending_words(status, fault) if status.index != first else ""
-        if words:
-            by_words.setdefault(words, []).append(status.index)
-    for words, indexes in list(by_words.items())[:_MOST_PLACES]:
-        yield WorkerPlace(workers=tuple(indexes), words=words)
+        if status.index != first:
+            yield status.index, _ending_words(status, fault)
 
 
 def _ending_words(status: WorkerStatus, fault: ScriptFault) -> str:

@@ -139,7 +139,8 @@ class FailureCard(Pane, can_focus=True):
         if facts is None:
             return
         for label, text in failure_rows(facts, at):
-            parts = [text] if label == LOG else _wrapped(text, width - _LABEL_WIDTH)
+            room = width - max(_LABEL_WIDTH, len(label) + 1)
+            parts = [text] if label == LOG else _wrapped(text, room)
             for place, part in enumerate(parts):
                 yield line(*_label(label, first=not place), (part, _STYLES.get(label, "value")))
 
