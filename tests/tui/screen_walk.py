@@ -25,6 +25,7 @@ from tiny_trace import write_traces
 
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other_file
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
@@ -37,7 +38,9 @@ from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
 from tfckpt_tui.app.dialogs.prune_file import PruneFileDialog
+from tfckpt_tui.app.screens.answers import AnswersScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -45,6 +48,7 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.checkpoints.inspect import inspect
 from tfckpt_tui.services.control.force_stop import ForceStopPlan
+from tfckpt_tui.services.control.many import ManyPlan, RunPlan, first_answers
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
@@ -138,6 +142,26 @@ def prune_file_dialog(run: RunSnapshot) -> PruneFileDialog:
     return PruneFileDialog(run, keras_file(RunDirectory(Path(run.path))), "")
 
 
+def plan_for_runs(run: RunSnapshot) -> ManyPlan:
+    """A save on many runs, of which one cannot."""
+    words = "Saves a checkpoint on 2 workers after step 438."
+    roots = [Path(run.path).with_name(f"digits-{number}") for number in range(30)]
+    silent = RunPlan(roots[0], "The directory does not answer.", reason="no answer")
+    return ManyPlan("Save", (silent, *(RunPlan(root, words, lambda: words) for root in roots[1:])))
+
+
+def many_dialog(run: RunSnapshot) -> ManyDialog:
+    """The question before it."""
+    dialog = ManyDialog("Save")
+    dialog.call_after_refresh(dialog.show_plan, plan_for_runs(run))
+    return dialog
+
+
+def value_dialog(run: RunSnapshot) -> ValueDialog[Policy]:
+    """The question how many checkpoints of many runs stay."""
+    return ValueDialog("prune", "keep last", "such as 5", "How many stay?", lambda text: Policy())
+
+
 STOPS = (
     Stop("dashboard", (), "history", "DashboardScreen"),
     Stop("filter", ("slash", *"step>100"), "step>100", "DashboardScreen"),
@@ -211,6 +235,14 @@ STOPS = (
         lambda run: BesideTrainerDialog(run, FRESH, 3),
         "new files?",
         "BesideTrainerDialog",
+    ),
+    Stop("plan for many runs", many_dialog, "29 of 30", "ManyDialog"),
+    Stop("value for many runs", value_dialog, "How many stay?", "ValueDialog"),
+    Stop(
+        "answers of many runs",
+        lambda run: AnswersScreen("Save", first_answers(plan_for_runs(run))),
+        "29 waiting",
+        "AnswersScreen",
     ),
     Stop("restore of an unknown step", ("r", *"999"), "999", "RestoreDialog"),
     *(Stop("palette", ("ctrl+p",), "save: ", "CommandPalette", theme=name) for name in ENDS),

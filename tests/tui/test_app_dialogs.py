@@ -19,7 +19,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.dialog import Dialog
-from tfckpt_tui.app.dialogs.prune import PlanDialog, PlanList
+from tfckpt_tui.app.dialogs.list_dialog import ListDialog
+from tfckpt_tui.app.dialogs.prune import PlanList
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 
 
@@ -95,7 +96,7 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
             # From a field, the arrows come to the button that cancels first.
             moves = len(dialog.query(Input)) + 1 if isinstance(dialog.focused, Input) else 1
             # In a plan, the other arrows scroll.
-            await walk.press(*["right" if isinstance(dialog, PlanDialog) else "down"] * moves)
+            await walk.press(*["right" if isinstance(dialog, ListDialog) else "down"] * moves)
             stuck += await walk.settled(partial(stuck_at, first, name))
     assert stuck == []
 

@@ -15,6 +15,7 @@ from textual.widgets import Input
 from bundle_writing import array, write
 from command_running import Tool
 from tfckpt_trainer.rundir.heartbeats.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -164,7 +165,8 @@ async def test_a_run_is_chosen_from_the_list(runs: Path) -> None:
         listed = app.query_one(RunList)
         await until(pilot, lambda: listed.row_count() == 2, "both runs")
         await pilot.press("down", "enter")
-    assert app.return_value == runs / "foreign"
+        await until(pilot, lambda: app.return_value is not None, "the end of the list")
+    assert app.return_value == RunDirectory(runs / "foreign")
 
 
 async def test_a_list_without_a_run_says_how_to_begin(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ async def test_the_app_lists_jobs(
     async with app.run_test(size=size) as pilot:
         await until_shown(pilot, "◷ queued")
         await until_shown(pilot, "other")
-        assert ("1234 Resources" in shown(app)) == (size[0] >= 80)
-        assert ("1235 ␛[31mDown␊" in shown(app)) == (size[0] >= 80)
+        assert "1234 Resources" in shown(app)
+        assert "1235 ␛[31mDown␊" in shown(app)
         await pilot.press("q")
     assert slurm.asked("squeue") == 1

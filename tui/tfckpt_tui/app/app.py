@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,24 +15,20 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
-from textual.keys import format_key
 from textual.message import Message
 from textual.screen import Screen
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
-from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
+from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.dashboard import DashboardScreen
+from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
-from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.charting.grid import ChartChoices
-from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -75,38 +70,6 @@ class SnapshotTaken(Message):
         return isinstance(message, SnapshotTaken)
 
 
-class JobDone(Message):
-    """A job ended.
-
-    Attributes:
-        result: What it returned.
-        then: Receives the result, in the thread of the app.
-    """
-
-    def __init__(self, result: Any, then: Callable[[Any], None]) -> None:
-        super().__init__()
-        self.result = result
-        self.then = then
-
-
-class JobFailed(Message):
-    """A job failed.
-
-    Attributes:
-        what: The name of the action.
-        problem: The message of the error, safe to show.
-        otherwise: Receives the message; None shows it until the user dismisses it.
-    """
-
-    def __init__(
-        self, what: str, problem: str, otherwise: Callable[[str], None] | None = None
-    ) -> None:
-        super().__init__()
-        self.what = what
-        self.problem = problem
-        self.otherwise = otherwise
-
-
 class VerificationEnded(Message):
     """The verification of a checkpoint ended."""
 
@@ -115,7 +78,7 @@ class VerificationEnded(Message):
         self.outcome = outcome
 
 
-class TfckptApp(BaseApp[int]):
+class TfckptApp(JobApp[int]):
     """Shows one run, and changes it on request.
 
     Attributes:
@@ -127,7 +90,7 @@ class TfckptApp(BaseApp[int]):
         verifier: Verifies checkpoints in the background.
         worker_history: Measurements of all workers since the app was opened.
         chart_choices: How the user looked at charts last.
-        progress: Commands of the run, and failures that the user has not dismissed.
+        from_list: Whether the app returns to the list of runs from which it was opened.
     """
 
     dashboard_type: ClassVar[type[DashboardScreen]] = DashboardScreen
@@ -151,6 +114,7 @@ class TfckptApp(BaseApp[int]):
         monitor: SnapshotSource | None = None,
         config: Config | None = None,
         select: str | None = None,
+        from_list: bool = False,
     ) -> None:
         """Makes the app.
 
@@ -161,6 +125,7 @@ class TfckptApp(BaseApp[int]):
             monitor: Provides the snapshots; by default it watches `run`.
             config: The configuration of the user.
             select: The checkpoint to select first; by default the newest.
+            from_list: Whether it returns to the list of runs from which it was opened.
         """
         super().__init__(config or Config())
         self.run_directory = run
@@ -176,7 +141,7 @@ class TfckptApp(BaseApp[int]):
         )
         self.worker_history = WorkerHistory()
         self.chart_choices = ChartChoices()
-        self.progress = RunProgress()
+        self.from_list = from_list
         self._restorable_before: frozenset[str] | None = None
         self._newest_event_at: float | None = None
         self._snapshot_at = time.monotonic()
@@ -187,19 +152,6 @@ class TfckptApp(BaseApp[int]):
     def actions(self) -> Sequence[Action]:
         """All actions of the dashboard."""
         return self.dashboard_type.ACTIONS
-
-    @property
-    def default_keys(self) -> dict[str, str]:
-        """The key of each action, whatever the user configured."""
-        return {action.name: action.key for action in self.actions}
-
-    def key_of(self, action: str) -> str:
-        """Returns the key of an action of the dashboard, as users see it.
-
-        For an action without a key, it is that of the palette, which has all actions.
-        """
-        key = next(entry.key_in(self.config) for entry in self.actions if entry.name == action)
-        return format_key(key or self.COMMAND_PALETTE_BINDING)
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
@@ -262,11 +214,10 @@ class TfckptApp(BaseApp[int]):
 
     def update_progress(self) -> None:
         """Shows changed commands and failures on all screens."""
+        super().update_progress()
         for screen in self.screen_stack:
             if isinstance(screen, DashboardScreen):
                 screen.update_progress()
-            for bar in screen.query(ProgressBar):
-                bar.update()
 
     def _show_staleness(self) -> None:
         """Shows on every screen how old its data is if the run directory does not respond."""
@@ -325,76 +276,36 @@ class TfckptApp(BaseApp[int]):
 
     # -- jobs in threads -----------------------------------------------------------------------
 
-    def start_job(
-        self,
-        what: str,
-        work: Callable[[], Any],
-        then: Callable[[Any], None] = lambda result: None,
-        otherwise: Callable[[str], None] | None = None,
-        *,
-        progress: str = "",
-    ) -> None:
-        """Runs `work` in a daemon thread, which does not delay quitting.
-
-        Args:
-            what: The name of the action, for the message if it fails.
-            work: Runs in the thread; may raise `TfckptError` and `OSError`.
-            then: Receives the result, in the thread of the app.
-            otherwise: Receives the message of a failure, safe to show, in the thread of the app;
-                by default the failure is shown until the user dismisses it.
-            progress: Says what is in progress, for a toast that goes when the job ends.
-        """
-        shown = clean_message(progress)
-        if shown:
-            self.notify(shown, markup=False)
-
-        def run() -> None:
-            try:
-                result = work()
-            except (TfckptError, OSError) as error:
-                self._post_failure(what, error, otherwise)
-            else:
-                self.post_message(JobDone(result, then))
-            finally:
-                if shown:
-                    self.call_later(self.remove_toast, shown)
-
-        threading.Thread(target=run, name=f"job: {what}", daemon=True).start()
-
-    def _post_failure(
-        self, what: str, error: Exception, otherwise: Callable[[str], None] | None
-    ) -> None:
-        problem = clean_message(describe_error(error, self.key_of))
-        self.post_message(JobFailed(what, problem, otherwise))
-
-    @on(JobDone)
-    def _job_done(self, message: JobDone) -> None:
-        message.then(message.result)
+    def job_ended(self) -> None:
+        """Reads the run again, which the job may have changed."""
         self._monitor.refresh()
 
-    @on(JobFailed)
-    def _job_failed(self, message: JobFailed) -> None:
-        if message.otherwise is not None:
-            message.otherwise(message.problem)
-            return
-        self.progress.report_failure(message.what, message.problem)
-        self.update_progress()
+    def job_failed(self, what: str, problem: str) -> None:
+        """Shows the failure on the screens too that show failed actions."""
+        super().job_failed(what, problem)
         for screen in self.screen_stack:
             if isinstance(screen, ShowsFailures):
-                screen.report_failure(message.what, message.problem)
+                screen.report_failure(what, problem)
 
     def action_explain_quit(self) -> None:
         """Shows the key that closes the app; users expect ctrl+c to stop the training."""
         self.notify(f"Press {self.key_of('detach')} to detach. Training continues.", markup=False)
 
 
-def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = None) -> int:
+def main(
+    run: RunDirectory,
+    *,
+    read_only: bool = False,
+    poll: float | None = None,
+    from_list: bool = False,
+) -> int:
     """Opens the app on `run` and returns its exit status.
 
     Args:
         run: The run directory, or any directory of TensorFlow checkpoints.
         read_only: Whether actions that change the run are disabled.
         poll: Seconds between scans of the directory, instead of waiting for file events.
+        from_list: Whether the app returns to the list of runs from which it was opened.
     """
     config = read_config(DEFAULT_KEYS)
     while True:
@@ -404,6 +315,7 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
             poll=poll or config.app.poll,
             config=config,
             select=last_selection(run.root),
+            from_list=from_list,
         )
         app.run()
         app.close()

@@ -238,7 +238,10 @@ class DashboardScreen(Screen[None]):
         return next(action for action in self.ACTIONS if action.name == name)
 
     def action_dismiss_next(self) -> None:
-        """Dismisses failures and verdicts; without them the filter; without one the marks."""
+        """Dismisses failures and verdicts; without them the filter; without one the marks.
+
+        Without any, an app that was opened from the list of runs returns to it.
+        """
         panes = self.panes
         progress = self.run_app.progress
         if progress.has_unread and not panes.is_filtering:
@@ -246,8 +249,10 @@ class DashboardScreen(Screen[None]):
             self.run_app.update_progress()
         elif panes.is_filtering or panes.history.filter.tests:
             self._end_filter("")
-        else:
+        elif panes.history.marked or not self.run_app.from_list:
             self.unmark_all()
+        else:
+            self.app.exit(0)
 
     @on(KeyBar.Chosen)
     def _perform_clicked(self, event: KeyBar.Chosen) -> None:
@@ -390,6 +395,11 @@ class DashboardScreen(Screen[None]):
             else:
                 self._verification_timer.pause()
 
+    def _label(self, action: Action) -> str:
+        if action.name == "detach" and self.run_app.from_list:
+            return "runs"
+        return action.label_for(self.snapshot, self.selection)
+
     def _update_keys(self) -> None:
         run, selection = self.snapshot, self.selection
         available = self.available_actions()
@@ -399,7 +409,7 @@ class DashboardScreen(Screen[None]):
             KeyHint(
                 action.name,
                 format_key(action.key_in(self.run_app.config)),
-                action.label_for(run, selection),
+                self._label(action),
                 is_last=action.at_footer_end,
             )
             for action in (*needed, *others)

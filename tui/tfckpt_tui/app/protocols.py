@@ -144,24 +144,10 @@ class StartJob(Protocol):
 
 
 @runtime_checkable
-class RunApp(Protocol):
-    """The app of one run, as its screens use it."""
+class ActionApp(Protocol):
+    """An app with actions, as its screens use it."""
 
     config: Config
-    selected_name: str | None
-    chart_choices: ChartChoices
-
-    @property
-    def actions(self) -> Sequence[ActionInfo]:
-        """All actions of the dashboard."""
-
-    @property
-    def verifier(self) -> BackgroundVerifier:
-        """Verifies checkpoints in the background."""
-
-    @property
-    def worker_history(self) -> WorkerHistory:
-        """Measurements of all workers since the app was opened."""
 
     @property
     def progress(self) -> RunProgress:
@@ -175,11 +161,31 @@ class RunApp(Protocol):
         """Runs work in a thread."""
 
     @property
+    def actions(self) -> Sequence[ActionInfo]:
+        """All actions of the dashboard."""
+
+    @property
     def default_keys(self) -> dict[str, str]:
         """The key of each action, whatever the user configured."""
 
     def key_of(self, action: str) -> str:
         """Returns the key of an action of the dashboard, as users see it."""
+
+
+class RunApp(ActionApp, Protocol):
+    """The app of one run, as its screens use it."""
+
+    selected_name: str | None
+    chart_choices: ChartChoices
+    from_list: bool
+
+    @property
+    def verifier(self) -> BackgroundVerifier:
+        """Verifies checkpoints in the background."""
+
+    @property
+    def worker_history(self) -> WorkerHistory:
+        """Measurements of all workers since the app was opened."""
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
@@ -15,30 +17,71 @@ from textual.keys import format_key
 from textual.message import Message
 from textual.widgets import Input
 
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.app.base_app import NOT_NOW, BaseApp
+from tfckpt_tui.app.base_app import NOT_NOW
+from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
+from tfckpt_tui.app.job_app import JobApp
+from tfckpt_tui.app.screens.answers import AnswersScreen
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.styled_text import shorten_middle
+from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.app.widgets.run.run_list import RunList, RunListView
+from tfckpt_tui.formats.hyperparameters import parse_assignments
+from tfckpt_tui.formats.policy_input import parse_policy
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services.control.many import (
+    ManyPlan,
+    Outcome,
+    Planner,
+    RunAnswer,
+    carry_out,
+    first_answers,
+    make_plan,
+    plan_pause,
+    plan_prune,
+    plan_resume,
+    plan_save,
+    plan_set,
+    plan_stop,
+)
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.launch_form import form_like
+from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
 
 _POLL_SECONDS = 2.0
 
-_IN_FOOTER = ("choose", "mark", "search", "sort(1)", "launch", "help", "leave")
-"""The actions that the footer shows."""
+_IN_FOOTER = (
+    *("choose", "mark", "search", "save", "stop", "pause", "prune", "set", "sort(1)", "launch"),
+    *("help", "leave"),
+)
+"""The actions that the footer shows, as far as there is room."""
+
+_NAME_WIDTH = 40
 
 _PAUSE_FACTOR = 10.0
 """How many times the processor time of a read passes until the next one; runs may be thousands."""
 
 _ANSWER_TIMEOUT_SECONDS = 0.5
 """How long the list waits for directories that do not answer; it shows them when they do."""
+
+
+class RunAnswered(Message):
+    """A run answered a request to many."""
+
+    def __init__(self, verb: str, answer: RunAnswer) -> None:
+        super().__init__()
+        self.verb = verb
+        self.answer = answer
 
 
 class RunsRead(Message):
@@ -65,12 +108,17 @@ def _key_of(action: str, method: str, label: str, tooltip: str, *, typed: bool =
     )
 
 
-class RunsApp(BaseApp[Path | LaunchOptions]):
+class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     """The list of runs; its result is a run to open, the options of a run to launch, or None."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open", show=False, tooltip="Opens the selected run."),
+        _key_of("save", "save", "save", "Saves a checkpoint in the marked or selected runs."),
+        _key_of("pause", "pause", "pause", "Pauses them; if all are paused, resumes them."),
+        _key_of("stop", "stop", "stop", "Saves a checkpoint in each, then stops it."),
+        _key_of("prune", "prune", "prune", "Moves checkpoints of each to the trash, by rules."),
+        _key_of("hyperparameters", "set", "set", "Changes a hyperparameter of each."),
         _key_of("mark", "mark", "mark", "Marks or unmarks the selected run."),
         _key_of("mark-all", "mark_all", "mark all", "Marks or unmarks all runs that are listed."),
         _key_of("filter", "search", "search", "Shows only runs with all these words.", typed=True),
@@ -96,6 +144,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         jobs: JobList | None = None,
         *,
         before: RunsApp | None = None,
+        read_only: bool = False,
     ) -> None:
         """Makes the app.
 
@@ -105,8 +154,10 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             config: The configuration of the user.
             jobs: Adds the batch jobs of the user.
             before: The app from which a run was opened: the list is as it was there.
+            read_only: Whether actions that change runs are disabled.
         """
         super().__init__(config)
+        self._below = Path(os.path.abspath(below)) if below is not None else None
         self._search = RunSearch(below) if below is not None else None
         self._jobs = jobs or JobList()
         self._view = RunListView()
@@ -115,17 +166,20 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             self._search, self._jobs = before._search, before._jobs
             self._view, self._newest = before._view, before._newest
         self._stopped = threading.Event()
+        self._read_only = read_only
+        self._answers: AnswersScreen | None = None
 
     runs = getters.query_one("#runs", RunList)
 
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""
-        yield RunList(self._view, id="runs")
+        yield RunList(self._below, self._view, id="runs")
         yield SearchInput(
             "part of a path, a state, a problem or a host",
             focus_after="#runs",
             text=self._view.needle,
         )
+        yield ProgressBar(id="progress")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -155,8 +209,13 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Opens the selected run."""
         selected = self.runs.selected
         if selected is not None:
-            self._view = self.runs.view
-            self.exit(selected.root)
+            work = partial(open_run, selected.root)
+            self.start_job("open", work, self._leave_to, progress=f"Opening {selected.path} …")
+
+    def _leave_to(self, chosen: RunDirectory | LaunchOptions) -> None:
+        """Ends the app with a result; what was chosen in the list is kept for the next one."""
+        self._view = self.runs.view
+        self.exit(chosen)
 
     def action_mark(self) -> None:
         """Marks or unmarks the selected run."""
@@ -178,6 +237,87 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             unsorted = "Live runs are listed first. Sort them by a column first."
             self.notify(unsorted, title=f"{NOT_NOW}reverse", severity="warning", markup=False)
 
+    def action_save(self) -> None:
+        """Saves a checkpoint in the marked runs, or in the selected one."""
+        self._plan("Save", plan_save)
+
+    def action_pause(self) -> None:
+        """Pauses the marked runs, or the selected one; resumes them if all are paused."""
+        goes_on = [run for run in self.runs.chosen if run.trainer_answers]
+        if goes_on and all(run.state is RunState.PAUSED for run in goes_on):
+            self._plan("Resume", plan_resume)
+        else:
+            self._plan("Pause", plan_pause)
+
+    def action_stop(self) -> None:
+        """Stops the marked runs, or the selected one."""
+        self._plan("Stop", plan_stop)
+
+    def action_prune(self) -> None:
+        """Asks how many checkpoints stay, and prunes the marked runs, or the selected one."""
+        self._ask_for(
+            ValueDialog[Policy](
+                "prune",
+                "keep last",
+                "such as 5; empty: the rules of each run",
+                "How many of the newest checkpoints of each run stay?",
+                lambda text: parse_policy({"keep_last": text}),
+            ),
+            lambda given: self._plan("Prune", partial(plan_prune, given=given, config=self.config)),
+        )
+
+    def action_set(self) -> None:
+        """Asks for values, and changes the marked runs, or the selected one."""
+        self._ask_for(
+            ValueDialog[dict[str, float]](
+                "change a hyperparameter",
+                "name=value",
+                "such as learning_rate=3e-4",
+                "Each run changes it on all workers at the next step.",
+                lambda text: parse_assignments(text.split()),
+            ),
+            lambda values: self._plan("Change", partial(plan_set, values=values)),
+        )
+
+    def _ask_for(self, dialog: ValueDialog[Any], then: Callable[[Any], None]) -> None:
+        def answered(value: tuple[Any] | None) -> None:
+            if value is not None:
+                then(*value)
+
+        if self._may_change():
+            self.push_screen(dialog, answered)
+
+    def _may_change(self) -> bool:
+        """Whether runs are chosen, and may be changed; otherwise says why not."""
+        why = READ_ONLY if self._read_only else "" if self.runs.chosen else "There is no run."
+        if why:
+            self.notify(why, title=f"{NOT_NOW}change", severity="warning", markup=False)
+        return not why
+
+    def _plan(self, verb: str, planner: Planner) -> None:
+        """Plans a request to the chosen runs, asks, and carries it out."""
+
+        def answered(made: ManyPlan | None) -> None:
+            if made is not None:
+                self._answers = AnswersScreen(made.verb, first_answers(made))
+                self.push_screen(self._answers)
+                carry_out(made, lambda answer: self.post_message(RunAnswered(made.verb, answer)))
+
+        if self._may_change():
+            roots = [run.root for run in self.runs.chosen]
+            dialog = ManyDialog(verb)
+            self.push_screen(dialog, answered)
+            self.start_job(verb.lower(), partial(make_plan, verb, roots, planner), dialog.show_plan)
+
+    def on_run_answered(self, message: RunAnswered) -> None:
+        """Shows the answer of a run; a failure until the user has read it."""
+        answer, answers = message.answer, self._answers
+        if answers is not None and answers.take(answer):
+            return
+        if answer.outcome is Outcome.FAILED:
+            what = f"{message.verb.lower()} {shorten_middle(clean(str(answer.root)), _NAME_WIDTH)}"
+            self.job_failed(what, answer.words)
+
     def action_launch(self) -> None:
         """Opens a form to launch a run; it starts with the options of the selected run."""
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
@@ -187,13 +327,15 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
         def answered(options: LaunchOptions | None) -> None:
             if options is not None:
-                self.exit(options)
+                self._leave_to(options)
 
         self.push_screen(LaunchDialog(form, fixed_directory=False), answered)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Passes the key of the search to a field that has the focus."""
+        """Passes the key of the search to a field, and leaves other screens their keys."""
         if action == "search" and isinstance(self.focused, Input):
+            return False
+        if len(self.screen_stack) > 1 and action in _OF_LIST:
             return False
         return super().check_action(action, parameters)
 
@@ -217,10 +359,13 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         self.push_screen(HelpScreen(lines))
 
     def action_go_back(self) -> None:
-        """Ends the search; without one removes the marks; without any closes the app."""
+        """Ends the search; without one dismisses failures, removes marks, or closes the app."""
         if self.query_one(SearchInput).leave():
             return
-        if self.runs.marked:
+        if self.progress.has_unread:
+            self.progress.dismiss()
+            self.update_progress()
+        elif self.runs.marked:
             self.runs.unmark()
             self._update_keys()
         else:
@@ -242,8 +387,9 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
                     binding.description,
                     is_last=binding.action in LAST_KEYS,
                 )
+                for action in _IN_FOOTER
                 for binding in bindings
-                if binding.action in _IN_FOOTER
+                if binding.action == action
             ]
         )
 
@@ -262,3 +408,9 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         others = search is None
         runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
         self.post_message(RunsRead(runs, time.time()))
+
+
+_OF_LIST = frozenset(
+    binding.action.partition("(")[0] for binding in RunsApp.BINDINGS if isinstance(binding, Binding)
+) - {"leave"}
+"""Actions on the list, which keys on other screens do not start."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange, number
 from tfckpt_tui.formats.text import clean
+
+_EXAMPLE = "Write NAME=VALUE, such as learning_rate=3e-4."
 
 
 def title(hyperparameter: Hyperparameter) -> str:
@@ -56,3 +60,28 @@ def parse_steps(text: str) -> int | None:
     if text and not text.isdecimal():
         raise UsageError(f"{text!r} is no whole number of steps.")
     return int(text) if text else None
+
+
+def parse_assignments(words: Sequence[str]) -> dict[str, float]:
+    """Returns the values by name.
+
+    Args:
+        words: Each as `NAME=VALUE`.
+
+    Raises:
+        UsageError: A word is not as described, or a name is given twice.
+    """
+    values = dict(map(_assignment, words))
+    if len(values) < len(words):
+        raise UsageError("A name is given twice. Give each hyperparameter one value.")
+    return values
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise UsageError(f"{text!r} has no =. {_EXAMPLE}")
+    try:
+        return name.strip(), parse_value(value)
+    except UsageError as error:
+        raise UsageError(f"{text!r}: {error} {_EXAMPLE}") from None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -18,10 +16,10 @@ from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.script_objects import name_of
-from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
+from tfckpt_tui.app.dialogs.dialog import Choice, field_rows
+from tfckpt_tui.app.dialogs.list_dialog import ListDialog
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout
-from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
@@ -79,21 +77,13 @@ class PlanList(ListPane[Decision]):
         }
 
 
-class PlanDialog(Dialog[tuple[str, ...]]):
+class PlanDialog(ListDialog[tuple[str, ...]]):
     """Base of the prune dialogs; answers with the names to move to the trash."""
 
     caption = " prune "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll_plan(-1)", show=False, priority=True),
-        Binding("down", "scroll_plan(1)", show=False, priority=True),
-        Binding("pageup", "scroll_plan(-8)", show=False),
-        Binding("pagedown", "scroll_plan(8)", show=False),
-    ]
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__(snapshot)
-        self.add_class("-large")
-        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]
         self._plan: Plan | None = None
         self._problem = ""
 
@@ -157,10 +147,6 @@ class PlanDialog(Dialog[tuple[str, ...]]):
         """Returns cancel and prune."""
         names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
         return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
-
-    def action_scroll_plan(self, rows: int) -> None:
-        """Scrolls the plan, whatever has the focus."""
-        self.query_one(PlanList).scroll_rows(rows)
 
     def update_plan(self) -> None:
         """Makes and shows a new plan."""

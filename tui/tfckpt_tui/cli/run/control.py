@@ -32,7 +32,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
-from tfckpt_tui.cli.run.assignments import parse_assignments
+from tfckpt_tui.formats.hyperparameters import parse_assignments
 from tfckpt_tui.reports.control import (
     CommandFacts,
     CommandReport,

@@ -10,9 +10,8 @@ from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_valu
 from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
-from tfckpt_tui.cli.run.assignments import parse_assignments
 from tfckpt_tui.cli.run.control import send, waiting
-from tfckpt_tui.formats.hyperparameters import history_words, title
+from tfckpt_tui.formats.hyperparameters import history_words, parse_assignments, title
 from tfckpt_tui.reports.control import CommandReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 from tfckpt_tui.services.control.request import require_trainer

@@ -314,8 +314,12 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
 
 @click.command()
 @DirectoryArgument
-def browse(directory: Path | None) -> int:
-    """Choose a run from a list of recent runs, or of the runs below DIRECTORY."""
+@click.option("--read-only", is_flag=True, help="Switch off everything that changes runs.")
+def browse(directory: Path | None, read_only: bool) -> int:
+    """Watch and steer the recent runs, or those below DIRECTORY, in a list.
+
+    Enter opens a run, and q in the run returns to the list.
+    """
     from tfckpt_tui.app.actions.table import DEFAULT_KEYS
     from tfckpt_tui.app.runs_app import RunsApp
     from tfckpt_tui.settings.config import read_config
@@ -324,10 +328,21 @@ def browse(directory: Path | None) -> int:
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     app_opened()
-    chosen = RunsApp(directory, read_config(DEFAULT_KEYS)).run()
-    if isinstance(chosen, LaunchOptions):
-        return _launch(chosen, detach=False, as_json=False)
-    return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0
+    listed: RunsApp | None = None
+    while True:
+        listed = RunsApp(directory, read_config(DEFAULT_KEYS), before=listed, read_only=read_only)
+        chosen = listed.run()
+        if chosen is None:
+            return listed.return_code or 0
+        if isinstance(chosen, LaunchOptions):
+            _start(chosen, force=False)
+            chosen = RunDirectory(Path(chosen.run_directory))
+        code = _open_app(chosen, read_only=read_only, poll=None, from_list=True)
+        if code:
+            return code
+        # What the app froze is garbage now.
+        gc.unfreeze()
+        gc.collect()
 
 
 def _slurm_options(given: dict[str, Any], *, foreground: bool) -> SlurmOptions | None:
@@ -446,14 +461,16 @@ def _absolute(directory: Path) -> str:
     return os.path.realpath(directory.expanduser())
 
 
-def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
+def _open_app(
+    run: RunDirectory, *, read_only: bool, poll: float | None, from_list: bool = False
+) -> int:
     # Imports and the first frame create no garbage; the app enables collection afterwards.
     gc.disable()
     from tfckpt_tui.app.app import main as open_app
 
     remember_run(run.root)
     app_opened()
-    return open_app(run, read_only=read_only, poll=poll)
+    return open_app(run, read_only=read_only, poll=poll, from_list=from_list)
 
 
 def _check_terminal(detach: bool) -> None:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from textual.screen import Screen
 
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_tui.app.protocols import RunApp, key_of, run_app_of
+from tfckpt_tui.app.protocols import ActionApp, key_of, run_app_of
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.widgets.base.dashboard_layout import most_progress_lines
 from tfckpt_tui.app.widgets.base.icons import COMMAND
@@ -147,8 +147,8 @@ class DialogProgress(ProgressBar):
 
 
 def progress_below(screen: Screen[Any]) -> Iterable[DialogProgress]:
-    """Returns the progress of a dialog; none in an app without a run."""
-    return (DialogProgress(id="progress"),) if isinstance(screen.app, RunApp) else ()
+    """Returns the progress of a dialog; none in an app without actions."""
+    return (DialogProgress(id="progress"),) if isinstance(screen.app, ActionApp) else ()
 
 
 def raise_toasts(screen: Screen[Any], lines: int) -> None:

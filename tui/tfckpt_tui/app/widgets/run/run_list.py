@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rich.cells import cell_len
 
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
@@ -31,15 +34,15 @@ _COLUMNS = (
     Column("age", "active", 7, rank=3),
     Column("disk", "disk", 8, rank=4),
 )
-_STRATEGY = Column("strategy", "strategy", 18, rank=6, align="<", stretch=1)
-_ALERTS = Column("alerts", "problem", 16, rank=1, align="<", stretch=1)
+_STRATEGY = Column("strategy", "strategy", 18, rank=6, align="<")
+_ALERTS = Column("alerts", "problem", 16, rank=1, align="<")
 """Instead of the strategy, in lists in which a run has an alert."""
 
 _HOST = Column("host", "host", 12, rank=5, align="<")
-_JOB = Column("host", "batch job", 16, rank=1, align="<", stretch=1)
+_JOB = Column("host", "batch job", 16, rank=1, align="<")
 """Instead of the host, in lists in which a run has a batch job."""
 
-_PATH = Column("path", "run", 18, align="<", stretch=3)
+_PATH = Column("path", "run", 18, align="<")
 
 
 def key_of_run(run: RunAccount) -> str:
@@ -90,14 +93,22 @@ class RunList(TablePane[RunAccount, RunAccount]):
 
     title = "runs"
 
-    def __init__(self, view: RunListView | None = None, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        below: Path | None = None,
+        view: RunListView | None = None,
+        *,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
         """Makes the list.
 
         Args:
+            below: The directory that was searched for the runs; None if none was.
             view: What a user chose in an earlier list.
             id: ID of the widget.
         """
         super().__init__(_ORDERS, key_of_run, id=id)
+        self._below = below
         view = view or RunListView()
         self._order, self._needle, self._marks = view.order, view.needle, view.marks
         self._key, self._cursor, self._top = view.key, view.cursor, view.top
@@ -160,6 +171,21 @@ class RunList(TablePane[RunAccount, RunAccount]):
         self._layouts.clear()
         super().repaint()
 
+    def heading(self) -> Sequence[Span]:
+        """Returns the title, and below which directory the runs are."""
+        if self._below is None:
+            return super().heading()
+        room = max(0, self.size.width - 20 - line(*self.note()).width)
+        below = shorten_middle(clean(str(self._below)), room)
+        return (*super().heading(), (" below ", "label"), (below, "muted"))
+
+    def _path_of(self, run: RunAccount) -> str:
+        """Returns the path of a run, in the directory that was searched."""
+        below = self._below
+        if below is None or run.root == below or below not in run.root.parents:
+            return run.path
+        return clean(str(run.root.relative_to(below)))
+
     def note(self) -> Sequence[Span]:
         """Returns the number of runs, of those that train, with alerts and marked; or matches."""
         if self._needle:
@@ -214,10 +240,16 @@ class RunList(TablePane[RunAccount, RunAccount]):
         yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
         yield from map(self.with_arrow, _COLUMNS)
         has_alerts = any(run.alerts for run in self.rows)
-        yield self.with_arrow(_ALERTS if has_alerts else _STRATEGY)
+        words, text_of = (_ALERTS, _alerts) if has_alerts else (_STRATEGY, _strategy)
+        yield self._stretched(words, text_of)
         has_jobs = any(run.job_in_short for run in self.rows)
-        yield self.with_arrow(_JOB if has_jobs else _HOST)
-        yield self.with_arrow(_PATH)
+        yield self._stretched(_JOB if has_jobs else _HOST, _place)
+        yield self._stretched(_PATH, self._path_of)
+
+    def _stretched(self, column: Column, text_of: Callable[[RunAccount], str]) -> Column:
+        """Returns a column that takes as much of the spare width as its texts need."""
+        longest = max((cell_len(text_of(run)) for run in self.rows), default=0)
+        return self.with_arrow(replace(column, stretch=max(1, longest - column.width)))
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of a run by column."""
@@ -227,7 +259,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         used = "–" if glance.disk_used is None else units.size(glance.disk_used)
         sign = Icon("✗", "bad", "") if row.alerts else run_icon(row)
         alerts = _alerts(row)
-        path = shorten_middle(row.path, layout.width_of("path"))
+        path = shorten_middle(self._path_of(row), layout.width_of("path"))
         rate = "–" if row.rate is None else units.rate(row.rate)
         value = "muted" if row.state in HAS_ENDED else "value"
         return {
@@ -242,7 +274,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
             "left": ((left, value),),
             "age": ((age, "muted"),),
             "disk": ((used, "muted"),),
-            "alerts": ((alerts, "bad"),) if alerts else ((_strategy(row), "muted"),),
+            "alerts": ((alerts, "bad"),),
             "strategy": ((_strategy(row), "muted"),),
             "host": ((_place(row), "muted"),),
             "path": ((path, "strong"),),
