@@ -236,3 +236,12 @@ async def test_panes_that_are_not_shown_get_no_focus(made: RunFactory) -> None:
         assert set(seen) == {"workers", "failure", "history"}
         await pilot.press("slash")
         assert app.screen.focused.id == "filter"
+
+
+async def test_the_event_keeps_the_facts_line_by_line(made: RunFactory) -> None:
+    app = running(made)
+    async with app.run_test(size=(80, 40)) as pilot:
+        await until(pilot, lambda: "KeyError: 'x'" in top(app), "the card")
+        await pilot.press("J")
+        await until(pilot, lambda: "fault place: train.py:41" in top(app), "the event")
+        assert "source: with open(path) as f:" in top(app)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -103,6 +103,13 @@ class EventLogScreen(Page):
         facts.show_lines(_lines(selected, width), ((selected.kind.value, "title"),))
 
 
+def _parts(detail: Any) -> Sequence[Any]:
+    """Returns what stands in a line of its own: each entry of a list or a map."""
+    if isinstance(detail, dict):
+        return [f"{name}: {part}" for name, part in detail.items()]
+    return detail if isinstance(detail, list) else [detail]
+
+
 def _lines(entry: EventEntry, width: int) -> list[Line]:
     """Returns all facts, the message and the details of an event."""
     facts: list[Span] = [(units.local_time(entry.at), "value")]
@@ -119,7 +126,7 @@ def _lines(entry: EventEntry, width: int) -> list[Line]:
     for name, detail in entry.details.items():
         if not detail and detail != 0:
             continue
-        parts = detail if isinstance(detail, list) else [detail]
+        parts = _parts(detail)
         for place, part in enumerate(parts):
             words = part if isinstance(part, str) else json.dumps(part)
             title = f"{clean(str(name))} " if place == 0 else " " * (len(str(name)) + 1)
