@@ -121,8 +121,8 @@ async def test_what_has_no_numbers_has_no_chart(tmp_path):
 async def test_escape_stops_reading_and_keeps_what_was_read(made, monkeypatch):
     go_on, read_one = threading.Event(), threading.Event()
 
-    def slowly(*arguments: object) -> Iterator[object]:
-        for point in track(*arguments):
+    def slowly(*arguments: object, **options: object) -> Iterator[object]:
+        for point in track(*arguments, **options):
             yield point
             read_one.set()
             go_on.wait(30)
@@ -173,3 +173,29 @@ async def test_statistics_that_do_not_fit_are_left_out_whole(made):
         figures = top(pilot.app).splitlines()[-2]
         assert "lowest 10.01" in figures
         assert "…" not in figures
+
+
+async def test_i_shows_the_histograms_of_all_checkpoints_as_a_heat_map(made):
+    async with opened(made.run) as pilot:
+        await opened_chart(pilot)
+        await pilot.press("i")
+        await until_shown(pilot, "values 0.5000 to 30.00   in 3 checkpoints")
+        await until_shown(pilot, "1 of 5")
+        screen = pilot.app.screen
+        assert isinstance(screen, TrackScreen)
+        columns = [row for row in top(pilot.app).splitlines() if "█" in row]
+        assert len(columns) >= 4, "two values in each of three checkpoints"
+        await pilot.press("full_stop", "less_than_sign")
+        await until_shown(pilot, "0.5000 to 20.00")
+        await pilot.press("escape", "escape")
+        await until_shown(pilot, "update ratio")
+
+
+async def test_a_heat_map_of_nothing_but_nan_says_so(tmp_path):
+    made = RunFactory(tmp_path)
+    made.checkpoint(10, recorded=False)
+    write_bundle(made.run.root / "ckpt-10", (math.nan, math.inf))
+    async with opened(made.run) as pilot:
+        await opened_chart(pilot)
+        await pilot.press("i")
+        await until_shown(pilot, "No checkpoint has values of this tensor.")

@@ -14,6 +14,7 @@ from tfckpt_tui.app.widgets.charts.braille import Mark, plot
 from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, Curve, possible_axes, thin
+from tfckpt_tui.charting.distributions import Distribution, shades_of
 from tfckpt_tui.charting.grid import GridSize, matches, next_grid, tiles_of, usual_grid
 from tfckpt_tui.charting.measurements import THROUGHPUT, measurements, metric
 from tfckpt_tui.charting.smoothing import smoothed
@@ -306,3 +307,29 @@ def test_a_cursor_moves_from_point_to_point_and_not_beyond():
     assert [snapped(places, x) for x in (-5, 0, 19, 99)] == [0, 0, 10, 40]
     assert [moved(places, 20, d) for d in (0.1, 15, 99, -0.1, -15, -99)] == [30, 40, 40, 10, 0, 0]
     assert snapped([], 1) is moved([], 1, 1) is None
+
+
+def distribution(low: float, high: float, *counts: int) -> Distribution:
+    return Distribution(point(0, None), low, high, counts)
+
+
+def test_the_shades_of_a_distribution_show_its_tails():
+    assert shades_of(distribution(0, 4, 1, 16, 4, 0), [0, 1, 2, 3, 4]) == [1, 4, 2, 0]
+    assert shades_of(distribution(0, 4, 1, 16, 4, 0), [-9, 0, 9]) == [0, 4]
+    assert shades_of(distribution(3, 3, 5), [0, 2, 4]) == [0, 4]
+    assert shades_of(distribution(0, 1, 1), [5, 6]) == [0]
+
+
+@given(
+    st.lists(st.integers(0, 10**9), min_size=1, max_size=16),
+    st.floats(-1.7e308, 1.7e308),
+    st.floats(-1.7e308, 1.7e308),
+)
+def test_no_value_of_a_distribution_is_lost(counts, one, other):
+    low, high = sorted((one, other))
+    if low < high:
+        whole = distribution(low, high, *counts)
+        middle = low / 2 + high / 2
+        halves = whole.between(low, middle) + whole.between(middle, high)
+        assert halves == pytest.approx(sum(counts), rel=1e-6, abs=1e-6)
+        assert 0 <= min(shades_of(whole, [low, middle, high])) <= 4

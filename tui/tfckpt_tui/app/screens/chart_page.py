@@ -24,6 +24,7 @@ from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.axis import Window, pan, zoom
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, possible_axes
+from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import GridSize, Tile, next_grid, tiles_of, usual_grid
 from tfckpt_tui.charting.measurements import Measurement
 from tfckpt_tui.charting.smoothing import WEIGHTS
@@ -159,6 +160,10 @@ class ChartPage(Page):
                 cells = ("" if value is None else value for value in values)
                 yield csv_line((point.step, point.branch, point.at, *cells))
 
+    def distributions(self, tile: Tile) -> Sequence[Distribution]:
+        """Returns the distributions that a chart draws in place of curves; none by default."""
+        return ()
+
     def why_nothing(self, tile: Tile) -> str:
         """Returns what a chart without values says; empty for the usual words."""
         return "" if tile else "No chart matches the filter."
@@ -226,6 +231,7 @@ class ChartPage(Page):
                 reference=self.reference,
                 cursor=self._cursor,
                 selection=selection,
+                distributions=self.distributions(tile),
             )
         # The others follow, so that keys do not wait for them.
         self.chart.draw()
@@ -266,7 +272,7 @@ class ChartPage(Page):
         groups.append([(_words(self._view), "accent")])
         width = self.query_one("#figures", TextPane).inner_size[0]
         if self._cursor is None:
-            groups += self._statistics()
+            groups += self.statistics()
         else:
             groups += self._at_cursor(width - Line(flow(groups, width, _GAP)).width - len(_GAP))
         return Line(flow(groups, width, _GAP))
@@ -292,7 +298,7 @@ class ChartPage(Page):
             groups.append([("branch ", "label"), (str(here.branch), "value")])
         return groups
 
-    def _statistics(self) -> list[Sequence[Span]]:
+    def statistics(self) -> list[Sequence[Span]]:
         """Returns the visible range, and statistics of its values."""
         shown = self.shown
         points, values = [], []

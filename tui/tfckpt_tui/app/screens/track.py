@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import wrap
 from typing import ClassVar
@@ -20,6 +21,8 @@ from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.charting.curves import kept_until
+from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import Tile
 from tfckpt_tui.charting.measurements import Measurement, metric
 from tfckpt_tui.formats import units
@@ -40,12 +43,19 @@ _MEASUREMENTS = (
     metric(_MEAN),
     metric(_DEVIATION),
 )
+_HISTOGRAM = Measurement("histogram", lambda point: None)
 
 
 class TrackScreen(ChartPage):
     """Reads a tensor from all checkpoints, oldest first; the chart fills while it reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "i",
+            "histogram",
+            "histograms",
+            tooltip="Reads a histogram of each checkpoint, and shows them as a heat map.",
+        ),
         Binding(
             "escape",
             "back",
@@ -79,6 +89,8 @@ class TrackScreen(ChartPage):
         self._is_reading = True
         self._problem = ""
         self._stopped = threading.Event()
+        self._has_histograms = False
+        self._distributions: tuple[Distribution, ...] = ()
 
     def compose(self) -> ComposeResult:
         """Makes the facts above the chart."""
@@ -90,8 +102,7 @@ class TrackScreen(ChartPage):
 
     def on_mount(self) -> None:
         """Starts to read in a thread."""
-        what = f"track {clean(self._variable.path)}"
-        self.run_app.start_job(what, self._read_all, self._end, self._fail)
+        self._begin()
         self.set_interval(_POLL_SECONDS, self._poll)
         # `is_open` is true only after this handler.
         self.call_later(self._update)
@@ -110,8 +121,31 @@ class TrackScreen(ChartPage):
         return self._charted
 
     def measurements(self) -> Sequence[Measurement]:
-        """Returns norm, update ratio, mean and deviation."""
-        return _MEASUREMENTS
+        """Returns the histogram if it is read, norm, update ratio, mean and deviation."""
+        return (_HISTOGRAM, *_MEASUREMENTS) if self._has_histograms else _MEASUREMENTS
+
+    def distributions(self, tile: Tile) -> Sequence[Distribution]:
+        """Returns the histograms that were read."""
+        return self._distributions if _HISTOGRAM in tile else ()
+
+    def statistics(self) -> list[Sequence[Span]]:
+        """Returns the range of all histograms; of other charts, their statistics."""
+        drawn = self.distributions(self.tile)
+        if not drawn:
+            return super().statistics()
+        low, high = min(one.low for one in drawn), max(one.high for one in drawn)
+        return [
+            [("values ", "label"), (f"{units.metric(low)} to {units.metric(high)}", "value")],
+            [("in ", "label"), (units.count(len(drawn), "checkpoint"), "value")],
+        ]
+
+    def action_histogram(self) -> None:
+        """Reads all again with histograms, and shows them alone."""
+        self._chosen, self._is_full = _HISTOGRAM.name, True
+        if not self._has_histograms:
+            self._has_histograms = True
+            self._begin()
+        self._update()
 
     def csv_lines(self) -> Iterable[str]:
         """Returns what `track --csv` prints, as far as it is read."""
@@ -127,21 +161,33 @@ class TrackScreen(ChartPage):
 
     # -- the job -----------------------------------------------------------------------------
 
-    def _read_all(self) -> None:
-        for point in track(self._run, self._snapshot.checkpoints, self._source, self._variable):
-            # Safe without a lock: this thread only appends, the other only reads.
-            self._read.append(point)
-            if self._stopped.is_set():
-                return
+    def _begin(self) -> None:
+        """Starts to read all checkpoints; a job that reads them now stops."""
+        self._stopped.set()
+        read: list[TrackedPoint] = []
+        stopped = threading.Event()
+        points = track(
+            self._run,
+            self._snapshot.checkpoints,
+            self._source,
+            self._variable,
+            histogram=self._has_histograms,
+        )
 
-    def _end(self, nothing: None) -> None:
-        del nothing
-        self._is_reading = False
-        self._update()
+        def read_all() -> None:
+            for point in points:
+                # Safe without a lock: this thread only appends, the other only reads.
+                read.append(point)
+                if stopped.is_set():
+                    return
 
-    def _fail(self, problem: str) -> None:
-        self._problem, self._is_reading = problem, False
-        self._update()
+        def end(problem: str | None) -> None:
+            if read is self._read:
+                self._problem, self._is_reading = problem or "", False
+                self._update()
+
+        self._read, self._stopped, self._is_reading = read, stopped, True
+        self.run_app.start_job(f"track {clean(self._variable.path)}", read_all, end, end)
 
     def _poll(self) -> None:
         if len(self._read) != self._shown_count:
@@ -161,6 +207,7 @@ class TrackScreen(ChartPage):
         head.styles.height = len(lines)
         head.show_lines(lines)
         points = tuple(_point(p, p.checkpoint.step) for p in self._read if _has_place(p))
+        self._distributions = tuple(self._histograms()) if self._has_histograms else ()
         # Checkpoints are marked on the axis, as saves are in the charts of the run.
         saves = tuple(
             EventEntry(at=point.at, kind=EventKind.SAVE, message="", step=point.step)
@@ -168,6 +215,16 @@ class TrackScreen(ChartPage):
         )
         self._charted = replace(self._snapshot, points=points, event_log=saves)
         self.update_charts()
+
+    def _histograms(self) -> Iterator[Distribution]:
+        """Yields the histograms of what led to the present model: others are at the same steps."""
+        kept = kept_until(self._snapshot.checkpoints, self._snapshot.branch)
+        for point in self._read:
+            found = point.statistics.histogram if point.statistics is not None else None
+            if found is not None and _has_place(point):
+                place = _point(point, point.checkpoint.step)
+                if place.step <= kept.get(place.branch, -math.inf):
+                    yield Distribution(place, found.low, found.high, found.counts)
 
     def _room(self) -> tuple[int, int]:
         width, height = super()._room()

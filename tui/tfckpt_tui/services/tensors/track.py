@@ -130,7 +130,12 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def track(
-    run: RunDirectory, checkpoints: Sequence[Checkpoint], source: Checkpoint, tensor: Variable
+    run: RunDirectory,
+    checkpoints: Sequence[Checkpoint],
+    source: Checkpoint,
+    tensor: Variable,
+    *,
+    histogram: bool = False,
 ) -> Iterator[TrackedPoint]:
     """Reads a tensor from each checkpoint, oldest first.
 
@@ -142,6 +147,7 @@ def track(
         checkpoints: All checkpoints, newest first.
         source: The checkpoint that the tensor is from.
         tensor: The tensor. Others may have the same variable under another name.
+        histogram: Whether the statistics have a histogram, which takes a second read.
 
     Raises:
         BundleError: The index of `source` is damaged.
@@ -162,7 +168,8 @@ def track(
                 yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
             with errors_by_path([tensor]):
-                figures = statistics(run.root / checkpoint.name, index, entry, histogram=False)
+                prefix = run.root / checkpoint.name
+                figures = statistics(prefix, index, entry, histogram=histogram)
                 before = _before(checkpoints, checkpoint, seen, entry)
                 update = None if before is None else _update(run, before, checkpoint, index, entry)
         except (BundleError, OSError) as error:

@@ -31,7 +31,9 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """Positions on an axis that ends at two values."""
+
     low: float
     high: float
 
@@ -72,7 +74,7 @@ class Plot:
     numbers: Mapping[int, str] = field(default_factory=dict)
     axis: tuple[Span, ...] = ()
     labels: Line = field(default_factory=Line)
-    scale: _Scale = _Scale(0.0, 0.0)
+    scale: Scale = Scale(0.0, 0.0)
     message: tuple[Line, ...] | None = None
 
     @property
@@ -201,19 +203,19 @@ def plot(
     rows = height - 2
     if not xs or rows < 1 or width < 12:
         word = "no values above 0" if left_out else "no data yet"
-        return _empty(width, height, "" if xs else word)
+        return empty_plot(width, height, "" if xs else word)
     from_zero = from_zero and not logarithmic
     low, high = value_range(ys, from_zero=from_zero, clips_outliers=clips_outliers)
     fit = fit_log_axis if logarithmic else fit_axis
     y_axis = fit(*(apart(low, high) if ys else (0.0, 1.0)), rows)
     # Rounding may leave the ends just outside of the axis.
-    y_scale = _Scale(min(low, y_axis.low), max(high, y_axis.high))
+    y_scale = Scale(min(low, y_axis.low), max(high, y_axis.high))
     numbers = y_axis.labels
     label_width = max(len(label) for label in numbers.values())
     columns = width - label_width - 2
     if columns < 4:
-        return _empty(width, height, "")
-    x_scale = _roomy(min(xs), max(xs)) if window is None else _Scale(window.low, window.high)
+        return empty_plot(width, height, "")
+    x_scale = roomy(min(xs), max(xs)) if window is None else Scale(window.low, window.high)
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
@@ -229,8 +231,8 @@ def plot(
     return Plot(
         tuple(tuple(grid.row(row)) for row in range(rows)),
         numbers,
-        _axis(marks, x_scale, columns),
-        _x_labels(labels, x_scale, label_width, columns),
+        axis_cells(marks, x_scale, columns),
+        x_labels(labels, x_scale, label_width, columns),
         x_scale,
     )
 
@@ -298,7 +300,7 @@ class _Grid:
         return cells
 
 
-def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
+def _draw(grid: _Grid, curve: Curve, x_scale: Scale, y_scale: Scale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
 
     def dot(point: Place) -> tuple[int, int]:
@@ -322,7 +324,7 @@ def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
         joined = part is not None
 
 
-def _visible(start: Place, end: Place, scale: _Scale) -> tuple[Place, Place] | None:
+def _visible(start: Place, end: Place, scale: Scale) -> tuple[Place, Place] | None:
     """Returns the part of a line between the ends of the y axis; None if there is none."""
     (x0, y0), (x1, y1) = start, end
     if y0 is None or y1 is None or not (math.isfinite(y0) and math.isfinite(y1)):
@@ -342,15 +344,15 @@ def _visible(start: Place, end: Place, scale: _Scale) -> tuple[Place, Place] | N
     return at_edge(start, y0), at_edge(end, y1)
 
 
-def _roomy(low: float, high: float) -> _Scale:
+def roomy(low: float, high: float) -> Scale:
     """Returns an x axis with some room at its right end.
 
     New points fit into the room, so the whole chart is not redrawn, and sent over SSH, for each.
     """
     room = units.nice_step((high - low) / _ROOM_PARTS)
     if not 0 < room < math.inf:
-        return _Scale(low, high)
-    return _Scale(low, math.ceil(high / room + 0.1) * room)
+        return Scale(low, high)
+    return Scale(low, math.ceil(high / room + 0.1) * room)
 
 
 def _tell_cut(grid: _Grid, row: int, words: str) -> None:
@@ -360,7 +362,8 @@ def _tell_cut(grid: _Grid, row: int, words: str) -> None:
             grid.glyph(place, row, character, "warn")
 
 
-def _axis(marks: Sequence[Mark], scale: _Scale, columns: int) -> tuple[Span, ...]:
+def axis_cells(marks: Sequence[Mark], scale: Scale, columns: int) -> tuple[Span, ...]:
+    """Returns the cells of an x axis with its marks."""
     cells: list[Span] = [("─", "border")] * columns
     for mark in marks:
         if scale.contains(mark.x):
@@ -368,7 +371,7 @@ def _axis(marks: Sequence[Mark], scale: _Scale, columns: int) -> tuple[Span, ...
     return tuple(cells)
 
 
-def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> Line:
+def x_labels(labels: Labels, scale: Scale, label_width: int, columns: int) -> Line:
     """Returns evenly spaced labels, as many as fit beside each other."""
     left, width = label_width + 1, label_width + columns + 2
     usual = max(1, columns // _LABEL_WIDTH)
@@ -399,7 +402,8 @@ def _laid_out(labels: Sequence[tuple[int, str]], left: int, width: int) -> str |
     return text
 
 
-def _empty(width: int, height: int, word: str) -> Plot:
+def empty_plot(width: int, height: int, word: str) -> Plot:
+    """Returns a plot that shows only a word."""
     middle = height // 2
     gap = " " * max(0, (width - len(word)) // 2)
     shown = (Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height))

@@ -21,8 +21,10 @@ from tfckpt_tui.app.widgets.base.styled_text import (
     shorten_middle,
 )
 from tfckpt_tui.app.widgets.charts.braille import Mark, Plot, plot
+from tfckpt_tui.app.widgets.charts.heat_map import heat_map
 from tfckpt_tui.charting.axis import Window, clock_labels, step_labels
 from tfckpt_tui.charting.curves import Across, Curve, kept_until
+from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.measurements import Measurement
 from tfckpt_tui.charting.view import (
     MARKED,
@@ -103,6 +105,7 @@ class Chart(Pane):
         self._made_curves: list[Curve] = []
         self._shown_curves: tuple[float, list[Curve]] = (0.0, [])
         self._is_stale = False
+        self._distributions: tuple[Distribution, ...] = ()
         self._plot_key: tuple[Any, ...] = ()
         self._plot = Plot()
         self._dragged_from: float | None = None
@@ -132,6 +135,7 @@ class Chart(Pane):
         reference: RunSeries | None = None,
         cursor: float | None = None,
         selection: tuple[float, float] | None = None,
+        distributions: Sequence[Distribution] = (),
     ) -> None:
         """Chooses what `draw` draws.
 
@@ -142,10 +146,12 @@ class Chart(Pane):
             reference: Another run, or a branch, that is drawn under it.
             cursor: A position on the x axis; the title shows the values there.
             selection: The ends of a selected part of the x axis.
+            distributions: A heat map of these is drawn in place of curves.
         """
         self.snapshot, self._measurements = snapshot, tuple(measurements)
         self._view, self._reference = view, reference
         self._cursor, self._selection = cursor, selection
+        self._distributions = tuple(distributions)
         self._is_stale = True
 
     def draw(self) -> bool:
@@ -225,6 +231,8 @@ class Chart(Pane):
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points or not self._measurements:
             return ()
+        if self._distributions:
+            return self._range_at(self._cursor)
         if self._cursor is not None:
             return self._values_at(self._cursor)
         show, value_of = self._measurements[0].show, self._measurements[0].value_of
@@ -235,6 +243,15 @@ class Chart(Pane):
         value: Span = (show(value_of(newest)), "strong")
         age = snapshot.at - newest.at
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
+
+    def _range_at(self, x: float | None) -> Sequence[Span]:
+        """Returns the range of the newest distribution, or of the one at or before `x`."""
+        placed = ((self._view.across.place(one.point), one) for one in self._distributions)
+        shown = [one for at, one in placed if at is not None and (x is None or at <= x)]
+        if not shown:
+            return ()
+        low, high = map(self._measurements[0].show, (shown[-1].low, shown[-1].high))
+        return ((low, "strong"), (" to ", "label"), (high, "strong"))
 
     def _values_at(self, x: float) -> Sequence[Span]:
         """Returns as many values at `x` as fit, and the difference to the reference."""
@@ -255,12 +272,12 @@ class Chart(Pane):
         """Returns the plot, with the cursor and the selection over it."""
         snapshot = self.snapshot
         curves = self._curves()
-        if snapshot is None or not curves:
+        if snapshot is None or not (curves or self._distributions):
             self._plot_key, self._plot = (), Plot()
             rows = wrap(self.nothing or _no_measurements(snapshot), max(1, width))
             above = [Line()] * max(0, (height - len(rows) + 1) // 2)
             return above + [line((row.center(width), "muted")) for row in rows]
-        key = (curves, snapshot.event_log, self._view, width, height)
+        key = (curves, self._distributions, snapshot.event_log, self._view, width, height)
         if key != self._plot_key:
             self._plot_key, self._plot = key, self._draw(snapshot, curves, width, height)
         return self._plot.lines(self._cursor, self._selection)
@@ -303,14 +320,18 @@ class Chart(Pane):
         self, snapshot: RunSnapshot, curves: Sequence[Curve], width: int, height: int
     ) -> Plot:
         view = self._view
+        marks = _marks(snapshot.event_log, width, view)
+        labels = clock_labels if view.across is Across.TIME else step_labels
+        if self._distributions:
+            return heat_map(self._distributions, marks, width, height, view, labels)
         return plot(
             curves,
-            _marks(snapshot.event_log, width, view),
+            marks,
             width,
             height,
             from_zero=all(one.from_zero for one in self._measurements),
             window=view.window,
-            labels=clock_labels if view.across is Across.TIME else step_labels,
+            labels=labels,
             show=self._measurements[0].show,
             logarithmic=view.logarithmic,
             clips_outliers=view.clips_outliers,
