@@ -81,7 +81,8 @@ class Watch:
             suspect=likely_straggler(list(statuses.values()), time.time()),
             silent=silent_worker(list(statuses.values()), time.time()),
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
-            in_script={status.phase for status in statuses.values()} == {Phase.SCRIPT},
+            in_script={(s.activity, s.phase) for s in statuses.values()}
+            == {(Activity.TRAINING, Phase.SCRIPT)},
         )
 
     def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:

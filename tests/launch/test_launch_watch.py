@@ -1,0 +1,66 @@
+"""What the supervisor concludes from the heartbeats of all workers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.launch.supervision.episodes import Episodes
+from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import store
+
+TRAINS, SAVES = Activity.TRAINING, Activity.SAVING
+
+
+@dataclass
+class LivingWorker:
+    index: int
+    exit_code: None = None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stalled"),
+    [
+        ((TRAINS, Phase.STEP, 60), (TRAINS, Phase.SCRIPT, 60), True),
+        # All evaluate, for example.
+        ((TRAINS, Phase.SCRIPT, 60), (TRAINS, Phase.SCRIPT, 60), False),
+        # The save waits for a worker that hangs before it gets there.
+        ((SAVES, Phase.SCRIPT, 60), (TRAINS, Phase.SCRIPT, 59), True),
+        # A long save: the second worker goes on before the first, and waits in the next step.
+        ((SAVES, Phase.SCRIPT, 60), (TRAINS, Phase.STEP, 60), False),
+        ((SAVES, Phase.SCRIPT, 60), (SAVES, Phase.SCRIPT, 60), False),
+    ],
+)
+def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
+    tmp_path: Path,
+    first: tuple[Activity, Phase, int],
+    second: tuple[Activity, Phase, int],
+    stalled: bool,
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    watch = Watch(run, [LivingWorker(0), LivingWorker(1)])  # type: ignore[list-item]
+    watch._began -= 1000
+    for index, (activity, phase, step) in enumerate((first, second)):
+        status = WorkerStatus(
+            index=index,
+            host="elsewhere",
+            pid=1,
+            process_started_at=0.0,
+            updated_at=time.time(),
+            interval_seconds=1.0,
+            activity=activity,
+            phase=phase,
+            step=step,
+            step_seconds=0.1,
+            last_step_at=time.time() - 90,
+        )
+        store(run.worker_status(index), status)
+    found = Episodes().begun(watch._gather())
+    assert (found is not None and found[0] is EventKind.STALLED) == stalled, found
