@@ -63,6 +63,14 @@ def test_a_run_that_trains_has_no_card(tmp_path: Path) -> None:
     assert card(made) is None
 
 
+def test_a_loss_that_the_supervisor_has_noted_is_no_hang(made: RunFactory) -> None:
+    made.live_worker(0)
+    made.worker(1, updated_at=made.now - 60)
+    failure = card(made)
+    assert failure is not None
+    assert (failure.hangs, failure.error) == (False, "KeyError: 'x'")
+
+
 def test_a_failure_before_the_newest_start_is_not_shown(made: RunFactory) -> None:
     made.event_log(EventKind.START, "Started 2 workers.", 10)
     made.worker(1, activity=Activity.EXITED, ending=Ending.FAILED, detail="x.py:1: ValueError: no")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
-from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler
+from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
@@ -66,8 +66,12 @@ class Trouble:
 
     @property
     def has_ended_workers(self) -> bool:
-        """Whether a worker ended by itself, although the run did not."""
-        return any(state is WorkerState.EXITED for _, state in self.heartbeats.workers)
+        """Whether a process of a worker ended, although the run did not."""
+        return any(
+            state is WorkerState.EXITED
+            or (state is WorkerState.LOST and is_process_gone(status, self.heartbeats.lives))
+            for status, state in self.heartbeats.workers
+        )
 
     def status(self, index: int | None) -> WorkerStatus | None:
         """Returns the heartbeat of a worker."""
@@ -95,8 +99,10 @@ def explain_failure(
     """
     if trouble.state not in EXPLAINED:
         return None
-    hangs = trouble.state is RunState.DEGRADED and not trouble.has_ended_workers
-    cause = _recorded(trouble) or (_of_a_hang(trouble) if hangs else _reported(trouble))
+    recorded = _recorded(trouble)
+    is_alive = recorded is None and not trouble.has_ended_workers
+    hangs = is_alive and trouble.state is RunState.DEGRADED
+    cause = recorded or (_of_a_hang(trouble) if hangs else _reported(trouble))
     loss = cause.loss
     fault = loss.fault or ScriptFault(error="")
     next_words, next_at = _next(trouble, loss.verdict)
