@@ -41,6 +41,7 @@ from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
 from tfckpt_tui.app.dialogs.prune_file import PruneFileDialog
 from tfckpt_tui.app.screens.answers import AnswersScreen
+from tfckpt_tui.app.screens.runs_compare import RunsCompareScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -243,6 +244,12 @@ STOPS = (
         lambda run: AnswersScreen("Save", first_answers(plan_for_runs(run))),
         "29 waiting",
         "AnswersScreen",
+    ),
+    Stop(
+        "compare runs",
+        lambda run: RunsCompareScreen([Path(run.path), Path(run.path).with_name("gone")]),
+        "equal",
+        "RunsCompareScreen",
     ),
     Stop("restore of an unknown step", ("r", *"999"), "999", "RestoreDialog"),
     *(Stop("palette", ("ctrl+p",), "save: ", "CommandPalette", theme=name) for name in ENDS),

@@ -200,6 +200,7 @@ async def test_the_list_is_searched_and_explains_its_keys(runs: Path) -> None:
         await pilot.press("question_mark")
         await until_shown(pilot, "Keys of the list of runs")
         await until_shown(pilot, "Opens the selected run.")
+        await pilot.press("end")
         await until_shown(pilot, " ?          help")
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1, "the help is closed")

@@ -27,6 +27,7 @@ from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
 from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.screens.answers import AnswersScreen
+from tfckpt_tui.app.screens.runs_compare import MOST_RUNS, RunsCompareScreen
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.base.styled_text import shorten_middle
@@ -61,7 +62,8 @@ from tfckpt_tui.settings.config import Config
 _POLL_SECONDS = 2.0
 
 _IN_FOOTER = (
-    *("choose", "mark", "search", "save", "stop", "pause", "prune", "set", "sort(1)", "launch"),
+    *("choose", "mark", "search", "save", "stop", "pause", "prune", "set", "compare"),
+    *("sort(1)", "launch"),
     *("help", "leave"),
 )
 """The actions that the footer shows, as far as there is room."""
@@ -121,6 +123,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         _key_of("hyperparameters", "set", "set", "Changes a hyperparameter of each."),
         _key_of("mark", "mark", "mark", "Marks or unmarks the selected run."),
         _key_of("mark-all", "mark_all", "mark all", "Marks or unmarks all runs that are listed."),
+        _key_of("compare", "compare", "compare", "Shows the marked runs in one chart."),
         _key_of("filter", "search", "search", "Shows only runs with all these words.", typed=True),
         _key_of("sort", "sort(1)", "sort", "Sorts by the next column."),
         _key_of("sort-back", "sort(-1)", "sort back", "Sorts by the previous column."),
@@ -317,6 +320,15 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         if answer.outcome is Outcome.FAILED:
             what = f"{message.verb.lower()} {shorten_middle(clean(str(answer.root)), _NAME_WIDTH)}"
             self.job_failed(what, answer.words)
+
+    def action_compare(self) -> None:
+        """Shows the curves of the marked runs in one chart, and how their settings differ."""
+        count = len(self.runs.marked)
+        if 2 <= count <= MOST_RUNS:
+            self.push_screen(RunsCompareScreen([run.root for run in self.runs.marked]))
+        else:
+            told = f"Mark 2 to {MOST_RUNS} runs; {count} {'is' if count == 1 else 'are'} marked."
+            self.notify(told, title=f"{NOT_NOW}compare", severity="warning", markup=False)
 
     def action_launch(self) -> None:
         """Opens a form to launch a run; it starts with the options of the selected run."""
