@@ -40,6 +40,7 @@ PAGES = {
     "J": "Keys of the event log",
     "H": "Keys of the hyperparameters",
     "G": "Keys of the guards",
+    "A": "Keys of your own actions",
     "P": "Keys of the profile",
     "T": "Keys of the trash",
     "l": "Keys of the logs",

@@ -30,7 +30,9 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.own_actions import ActionRun, ActionState
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.processes.own_actions import ActionOutcome
 
 NOW = 1_790_000_000.0
 SIZES = [(80, 24), (120, 40), (200, 50)]
@@ -234,6 +236,44 @@ def test_guards(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) 
 def test_profile(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     write_traces(made.run, NOW - 240)
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("P"))
+
+
+class StillQueue:
+    """Runs of actions that stay as they are."""
+
+    def __init__(self, *runs: ActionRun) -> None:
+        self.runs = runs
+
+    def output(self, number: int) -> tuple[int, bytes]:
+        lines = [f"batch {n}: loss {3 / n:.3f}" for n in range(1, 40)]
+        return 2_400_000, "\n".join(lines).encode()
+
+    def stop(self) -> None:
+        pass
+
+
+OUTCOMES = (
+    (ActionState.WAITING, None),
+    (ActionState.RUNNING, None),
+    (ActionState.DONE, ActionOutcome(0, 12.5, {"accuracy": 0.913})),
+    (ActionState.FAILED, ActionOutcome(3, 2.0, problem="The command exited with 3.")),
+    (ActionState.CANCELLED, ActionOutcome(-15, 61.0, problem="cancelled", was_cancelled=True)),
+)
+
+
+@BY_SIZE
+def test_own_actions(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    app = still(made)
+    runs = [
+        ActionRun(9 - n, "evaluate", (f"ckpt-{900 - 100 * n}",), True, state, None, outcome)
+        for n, (state, outcome) in enumerate(OUTCOMES)
+    ]
+    app.own_actions = StillQueue(*runs)  # type: ignore[assignment]
+    assert snap_compare(app, terminal_size=size, run_before=pressing("A", "down", "down"))
+
+
+def test_no_own_actions(snap_compare: Compare, made: RunFactory) -> None:
+    assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing("A"))
 
 
 def test_trace(snap_compare: Compare, made: RunFactory) -> None:

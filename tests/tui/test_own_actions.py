@@ -23,6 +23,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.reports.listing import ListReport
 from tfckpt_tui.reports.own_actions import ActionReport
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.processes.own_actions import ActionOutcome, command_of, run_action
@@ -102,6 +103,9 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
         ("[actions.e]\n", "missing required field `command`"),
         ('[actions.save]\ncommand = "a"\n', "[actions.save]: the app has an action of this name"),
         ('[actions.E]\ncommand = "a"\n', "[actions.E]: a name has small letters"),
+        ('[actions.e]\ncommand = "a"\non = "run"\neach_new = true\n', "each_new needs on = "),
+        ('[actions.e]\ncommand = "a"\nkey = "s"\n', "s is the key of both save and e"),
+        ('[actions.e]\ncommand = "a"\nkey = "tab"\n', "tab cannot be used"),
     ],
 )
 def test_an_action_that_cannot_be_says_why(section: str, message: str) -> None:
@@ -273,8 +277,9 @@ def test_results_are_metrics_for_all_commands(live: RunFactory, tool: Tool, tmp_
     said = tool("act", live.run.root, "evaluate", "--all-new")
     assert said.data.splitlines()[0].startswith("ckpt-100: accuracy 150")
     assert "evaluate was run for all" in tool("act", live.run.root, "evaluate", "--all-new").data
-    listed = tool("ls", live.run.root, "--filter", "accuracy<100", "--json").json["checkpoints"]
-    assert {one["name"] for one in listed} == {"ckpt-200", "ckpt-300"}
+    listed = tool("ls", live.run.root, "--filter", "accuracy<100", "--json").json
+    check(ListReport, listed)
+    assert {one["name"] for one in listed["checkpoints"]} == {"ckpt-200", "ckpt-300"}
     plan = tool("prune", live.run.root, "--keep-best", "accuracy:max:1", "--dry-run").data
     assert "max accuracy 250" in next(line for line in plan.splitlines() if "ckpt-500" in line)
     assert "accuracy" in tool("inspect", live.run.root, "ckpt-500").data

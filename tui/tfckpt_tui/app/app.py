@@ -22,6 +22,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.actions.own_actions import own_actions
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.job_app import JobApp
@@ -29,10 +30,13 @@ from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerific
 from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.charting.grid import ChartChoices
+from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
+from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
+from tfckpt_tui.services.processes.own_actions import wants
 from tfckpt_tui.services.runs.recent_runs import last_selection, remember_selection
 from tfckpt_tui.settings.config import AppSection, Config, read_config
 
@@ -70,6 +74,14 @@ class SnapshotTaken(Message):
         return isinstance(message, SnapshotTaken)
 
 
+class ActionEnded(Message):
+    """A run of an own action ended."""
+
+    def __init__(self, run: ActionRun) -> None:
+        super().__init__()
+        self.run = run
+
+
 class VerificationEnded(Message):
     """The verification of a checkpoint ended."""
 
@@ -88,6 +100,8 @@ class TfckptApp(JobApp[int]):
         snapshot: The newest snapshot; None before the first one.
         selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
         verifier: Verifies checkpoints in the background.
+        own_actions: Runs the user's own actions in the background.
+        runs_each_new: Whether own actions with `each_new` are run for new checkpoints.
         worker_history: Measurements of all workers since the app was opened.
         chart_choices: How the user looked at charts last.
         from_list: Whether the app returns to the list of runs from which it was opened.
@@ -133,6 +147,9 @@ class TfckptApp(JobApp[int]):
         self.snapshot: RunSnapshot | None = None
         self.selected_name = select
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
+        self._own_actions = own_actions(self.config.actions)
+        self.own_actions = ActionQueue(run, self._post_action, read_only=read_only)
+        self.runs_each_new = True
         self.verifier = BackgroundVerifier(
             run,
             self._post_verification,
@@ -151,7 +168,7 @@ class TfckptApp(JobApp[int]):
     @property
     def actions(self) -> Sequence[Action]:
         """All actions of the dashboard."""
-        return self.dashboard_type.ACTIONS
+        return (*self.dashboard_type.ACTIONS, *self._own_actions)
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
@@ -162,7 +179,9 @@ class TfckptApp(JobApp[int]):
 
     def get_default_screen(self) -> DashboardScreen:
         """Returns the main screen."""
-        return self.dashboard_type(self.run_directory, read_only=self.read_only)
+        return self.dashboard_type(
+            self.run_directory, read_only=self.read_only, own_actions=self._own_actions
+        )
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Returns the entries of the palette that are not actions of the dashboard."""
@@ -186,9 +205,10 @@ class TfckptApp(JobApp[int]):
         self.close()
 
     def close(self) -> None:
-        """Stops the monitor and the verifier, without waiting for their threads."""
+        """Stops the monitor and the verifier, and ends own actions."""
         self._monitor.stop()
         self.verifier.stop()
+        self.own_actions.stop()
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -210,7 +230,7 @@ class TfckptApp(JobApp[int]):
             if isinstance(screen, ShowsSnapshots) and screen.is_running and screen.children:
                 screen.show(message.snapshot)
         self.update_progress()
-        self._verify_new(message.snapshot)
+        self._act_on_new(message.snapshot)
 
     def update_progress(self) -> None:
         """Shows changed commands and failures on all screens."""
@@ -253,16 +273,36 @@ class TfckptApp(JobApp[int]):
 
     # -- verification --------------------------------------------------------------------------
 
-    def _verify_new(self, snapshot: RunSnapshot) -> None:
-        """Verifies checkpoints that appeared since the app was opened, at low priority."""
+    def _act_on_new(self, snapshot: RunSnapshot) -> None:
+        """Verifies checkpoints that appeared since the last snapshot, and runs own actions."""
         names = frozenset(c.name for c in snapshot.checkpoints if c.restorable)
         before, self._restorable_before = self._restorable_before, names
         if before is None:
             return
         for checkpoint in snapshot.checkpoints:
-            is_new = checkpoint.name in names and checkpoint.name not in before
-            if is_new and checkpoint.state is CheckpointState.COMPLETE:
+            if checkpoint.name not in names or checkpoint.name in before:
+                continue
+            if checkpoint.state is CheckpointState.COMPLETE:
                 self.verifier.add_when_idle(checkpoint.name)
+            for name, section in self.config.actions.items():
+                if section.each_new and self.runs_each_new and wants(name, checkpoint):
+                    self.own_actions.add(name, section, (checkpoint,), requested=False)
+
+    def _post_action(self, run: ActionRun) -> None:
+        self.post_message(ActionEnded(run))
+
+    @on(ActionEnded)
+    def _show_action(self, message: ActionEnded) -> None:
+        """Shows how an own action ended: a failure until the user dismisses it."""
+        run, outcome = message.run, message.run.outcome
+        if outcome is None or outcome.was_cancelled:
+            return
+        what = clean_message(" ".join((run.action, *run.names)))
+        if outcome.problem:
+            self.job_failed(what, clean_message(outcome.problem))
+        else:
+            self.notify(f"{what}: {clean_message(outcome.words)}.", markup=False)
+        self._monitor.refresh()
 
     def _post_verification(self, outcome: VerificationOutcome) -> None:
         self.post_message(VerificationEnded(outcome))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual import getters, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.keys import format_key
 from textual.screen import Screen
 from textual.timer import Timer
@@ -68,7 +68,7 @@ class DashboardScreen(Screen[None]):
     """Shows the newest snapshot and turns keys into actions.
 
     Attributes:
-        ACTIONS: All actions; `BINDINGS` has their keys.
+        ACTIONS: All actions but those that the user configures; `BINDINGS` has their keys.
         run_directory: The run directory.
         read_only: Whether actions that change the run are disabled.
         snapshot: The newest snapshot; None before the first one.
@@ -84,8 +84,20 @@ class DashboardScreen(Screen[None]):
 
     panes = getters.query_one(DashboardPanes)
 
-    def __init__(self, run: RunDirectory, *, read_only: bool) -> None:
+    def __init__(
+        self, run: RunDirectory, *, read_only: bool, own_actions: Sequence[Action] = ()
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            run: The run directory.
+            read_only: Whether actions that change the run are disabled.
+            own_actions: The actions that the user configures.
+        """
         super().__init__()
+        self._actions = (*self.ACTIONS, *own_actions)
+        own_bindings = BindingsMap(bindings_of(own_actions))
+        self._bindings = BindingsMap.merge([self._bindings, own_bindings])
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
@@ -190,7 +202,7 @@ class DashboardScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves keys that precede panes to an input line that has the focus: they are typed."""
         if isinstance(self.focused, Input) and any(
-            entry.precedes_panes and parameters == (entry.name,) for entry in self.ACTIONS
+            entry.precedes_panes and parameters == (entry.name,) for entry in self._actions
         ):
             return False
         return super().check_action(action, parameters)
@@ -230,12 +242,12 @@ class DashboardScreen(Screen[None]):
         run, selection = self.snapshot, self.selection
         return [
             action
-            for action in self.ACTIONS
+            for action in self._actions
             if not action.why_unavailable(run, selection, read_only=self.read_only)
         ]
 
     def _action(self, name: str) -> Action:
-        return next(action for action in self.ACTIONS if action.name == name)
+        return next(action for action in self._actions if action.name == name)
 
     def action_dismiss_next(self) -> None:
         """Dismisses failures and verdicts; without them the filter; without one the marks.
@@ -403,8 +415,8 @@ class DashboardScreen(Screen[None]):
     def _update_keys(self) -> None:
         run, selection = self.snapshot, self.selection
         available = self.available_actions()
-        needed = [action for action in self.ACTIONS if action.is_needed(run, selection)]
-        others = [action for action in self.ACTIONS if action.in_footer and action not in needed]
+        needed = [action for action in self._actions if action.is_needed(run, selection)]
+        others = [action for action in self._actions if action.in_footer and action not in needed]
         hints = [
             KeyHint(
                 action.name,

@@ -10,7 +10,7 @@ from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_tui.app.protocols import key_of
+from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     SMALLEST,
     DashboardLayout,
@@ -78,7 +78,8 @@ class DashboardPanes(Widget):
     def compose(self) -> ComposeResult:
         """Makes the panes, in the focus order of the tab key."""
         yield RunHeader(read_only=self._read_only, id="header")
-        yield History(read_only=self._read_only, id="history")
+        metrics = run_app_of(self).config.result_columns
+        yield History(read_only=self._read_only, metrics=metrics, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield FailureCard(id="failure")
         yield Workers(id="workers")

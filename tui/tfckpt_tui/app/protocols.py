@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.charting.grid import ChartChoices
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
+from tfckpt_tui.monitor.own_actions import ActionQueue
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.settings.config import Config
@@ -176,12 +177,17 @@ class RunApp(ActionApp, Protocol):
     """The app of one run, as its screens use it."""
 
     selected_name: str | None
+    runs_each_new: bool
     chart_choices: ChartChoices
     from_list: bool
 
     @property
     def verifier(self) -> BackgroundVerifier:
         """Verifies checkpoints in the background."""
+
+    @property
+    def own_actions(self) -> ActionQueue:
+        """Runs the user's own actions in the background."""
 
     @property
     def worker_history(self) -> WorkerHistory:

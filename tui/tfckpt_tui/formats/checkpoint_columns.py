@@ -7,9 +7,11 @@ The history of the app, its sort order, the filter, copied rows, `ls` and `ls --
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,10 +248,46 @@ def copied_row(root: Path, checkpoint: Checkpoint) -> str:
     return "\t".join(clean(field) for field in fields)
 
 
-def sort_orders() -> SortOrders[Checkpoint]:
-    """Returns the orders that checkpoints can be sorted in."""
-    columns = [(column.sort.place, column) for column in COLUMNS if column.sort is not None]
-    ordered = sorted(columns, key=lambda pair: pair[0])
+def columns_with(metrics: Iterable[str]) -> tuple[CheckpointColumn, ...]:
+    """Returns all columns, with one more for each of these metrics."""
+    more = [_metric_column(name) for name in metrics if name != "loss"]
+    names = frozenset(column.key for column in more)
+    columns: list[CheckpointColumn] = []
+    for column in COLUMNS:
+        is_other = column.key == "other-metrics"
+        columns.append(
+            replace(column, text=partial(_other_metrics, elsewhere=names)) if is_other else column
+        )
+        if column.key == "loss":
+            columns += more
+    return tuple(columns)
+
+
+def _metric_column(name: str) -> CheckpointColumn:
+    """Returns the column of one metric; it is left out if no checkpoint has that."""
+
+    def text(row: Row) -> str:
+        return metric_text(row.checkpoint, name) if name in row.checkpoint.metrics else ""
+
+    width = max(8, min(len(name), 16))
+    return CheckpointColumn(
+        key=name,
+        value=lambda c: c.metrics.get(name),
+        text=text,
+        history=HistoryCell(name, width, rank=2, widest=lambda _: width),
+        sort=Sort(),
+    )
+
+
+def sort_orders(columns: Sequence[CheckpointColumn] | None = None) -> SortOrders[Checkpoint]:
+    """Returns the orders that checkpoints can be sorted in.
+
+    Args:
+        columns: The columns; by default those that all runs have.
+    """
+    shown = COLUMNS if columns is None else columns
+    sortable = [(column.sort.place, column) for column in shown if column.sort is not None]
+    ordered = sorted(sortable, key=lambda pair: pair[0])
     return SortOrders({column.key: column.sort_by for _, column in ordered})
 
 
@@ -318,8 +356,8 @@ def _all_metrics(row: Row) -> str:
     return " ".join(filter(None, [*shown, not_finite_words(checkpoint)]))
 
 
-def _other_metrics(row: Row) -> str:
-    names = sorted(name for name in row.checkpoint.metrics if name != "loss")
+def _other_metrics(row: Row, elsewhere: AbstractSet[str] = frozenset()) -> str:
+    names = sorted(row.checkpoint.metrics.keys() - {"loss"} - elsewhere)
     return "  ".join(f"{clean(name)} {metric_text(row.checkpoint, name)}" for name in names)
 
 

@@ -87,6 +87,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     themes: dict[str, ThemeSection] = {}
     actions: dict[str, ActionSection] = {}
 
+    @property
+    def result_columns(self) -> tuple[str, ...]:
+        """The names of the numbers that own actions store."""
+        columns = (column for action in self.actions.values() for column in action.columns)
+        return tuple(dict.fromkeys(columns))
+
 
 @dataclass(frozen=True)
 class DefaultPolicy:
@@ -146,12 +152,13 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
+    own_keys = {name: action.key for name, action in config.actions.items()}
     try:
         check_actions(config.actions, default_keys)
     except UsageError as error:
         raise UsageError(f"{place}, {error}") from error
     try:
-        check_keys(config.keys, default_keys)
+        check_keys(config.keys, {**default_keys, **own_keys})
     except UsageError as error:
         raise UsageError(f"{place}, [keys]: {error}") from error
     return config

@@ -45,20 +45,26 @@ _Column = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 
 
 class ActionSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A command of the user that `act` runs.
+    """A command of the user that the app and `act` run.
 
     Attributes:
         command: Its words, as in a shell, which does not run it; with placeholders.
+        title: A short imperative sentence for the palette and the help.
+        key: Its key on the dashboard; without one, the palette has it.
         on: `checkpoint` runs it for each selected or marked checkpoint, `marked` once for all of
             them, `run` once for the run.
         column: Numbers in the JSON object that it prints as its last line, which are stored for
             the checkpoint.
+        each_new: Whether the app runs it for each new checkpoint while it is open.
         directory: Where it is run; by default where the app was started.
     """
 
     command: str
+    title: str = ""
+    key: str = ""
     on: ActsOn = ActsOn.CHECKPOINT
     column: _Column | Annotated[list[_Column], msgspec.Meta(max_length=MOST_VALUES)] = []
+    each_new: bool = False
     directory: str = ""
 
     @property
@@ -140,9 +146,12 @@ def _check(name: str, action: ActionSection, taken: Collection[str]) -> None:
 
 
 def _check_results(action: ActionSection) -> None:
-    if action.columns and action.on is not ActsOn.CHECKPOINT:
-        raise UsageError('column needs on = "checkpoint".')
-    fields = {column.number_filter.field for column in COLUMNS if column.number_filter}
+    if action.on is not ActsOn.CHECKPOINT:
+        for field in ("column", "each_new"):
+            if getattr(action, field):
+                raise UsageError(f'{field} needs on = "checkpoint".')
+    taken = {column.key for column in COLUMNS} - {"loss"}
+    taken |= {column.number_filter.field for column in COLUMNS if column.number_filter}
     for column in action.columns:
-        if column in fields:
+        if column in taken:
             raise UsageError(f"{column!r} is a column of all checkpoints; choose another name.")

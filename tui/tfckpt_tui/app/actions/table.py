@@ -151,7 +151,8 @@ def _inspectable(run: RunSnapshot, selection: Selection) -> Reason:
     return "" if isinstance(other, OtherFile) and other.is_readable else _selected(run, selection)
 
 
-def _selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
+def selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
+    """Requires a selected checkpoint, or marked ones."""
     return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
@@ -245,7 +246,7 @@ ACTIONS = (
         "unpins them if all are pinned.",
         perform=lambda dashboard: views.run_control(dashboard).pin(),
         command="pin",
-        requires=(_selected_or_marked,),
+        requires=(selected_or_marked,),
         changes_run=True,
         applies_to_marked=True,
         in_footer=True,
@@ -515,6 +516,17 @@ ACTIONS = (
         command="profile",
     ),
     Action(
+        name="own-actions",
+        key="A",
+        label="actions",
+        title="Show your own actions and what they print",
+        help="Lists the commands of your configuration that were run since the app was opened, and "
+        "follows their output. x cancels one. They end with the app.",
+        perform=views.open_own_actions,
+        command="act",
+        before_first_snapshot=True,
+    ),
+    Action(
         name="hyperparameters",
         key="H",
         label="hyperparameters",
@@ -609,7 +621,7 @@ ACTIONS = (
         help="Copies to the clipboard of your terminal, also through SSH and tmux, if the terminal "
         "allows it (OSC 52).",
         perform=lambda dashboard: dashboard.copy_paths(),
-        requires=(_selected_or_marked,),
+        requires=(selected_or_marked,),
         applies_to_marked=True,
     ),
     Action(
@@ -619,7 +631,7 @@ ACTIONS = (
         title="Copy the row of the selected checkpoint",
         help=f"Copies {copied_names()}, separated by tabs for a spreadsheet.",
         perform=lambda dashboard: dashboard.copy_rows(),
-        requires=(_selected_or_marked,),
+        requires=(selected_or_marked,),
         applies_to_marked=True,
     ),
     Action(

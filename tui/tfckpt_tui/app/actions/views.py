@@ -165,6 +165,19 @@ def open_profile(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(screen)
 
 
+def open_own_actions(dashboard: Dashboard) -> None:
+    """Opens the runs of the user's own actions."""
+    from tfckpt_tui.app.screens.action_runs import ActionRunsScreen
+
+    app = dashboard.run_app
+
+    def set_each_new(runs: bool) -> None:
+        app.runs_each_new = runs
+
+    screen = ActionRunsScreen(app.own_actions, app.config.actions, app.runs_each_new, set_each_new)
+    dashboard.app.push_screen(screen)
+
+
 def open_hyperparameters(dashboard: Dashboard) -> None:
     """Opens the hyperparameters."""
     from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen

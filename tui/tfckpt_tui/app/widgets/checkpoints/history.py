@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -41,8 +41,24 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
 
     title = "history"
 
-    def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(checkpoint_columns.sort_orders(), attrgetter("name"), id=id)
+    def __init__(
+        self,
+        *,
+        read_only: bool = False,
+        metrics: Iterable[str] = (),
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        """Makes the list.
+
+        Args:
+            read_only: Whether the app changes nothing.
+            metrics: Metrics that have a column of their own, besides the loss.
+            id: ID of the widget.
+        """
+        self._all_columns = checkpoint_columns.columns_with(metrics)
+        super().__init__(
+            checkpoint_columns.sort_orders(self._all_columns), attrgetter("name"), id=id
+        )
         self._read_only = read_only
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
@@ -240,7 +256,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             return self._unsupported_line(checkpoint, width)
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self.column_layout(width).row(
-            _cells(row_data, kept=self._tree.is_ancestor_row(row))
+            _cells(row_data, self._all_columns, kept=self._tree.is_ancestor_row(row))
         )
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
@@ -263,7 +279,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
 
     def _choose_columns(self, width: int, wanted: Mapping[str, bool]) -> Layout:
         columns, longest_texts = [], {}
-        for column in checkpoint_columns.COLUMNS:
+        for column in self._all_columns:
             cell = column.history
             if cell is None or not wanted.get(column.key, True):
                 continue
@@ -335,12 +351,14 @@ def _is_damaged(checkpoint: Checkpoint) -> bool:
     return bool(checkpoint.problem) and checkpoint.state is not CheckpointState.WRITING
 
 
-def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
+def _cells(
+    row: Row, columns: Iterable[CheckpointColumn], *, kept: bool
+) -> dict[str, Sequence[Span]]:
     """Returns the cells of a row by column; most are plain text in the style of the column."""
     checkpoint = row.checkpoint
     value = "value" if kept else "muted"
     cells: dict[str, Sequence[Span]] = {}
-    for column in checkpoint_columns.COLUMNS:
+    for column in columns:
         if column.history is not None:
             style = column.history.style
             cells[column.key] = ((column.history_text(row), value if style == "value" else style),)
