@@ -221,6 +221,10 @@ async def test_the_card_goes_when_the_run_trains_again(made: RunFactory) -> None
             made.live_worker(index)
         await until(pilot, lambda: not app.screen.query_one(FailureCard).region.area, "no card")
         assert "throughput" in top(app)
+        made.run.worker_log(1).write_text("printed by 1\n")
+        await pilot.press("f")
+        await until(pilot, lambda: "printed by 1" in top(app), "the log of the earlier failure")
+        await pilot.press("escape")
         assert app.screen.focused is app.screen.query_one("#history")
 
 

@@ -34,6 +34,7 @@ from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
 from tfckpt_tui.services.checkpoints.verify import can_be_verified
+from tfckpt_tui.services.runs.failure_card import newest_loss
 
 _VERIFICATION_POLL_SECONDS = 0.2
 _AGE_ERROR_SECONDS, _OLD_AGE_ERROR_SECONDS = 1.0, 10.0
@@ -306,12 +307,16 @@ class DashboardScreen(Screen[None]):
         self._update_keys()
 
     def open_failure(self) -> None:
-        """Opens the log of the worker that the failure card names, at that time."""
+        """Opens the log of the worker that the failure card names, or was lost last, then."""
         snapshot = self.loaded_snapshot
+        earlier = newest_loss(snapshot.event_log)
         if snapshot.failure is not None:
             # The log of a run that failed ends there; times are recorded twice a second only.
             at = snapshot.failure.at if snapshot.state is not RunState.FAILED else None
             views.open_logs(self, self.panes.failure.worker, at)
+        elif earlier is not None:
+            at, loss = earlier
+            views.open_logs(self, loss.worker, at)
 
     def sort_by_column(self, places: int) -> None:
         """Sorts by the column that is `places` further to the right."""

@@ -73,6 +73,14 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     return "" if supervised else _STOPPABLE(run, selection)
 
 
+def _has_lost_worker(run: RunSnapshot) -> bool:
+    """Whether the supervisor noted the loss of a worker."""
+    # `tfckpt-tui config` reads the keys, and starts quickly without this.
+    from tfckpt_tui.services.runs.failure_card import newest_loss
+
+    return newest_loss(run.event_log) is not None
+
+
 def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
     del selection
     # A trainer that answers is stopped, whatever waits.
@@ -436,11 +444,14 @@ ACTIONS = (
         label="failure",
         title="Open the log where the run failed",
         help="Shows what the worker that failed first, or holds up the others, printed at that "
-        "time. With the focus on the card, enter does the same, n chooses another worker, and y "
-        "copies the card.",
+        "time; after a restart, the one that failed last. With the focus on the card, enter does "
+        "the same, n chooses another worker, and y copies the card.",
         perform=lambda dashboard: dashboard.open_failure(),
         requires=(
-            require(lambda run, selection: run.failure is not None, "No worker failed or hangs."),
+            require(
+                lambda run, selection: run.failure is not None or _has_lost_worker(run),
+                "No worker failed or hangs.",
+            ),
         ),
     ),
     Action(

@@ -242,6 +242,19 @@ def _recorded(trouble: Trouble) -> _Cause | None:
     return None
 
 
+def newest_loss(event_log: Sequence[EventEntry]) -> tuple[float, WorkerLoss] | None:
+    """Returns the newest loss of a worker that the supervisor noted, and when; None without one.
+
+    Args:
+        event_log: Entries of the event log, oldest first.
+    """
+    for entry in reversed(event_log):
+        loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
+        if loss is not None:
+            return entry.at, loss
+    return None
+
+
 def loss_of(details: Mapping[str, Any]) -> WorkerLoss | None:
     """Returns what an event of the supervisor says about a lost worker; None if it says nothing."""
     with suppress(msgspec.ValidationError, UnicodeError):
