@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretched
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane, is_open
@@ -120,10 +120,10 @@ class SettingList(ListPane[Setting]):
         """Returns a column for the names, and one for each run that fits."""
         names = max((len(setting.name) for setting in self.rows), default=8)
         columns = [Column("name", "", min(24, names), align="<")]
-        columns += [
-            Column(f"run-{number}", run.name, 12, rank=number, align="<", stretch=1)
-            for number, run in enumerate(self._runs)
-        ]
+        for number, run in enumerate(self._runs):
+            column = Column(f"run-{number}", run.name, 12, rank=number, align="<")
+            texts = (run.name, *(setting.values[number] for setting in self.rows))
+            columns.append(stretched(column, texts))
         return choose(columns, width)
 
     def cells(self, row: Setting, layout: Layout) -> Mapping[str, Sequence[Span]]:

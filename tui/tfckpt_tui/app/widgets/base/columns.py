@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, padded
 
@@ -30,6 +32,12 @@ class Column:
     rank: int = 0
     align: str = ">"
     stretch: int = 0
+
+
+def stretched(column: Column, texts: Iterable[str]) -> Column:
+    """Returns a column that takes as much of the spare width as its texts need."""
+    longest = max(map(cell_len, texts), default=0)
+    return replace(column, stretch=max(1, longest - column.width))
 
 
 @dataclass(frozen=True)

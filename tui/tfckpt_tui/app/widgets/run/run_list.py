@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rich.cells import cell_len
-
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretched
 from tfckpt_tui.app.widgets.base.icons import MARK, Icon, run_icon
 from tfckpt_tui.app.widgets.base.list_pane import match_note
 from tfckpt_tui.app.widgets.base.marks import Marks
@@ -248,8 +246,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
 
     def _stretched(self, column: Column, text_of: Callable[[RunAccount], str]) -> Column:
         """Returns a column that takes as much of the spare width as its texts need."""
-        longest = max((cell_len(text_of(run)) for run in self.rows), default=0)
-        return self.with_arrow(replace(column, stretch=max(1, longest - column.width)))
+        return self.with_arrow(stretched(column, map(text_of, self.rows)))
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of a run by column."""
