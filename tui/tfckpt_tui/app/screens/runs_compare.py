@@ -16,7 +16,13 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretche
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane, is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line
+from tfckpt_tui.app.widgets.base.styled_text import (
+    Line,
+    Span,
+    branch_style,
+    line,
+    shorten_middle,
+)
 from tfckpt_tui.app.widgets.charts.braille import plot
 from tfckpt_tui.charting.curves import Curve, curves_of
 from tfckpt_tui.charting.measurements import Measurement, measurements
@@ -33,6 +39,7 @@ MOST_RUNS = 6
 """Runs that have a colour of their own."""
 
 _WIDE = 120
+_NAME_WIDTH = 20
 
 
 class RunCurves(Pane):
@@ -60,7 +67,10 @@ class RunCurves(Pane):
             values = (self._shown.value_of(point) for point in reversed(run.series.points))
             newest = next((value for value in values if value is not None), None)
             told = f" {self._shown.show(newest)}" if newest is not None else ""
-            spans += [("  ", ""), (f"{run.name}{told}", branch_style(number))]
+            spans += [
+                ("  ", ""),
+                (f"{shorten_middle(run.name, _NAME_WIDTH)}{told}", branch_style(number)),
+            ]
         return spans
 
     def body(self, width: int, height: int) -> Sequence[Line]:
