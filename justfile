@@ -48,6 +48,6 @@ pictures:
     {{ python }} docs/tools/make_recording.py
     {{ python }} docs/tools/make_session.py
 
-# Run a benchmark, such as `just bench first_frame`; exits with 1 if the machine is busy. Without a name, list them.
-bench name="" *arguments:
-    {{ if name == "" { "ls tests/benchmarks/*.py" } else { python + " tests/benchmarks/" + name + ".py " + arguments } }}
+# Run all benchmarks, about 30 minutes on a quiet machine; or some, such as `just bench verify first_frame`.
+bench *arguments:
+    {{ python }} tests/benchmarks/run_all.py {{ arguments }}

@@ -7,10 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from benchmarks.scripts import machine
+from benchmarks.scripts import figures, machine
 from tensorflow_processes import run_with_tensorflow
+
+sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
+import run_all
 
 BENCHMARKS = [
     pytest.param(
@@ -33,6 +37,57 @@ def test_a_benchmark_finds_its_imports_and_explains_itself(benchmark, request):
     done = run(benchmark, "--help")
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
+
+
+def test_all_benchmarks_are_run():
+    names = {benchmark.name for benchmark in run_all.BENCHMARKS}
+    assert names | {"run_all"} == {path.values[0].stem for path in BENCHMARKS}
+
+
+def test_figures_are_printed_and_collected(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(figures.COLLECTED, str(tmp_path / "figures"))
+    figures.report_ratio(
+        "rows", [2.0, 9.0, 4.0], [1.0, 3.0, 1.0], "a bare app", along="checkpoints", at=10_000
+    )
+    figures.report("memory", [70.5], "MB")
+    words = ["rows, 10,000 checkpoints: 3 times a bare app (2 to 4)", "memory: 70.5 MB"]
+    assert capsys.readouterr().out.splitlines() == words
+    lines = (tmp_path / "figures").read_bytes().splitlines()
+    found = [msgspec.json.decode(line, type=figures.Figure) for line in lines]
+    assert [figure.words for figure in found] == words
+
+
+def figure(value, low=None, high=None, **changes):
+    facts = {"benchmark": "b", "what": "w", "unit": "times", "value": value}
+    low, high = low or value, high or value
+    return figures.Figure(**{**facts, "low": low, "high": high, **changes})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (figure(2.0, 1.5, 3.0), figure(2.9), []),
+        (figure(2.0, 1.9, 2.1), figure(2.15), []),
+        (figure(2.0, 1.9, 2.1), figure(3.0), ["2 → w: 3 times"]),
+        (figure(2.0), figure(3.0, what="other"), []),
+        (figure(2.0), figure(3.0, at=5.0), []),
+        (figure(2.0), figure(3.0, unit="ms"), []),
+    ],
+)
+def test_a_median_that_left_the_earlier_range_is_told(before, after, said):
+    assert run_all.changes([before], [after]) == said
+
+
+def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path):
+    def run(*words):
+        return run_alone(run_all.PLACE / "run_all.py", "guards", *words)
+
+    done = run("--output", tmp_path / "figures.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[1/1] guards")
+    found = run_all.read(tmp_path / "figures.json")
+    assert {one.benchmark for one in found.figures} == {"guards"}
+    assert found.versions["tfckpt-tui"]
 
 
 @pytest.mark.parametrize(("share", "is_believed"), [(0.04, True), (0.06, False)])

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import tensorflow as tf
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer import SaveOptions, TrainingRun
@@ -81,15 +82,18 @@ def main() -> None:
                 both[background] += costs(Path(directory), model, options, 3)
     stall = {way: statistics.median(c.stall_seconds for c in both[way]) for way in both}
     after = {way: statistics.median(c.slowing_seconds or 0.0 for c in both[way]) for way in both}
+    size = {"along": "MB", "at": given.megabytes}
     for background, name in ((False, "foreground"), (True, "background")):
-        print(
-            f"{name}: training stood still {stall[background] * 1000:.0f} ms, later steps "
-            f"{after[background] * 1000:.0f} ms longer in sum"
-        )
-    print(f"stall: {stall[True] / stall[False]:.3f} of the foreground's")
-    print(
-        "stall and after-effect: "
-        f"{(stall[True] + after[True]) / (stall[False] + after[False]):.3f} of the foreground's"
+        report(f"{name} save: training stands still", [stall[background] * 1e3], "ms", **size)
+        report(f"{name} save: later steps, longer in sum", [after[background] * 1e3], "ms", **size)
+    against = "a foreground save"
+    report_ratio("stall", [stall[True]], [stall[False]], against, **size)
+    report_ratio(
+        "stall with the slower steps",
+        [stall[True] + after[True]],
+        [stall[False] + after[False]],
+        against,
+        **size,
     )
 
 

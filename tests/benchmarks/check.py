@@ -12,6 +12,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.check.untracked import find_untracked
@@ -32,16 +33,14 @@ def main() -> None:
     checkpoint = tf.train.Checkpoint(model=root)
     began, cpu = time.perf_counter(), time.process_time()
     assert find_untracked(one.thing for one in find_state(checkpoint, {})) == []
-    print(
-        f"search in {options.variables:,} variables: {time.perf_counter() - began:.2f} s, "
-        f"{time.process_time() - cpu:.2f} s of CPU"
-    )
+    size = {"along": "variables", "at": options.variables}
+    what = "search for state that was not passed"
+    report(f"{what}, processor time", [time.process_time() - cpu], "s", **size)
+    report(what, [time.perf_counter() - began], "s", **size)
     result = run_check(CheckOptions(DEMO, os.getcwd(), workers=options.workers))
-    word = "exact" if result.exact else "not exact"
-    print(
-        f"check of the demo, {options.workers} workers, {result.steps} steps: "
-        f"{result.seconds:.1f} s, {word}"
-    )
+    assert result.exact
+    what = f"check of the demo, {result.steps} steps"
+    report(what, [result.seconds], "s", along="workers", at=options.workers)
 
 
 if __name__ == "__main__":

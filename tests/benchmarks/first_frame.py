@@ -9,7 +9,6 @@ The two apps and `import tensorflow` take turns in one run.
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import psutil
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from rundir_factory import RunFactory
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
@@ -31,9 +31,9 @@ BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--checkpoints", type=int, nargs="+", default=[0, 1_000, 10_000])
+    parser.add_argument("--checkpoints", type=int, nargs="+", default=[10, 1_000, 10_000, 100_000])
     options = parser.parse_args()
-    print(f"import tensorflow: {import_tensorflow():.1f} s")
+    report("import tensorflow", [import_tensorflow()], "s")
     for count in options.checkpoints:
         with tempfile.TemporaryDirectory() as directory:
             compare(Path(directory), count, options.rounds)
@@ -54,15 +54,11 @@ def compare(root: Path, count: int, rounds: int) -> None:
         frame_times.append(frame)
         row_times.append(rows)
         memory.append(resident)
-    bare = statistics.median(bare_times)
-    ratios = [frame / other for frame, other in zip(frame_times, bare_times, strict=True)]
-    whole = [row / other for row, other in zip(row_times, bare_times, strict=True)]
-    print(
-        f"{count:,} checkpoints: first frame {statistics.median(frame_times) * 1e3:.0f} ms, a bare "
-        f"Textual app {bare * 1e3:.0f} ms, ratio {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}); with its rows {statistics.median(whole):.2f}; "
-        f"resident {statistics.median(memory) / 1e6:.0f} MB"
-    )
+    size = {"along": "checkpoints", "at": count}
+    report("a bare Textual app", [1e3 * seconds for seconds in bare_times], "ms", **size)
+    report_ratio("first frame", frame_times, bare_times, "a bare Textual app", **size)
+    report_ratio("rows on screen", row_times, bare_times, "a bare Textual app", **size)
+    report("resident memory", [resident / 1e6 for resident in memory], "MB", **size)
 
 
 def first_frame(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 from bundle_writing import array, write
@@ -58,18 +58,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    print("checkpoints | scandir+stat | seen by events | by polling | idle, of one core")
     for count in (10, 10_000):
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
             fill(root, count)
-            bare = statistics.median(scan(root) for _ in range(options.rounds))
+            size = {"along": "checkpoints", "at": count}
+            bare = [1e3 * scan(root) for _ in range(options.rounds)]
+            report("scandir with stat", bare, "ms", **size)
             events, idle = follow(root, None, count, options.rounds)
+            report("new checkpoint is known by file events", events, "ms", **size)
+            report("idle, of one core", [100 * idle], "%", **size)
             polling, _ = follow(root, 0.5, count, options.rounds)
-            print(
-                f"{count:11,} | {1000 * bare:9.1f} ms | {1000 * events:11.0f} ms | "
-                f"{1000 * polling:7.0f} ms | {100 * idle:.2f} %"
-            )
+            report("new checkpoint is known by polling", polling, "ms", **size)
 
 
 def fill(root: Path, count: int) -> None:
@@ -92,8 +92,8 @@ def scan(root: Path) -> float:
     return time.perf_counter() - began
 
 
-def follow(root: Path, poll: float | None, count: int, rounds: int) -> tuple[float, float]:
-    """Returns the median time until a checkpoint is known, and the idle share of a core."""
+def follow(root: Path, poll: float | None, count: int, rounds: int) -> tuple[list[float], float]:
+    """Returns the milliseconds until a checkpoint is known, and the idle share of a core."""
     followed = Followed(root, poll)
     followed.wait_for("ckpt-0")
     settle(followed)
@@ -110,11 +110,11 @@ def follow(root: Path, poll: float | None, count: int, rounds: int) -> tuple[flo
         renamed = time.perf_counter()
         # The state file is what TensorFlow and our library write next; its end is an event.
         (root / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
-        taken.append(followed.wait_for(name) - renamed)
+        taken.append(1e3 * (followed.wait_for(name) - renamed))
         # Not in step with the polls.
         time.sleep(0.7 + 0.05 * number)
     followed.monitor.stop()
-    return statistics.median(taken), idle
+    return taken, idle
 
 
 def settle(followed: Followed) -> None:

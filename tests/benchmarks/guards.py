@@ -11,6 +11,8 @@ import argparse
 import random
 import time
 
+from scripts.figures import report
+
 from tfckpt_trainer.guards.conditions import CONDITIONS, Spike, StepReading
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.watch import GuardWatch
@@ -55,8 +57,8 @@ def measure(steps: int) -> None:
         watch = GuardWatch([Guard.parse(f"{text}: notify")])
         began = time.perf_counter()
         firings = sum(len(watch.step_done(reading)) for reading in readings)
-        micros = (time.perf_counter() - began) / steps * 1e6
-        print(f"{micros:6.2f} µs a step  {text}" + f"  (fired {firings} times)" * bool(firings))
+        assert not firings, text
+        report(text, [(time.perf_counter() - began) / steps * 1e6], "µs a step")
 
 
 def count_false_spikes(steps: int) -> None:
@@ -66,7 +68,8 @@ def count_false_spikes(steps: int) -> None:
             spike.look(StepReading(step, 0.0, metrics={"loss": draw(source)})) is not None
             for step in range(steps)
         )
-        print(f"{firings:6,} of {steps:,} steps are spikes: {spike} on {name} noise")
+        what = f"false firings of {spike} on {name} noise"
+        report(what, [firings], "firings", along="steps", at=steps)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "training")]
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from steered import SteeredRun
 from training_cluster import Cluster
@@ -30,8 +30,8 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 SETTLED_SECONDS = 3.0
 
 
-def measure(root: Path, counted: Callable[[int], Counter[str]], commands: int) -> None:
-    """Prints the calls of one worker with its run directory below `root`."""
+def measure(disk: str, root: Path, counted: Callable[[int], Counter[str]], commands: int) -> None:
+    """Reports the calls of one worker with its run directory below `root`."""
     with Cluster(root / "run", "steered.py", [], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)
@@ -44,14 +44,15 @@ def measure(root: Path, counted: Callable[[int], Counter[str]], commands: int) -
         run.ask(CommandKind.PAUSE)
         time.sleep(SETTLED_SECONDS)
         calls = counted(cluster.processes[0].pid)
-    words = ", ".join(f"{name} {count:.1f}" for name, count in calls.most_common() if count >= 0.05)
-    print(f"  {sum(calls.values()):.1f} calls a second ({words})")
+    report(
+        f"file calls of an idle worker on a {disk} disk", [sum(calls.values())], "calls a second"
+    )
+    for name, count in calls.most_common():
+        if count >= 0.05:
+            report(f"{name}, {disk} disk", [count], "calls a second")
     if answered:
-        milliseconds = sorted(1000 * seconds for seconds in answered)
-        print(
-            f"  answer after {statistics.median(milliseconds):.0f} ms (median), at most "
-            f"{milliseconds[-1]:.0f} ms"
-        )
+        what = f"from a command to its answer on a {disk} disk"
+        report(what, [1e3 * seconds for seconds in answered], "ms")
 
 
 def traced(pid: int, root: Path, seconds: float) -> Counter[str]:
@@ -80,15 +81,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         if options.only != "network":
-            print("local disk:")
             (place / "local").mkdir()
 
             def count_traced(pid: int) -> Counter[str]:
                 return traced(pid, place / "local", options.seconds)
 
-            measure(place / "local", count_traced, options.commands)
+            measure("local", place / "local", count_traced, options.commands)
         if options.only != "local":
-            print("network disk:")
             with faulty_mounts(place / "network", "client", cache_seconds=1.0) as (mount,):
 
                 def count_served(pid: int) -> Counter[str]:
@@ -97,7 +96,7 @@ def main() -> None:
                     calls = mount.count_calls().items()
                     return Counter({name: count / options.seconds for name, count in calls})
 
-                measure(mount.root, count_served, options.commands)
+                measure("network", mount.root, count_served, options.commands)
 
 
 if __name__ == "__main__":

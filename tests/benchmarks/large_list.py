@@ -22,6 +22,7 @@ for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from app_driving import StillMonitor
 from rundir_factory import two_branches
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from textual.pilot import Pilot
 
@@ -31,7 +32,6 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 KEYS = ("down", "up", "pagedown", "end", "home", "space", "M", "down", "space", "up", ">", "=", "<")
 FILTERS = ("ckpt-19 -pinned", "step>15000 state:complete", "loss<2.5 marked")
-AIM_SECONDS = 0.05
 
 
 @on_quiet_machine
@@ -45,7 +45,7 @@ def main() -> None:
         small = SnapshotReader(made.run).read(made.now)
         snapshot = enlarged(small, options.checkpoints)
         app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
-        asyncio.run(measure(app, options.profile))
+        asyncio.run(measure(app, options.profile, options.checkpoints))
 
 
 def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
@@ -74,23 +74,24 @@ def replace_record(record, step: int):
     )
 
 
-async def measure(app: TfckptApp, profiled: str | None) -> None:
+async def measure(app: TfckptApp, profiled: str | None, checkpoints: int) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         while app.snapshot is None:
             await pilot.pause(0.05)
         await pilot.pause(0.5)
+        taken: dict[str, list[float]] = {}
         for key in KEYS:
-            await pressed(pilot, key, profiled)
+            taken.setdefault(key, []).append(await pressed(pilot, key, profiled))
         for text in FILTERS:
-            await pressed(pilot, "/", profiled)
-            taken = [await pressed(pilot, letter, profiled, silent=True) for letter in text]
-            print(f"{text!r}: slowest letter {max(taken) * 1e3:.0f} ms, all {sum(taken):.2f} s")
-            await pressed(pilot, "escape", profiled)
+            for key in ("/", *text, "escape"):
+                what = key if key in ("/", "escape") else f"of the filter {text!r}"
+                taken.setdefault(what, []).append(await pressed(pilot, key, profiled))
+        for what, milliseconds in taken.items():
+            report(f"key {what}", milliseconds, "ms", along="checkpoints", at=checkpoints)
 
 
-async def pressed(
-    pilot: Pilot[int], key: str, profiled: str | None, *, silent: bool = False
-) -> float:
+async def pressed(pilot: Pilot[int], key: str, profiled: str | None) -> float:
+    """Presses a key, and returns the milliseconds of processor time that it took."""
     profile = cProfile.Profile() if key == profiled else None
     began = time.process_time()
     if profile is not None:
@@ -99,11 +100,7 @@ async def pressed(
     if profile is not None:
         profile.disable()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
-    taken = time.process_time() - began
-    if not silent:
-        late = "" if taken < AIM_SECONDS else "  <- late"
-        print(f"{key:10s} {taken * 1e3:6.0f} ms{late}")
-    return taken
+    return 1e3 * (time.process_time() - began)
 
 
 if __name__ == "__main__":

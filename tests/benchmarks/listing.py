@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
 from checkpoint_directory import write_bundle
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.bundle.checksum import crc32c
@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import encode
 
+BARE = "scandir with stat"
 LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")
 
@@ -51,7 +52,7 @@ def main() -> None:
                 for step in range(1, count + 1):
                     made.checkpoint(step)
                 made.finish()
-                report(measure(made, options.rounds), f"{count} checkpoints, {kind}")
+                report_times(measure(made, options.rounds), kind, count)
 
 
 class Directory:
@@ -122,7 +123,7 @@ def measure(made: Directory, rounds: int) -> dict[str, list[float]]:
         times.setdefault(what, []).append(time.perf_counter() - start)
 
     for _ in range(rounds):
-        timed("scandir with stat", partial(bare, made.run.root))
+        timed(BARE, partial(bare, made.run.root))
         hasty, full = Catalog(made.run), Catalog(made.run)
         look_in_haste = partial(hasty.scan, time.time(), quick=True)
         timed("first look, in haste", look_in_haste)
@@ -153,19 +154,14 @@ def bare(root: Path) -> int:
     return total
 
 
-def report(times: dict[str, list[float]], title: str) -> None:
-    print(title)
-    base = times["scandir with stat"]
+def report_times(times: dict[str, list[float]], kind: str, count: int) -> None:
+    """Reports what each look takes."""
+    size = {"along": "checkpoints", "at": count}
+    base = times.pop(BARE)
+    report(f"{BARE}, {kind}", [1e3 * seconds for seconds in base], "ms", **size)
+    report(f"{LOOKS}, {kind}", times.pop(LOOKS), "looks", **size)
     for what, values in times.items():
-        if what == LOOKS:
-            print(f"  {what}: {values[0]:.0f}")
-            continue
-        ratio = statistics.median(v / b for v, b in zip(values, base, strict=True))
-        middle = statistics.median(values) * 1e3
-        print(
-            f"  {what}: {middle:.1f} ms ({min(values) * 1e3:.1f}–{max(values) * 1e3:.1f}), "
-            f"{ratio:.2f} times"
-        )
+        report_ratio(f"{what}, {kind}", values, base, BARE, **size)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from scripts.figures import COLLECTED, report
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.launch.processes.cluster import free_ports
@@ -72,6 +73,8 @@ def main() -> None:
                 "TF_CONFIG": json.dumps(task),
                 "TFCKPT_RUN_DIR": run_dir,
                 "TF_CPP_MIN_LOG_LEVEL": "3",
+                # All workers measure; one reports.
+                **({COLLECTED: ""} if index else {}),
             }
             processes.append(
                 subprocess.Popen(
@@ -119,17 +122,13 @@ def compare(
     bare(steps), library(steps)
     pairs = [(bare(steps), library(steps)) for _ in range(blocks)]
     added = [library.step - bare.step for bare, library in pairs]
-    spread = statistics.quantiles(added, n=10)
-    cpu = statistics.median(library.cpu - bare.cpu for bare, library in pairs)
     usual = statistics.median(bare.step for bare, _ in pairs)
-    usual_cpu = statistics.median(bare.cpu for bare, _ in pairs)
-    print(
-        f"{what}: step {usual * 1e3:.3f} ms without the library, "
-        f"{statistics.median(added) * 1e6:+.0f} µs with it (10th to 90th percentile "
-        f"{spread[0] * 1e6:+.0f} to {spread[-1] * 1e6:+.0f} µs), "
-        f"{cpu * 1e6:+.0f} µs of CPU to {usual_cpu * 1e6:.0f} µs",
-        flush=True,
-    )
+    size = {"along": "µs a step without it", "at": round(usual * 1e6)}
+    report(f"{what}: added", [1e6 * seconds for seconds in added], "µs a step", **size)
+    cpu = [1e6 * (library.cpu - bare.cpu) for bare, library in pairs]
+    report(f"{what}: added processor time", cpu, "µs a step", **size)
+    own = [1e6 * bare.cpu for bare, _ in pairs]
+    report(f"{what}: processor time without it", own, "µs a step", **size)
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).with_name("scripts")))
 from made_checkpoints import make
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 COMMANDS = {
@@ -63,18 +63,16 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1_000_000_000)
     parser.add_argument("--directory", help="where to write the checkpoints")
     options = parser.parse_args()
-    print(f"floor: {peak(['--help']) / 1e6:.0f} MB")
+    report("--help", [peak(["--help"]) / 1e6], "MB")
     for tensors in (1, 100, 2_000):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             for step in (1, 2):
                 make(Path(directory) / f"ckpt-{step}", tensors, options.size, seed=step)
-            print(f"{options.size / 1e6:.0f} MB, tensors: {tensors:,}")
             kept = {*os.listdir(directory), *NEEDED}
             for title, words in COMMANDS.items():
                 arguments = [word.replace("RUN", directory) for word in words]
-                began = time.monotonic()
-                used = peak(arguments) / 1e6
-                print(f"  {title}: {used:.0f} MB, {time.monotonic() - began:.1f} s")
+                what = f"{title}, {options.size / 1e6:.0f} MB"
+                report(what, [peak(arguments) / 1e6], "MB", along="tensors", at=tensors)
                 for name in set(os.listdir(directory)) - kept:
                     place = Path(directory) / name
                     shutil.rmtree(place) if place.is_dir() else place.unlink()

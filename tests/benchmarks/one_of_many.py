@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from listing import KINDS, Directory
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 COMMANDS = (
@@ -57,12 +58,11 @@ def main() -> None:
                 made.checkpoint(step)
             made.finish()
             age(root / "run")
-            print(f"{options.checkpoints} checkpoints, {kind}")
             step = options.checkpoints // 2
             for command in COMMANDS:
                 words = command.format(name=f"ckpt-{step}", step=step).split()
                 words.insert(1, str(root / "run"))
-                print(f"  {command:24s} {report(words)}", flush=True)
+                report_one(f"{command}, {kind}", words, options.checkpoints)
             shutil.rmtree(root / "run")
 
 
@@ -73,13 +73,15 @@ def age(root: Path) -> None:
         os.utime(entry.path, (then, then))
 
 
-def report(words: list[str]) -> str:
+def report_one(what: str, words: list[str], checkpoints: int) -> None:
+    """Runs a command in a process of its own, and reports what it cost."""
     script = [sys.executable, __file__, "--one"]
     ended = subprocess.run([*script, *words], capture_output=True, text=True, check=True)
     found = json.loads(ended.stderr.splitlines()[-1])
-    return "{seconds:6.2f} s, {opened:6d} files opened, {listed:3d} listings, exit {code}".format(
-        **found
-    )
+    size = {"along": "checkpoints", "at": checkpoints}
+    report(f"{what}: processor time", [found["seconds"]], "s", **size)
+    report(f"{what}: opened", [found["opened"]], "files", **size)
+    report(f"{what}: listed", [found["listed"]], "directories", **size)
 
 
 def measure(words: list[str]) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 VARIABLES = (33, 2_000, 10_000)
@@ -65,7 +65,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         prefix = Path(directory) / "ckpt"
         python(WRITING, prefix, *VARIABLES)
-        print("variables | ours: import, open, memory | TensorFlow's | with imports | without")
         for variables in VARIABLES:
             compare(Path(f"{prefix}-{variables}"), variables, options.rounds)
 
@@ -76,21 +75,17 @@ def compare(prefix: Path, variables: int, rounds: int) -> None:
     for _ in range(rounds):
         for script, results in taken.items():
             results.append(run(script, prefix, variables))
-    ours, theirs = (
-        tuple(statistics.median(column) for column in zip(*taken[script], strict=True))
-        for script in (OURS, THEIRS)
+    size = {"along": "variables", "at": variables}
+    whole, opened, memory = (
+        [[one(result) for result in taken[script]] for script in (OURS, THEIRS)]
+        for one in (lambda r: r[0] + r[1], lambda r: r[1], lambda r: r[2] / 1e3)
     )
-    print(
-        f"{variables:9,} | {words(ours)} | {words(theirs)} | "
-        f"{(theirs[0] + theirs[1]) / (ours[0] + ours[1]):.0f} times faster | "
-        f"{ours[1] / theirs[1]:.1f} times its time",
-        flush=True,
-    )
-
-
-def words(result: tuple[float, ...]) -> str:
-    imported, opened, kilobytes = result
-    return f"{1000 * imported:.0f} ms, {1000 * opened:.1f} ms, {kilobytes / 1000:.0f} MB"
+    against = "load_checkpoint and its list of shapes"
+    report_ratio("opening an index, with imports", *whole, against, **size)
+    report_ratio("opening an index", *opened, against, **size)
+    report("opening an index", [1e3 * seconds for seconds in opened[0]], "ms", **size)
+    report("memory of a process that opens an index", memory[0], "MB", **size)
+    report("memory of one with TensorFlow", memory[1], "MB", **size)
 
 
 def run(script: str, prefix: Path, variables: int) -> tuple[float, float, float]:

@@ -10,13 +10,13 @@ the same processors compute all checksums, so only the bytes mean something.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import tensorflow as tf
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.checkpoint.state import SharedState
@@ -76,10 +76,11 @@ def main() -> None:
         for way, size in smallest.items():
             device_checksums.SMALLEST_BYTES = size
             seen[way].append(measured(group, state))
-    print(f"{given.megabytes} MB on each of {len(names)} devices ({names[0]}, …)")
+    size = {"along": f"MB on each of {len(names)} devices", "at": given.megabytes}
     for way, each in seen.items():
-        seconds = statistics.median(one for one, _ in each[1:])
-        print(f"{way}: {seconds * 1000:.0f} ms, {each[-1][1] / (1 << 20):.1f} MB copied")
+        what = f"comparison of replicas {way}, {names[0].partition(':')[0]}"
+        report(what, [1e3 * seconds for seconds, _ in each[1:]], "ms", **size)
+        report(f"{what}: copied", [each[-1][1] / (1 << 20)], "MiB", **size)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 from waiting import wait_until
@@ -80,24 +81,31 @@ def _wait_for_steps(run: RunDirectory, steps: int, *, since: float) -> float:
     return wait_until(made, 120, "steps")
 
 
+def import_tensorflow() -> float:
+    """Returns the seconds that a fresh process takes to import TensorFlow."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
 @on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
+    imports = [import_tensorflow() for _ in range(rounds)]
     found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for _ in range(rounds):
         for standby in found:
             with tempfile.TemporaryDirectory() as directory:
                 found[standby].append(restarted(Path(directory), standby=standby))
-    totals = {}
+    totals = {standby: [sum(way.values()) for way in ways] for standby, ways in found.items()}
     for standby, ways in found.items():
-        medians = {part: statistics.median(way[part] for way in ways) for part in PARTS}
-        totals[standby] = sum(medians.values())
-        words = ", ".join(f"{part} {seconds:.2f}" for part, seconds in medians.items())
-        name = "standing by" if standby else "from nothing"
-        print(f"{name}: {totals[standby]:.2f} s ({words})")
-    print(f"standing by takes {totals[True] / totals[False]:.2f} of it")
+        name = "with a standby process" if standby else "without a standby process"
+        for part in PARTS:
+            report(f"{part}, {name}", [way[part] for way in ways], "s")
+        what = f"from a killed worker to the next step, {name}"
+        report_ratio(what, totals[standby], imports, "import tensorflow")
 
 
 if __name__ == "__main__":

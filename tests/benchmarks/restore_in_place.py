@@ -36,8 +36,10 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui.formats import units
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 from waiting import wait_until
@@ -146,26 +148,29 @@ def measure(workers: int, megabytes: float, ages: list[float], rounds: int) -> N
             saved = timed.ask(CommandKind.SAVE).result
             name = str(saved["name"])
             step = int(name.removeprefix("ckpt-"))
-            print(f"\n{workers} workers, {float(saved['bytes']) / 1e6:.1f} MB")
             restores = []
             for age in ages * rounds:
                 time.sleep(max(0.0, began + age - time.time()))
                 restores.append(timed.go_back_in_place(name, step, age))
                 began = time.time()
-                _print(f"  at {age:g} s", restores[-1:])
             restart = timed.go_back_by_restart(step)
             timed.stop()
             plain = plain_read(command, run.root / name)
         finally:
             stop_supervisor(run, 0)
-    _print("  median", restores)
-    restored = statistics.median(r.restored for r in restores)
-    in_all = statistics.median(r.in_all for r in restores)
-    print(
-        f"  plain read {plain:.3f} s: the restore takes {restored / plain:.2f} times as long\n"
-        f"  restart {restart:.2f} s: in place is {restart / in_all:.1f} times as fast",
-        flush=True,
-    )
+    size = {"along": "MB", "at": megabytes}
+    what = f"restore in place on {units.count(workers, 'worker')}"
+    restored = [restore.restored for restore in restores]
+    report_ratio(what, restored, [plain] * len(restores), "a plain Checkpoint.read", **size)
+    for age in ages:
+        of_age = [restore for restore in restores if restore.age == age]
+        at_age = f"{what}, {age:g} s after the last"
+        report(f"{at_age}: the restore", [1e3 * r.restored for r in of_age], "ms", **size)
+        report(f"{at_age}: with the steps", [1e3 * r.in_all for r in of_age], "ms", **size)
+        waited = [1e3 * restore.waited for restore in of_age]
+        report(f"{at_age}: wait for the step", waited, "ms", **size)
+    in_all = [restore.in_all for restore in restores]
+    report_ratio(f"{what}, with the steps", in_all, [restart] * len(in_all), "a restart", **size)
 
 
 def plain_read(command: tuple[str, ...], prefix: Path) -> float:
@@ -174,17 +179,6 @@ def plain_read(command: tuple[str, ...], prefix: Path) -> float:
         [*command, "--read", str(prefix)], check=True, capture_output=True, text=True
     )
     return statistics.median(json.loads(said.stdout.splitlines()[-1]))
-
-
-def _print(what: str, restores: list[Restore]) -> None:
-    def median(attribute: str) -> float:
-        return statistics.median(getattr(restore, attribute) for restore in restores)
-
-    print(
-        f"{what}: waited for the step {median('waited'):.3f} s, restore "
-        f"{median('restored'):.3f} s, in all {median('in_all'):.3f} s",
-        flush=True,
-    )
 
 
 @on_quiet_machine

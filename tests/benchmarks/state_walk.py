@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import tensorflow as tf
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.training.checkpoint.state import SharedState
@@ -42,12 +43,14 @@ def main() -> None:
     ]
     state = SharedState({"model": model, "plain": plain}, optimizer, {})
     group = WorkerGroup(tf.distribute.get_strategy())
+    seconds = []
     for _ in range(3):
         began = time.process_time()
         found = state.find()
         walked = time.process_time() - began
-        own = find_differing(group, found)
-        print(f"{len(found):,} variables found in {walked:.3f} s; {len(own)} of them per worker")
+        seconds.append(walked)
+        find_differing(group, found)
+    report("search for all state, processor time", seconds, "s", along="variables", at=len(found))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import psutil
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
 from rundir_factory import two_branches
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
@@ -46,13 +46,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = two_branches(Path(directory) / "run", now=time.time() - 86400).run
         with opened(run.root) as (terminal, app):
-            print(f"idle: {load(terminal, app, options.seconds)}")
+            report_load("after the end of a run", terminal, app, options.seconds)
     for workers in (4, 64):
         with simulated(workers, 1.0) as root, opened(root) as (terminal, app):
-            print(f"{workers} workers: {load(terminal, app, options.seconds)}")
-            print(f"{workers} workers, a key: {keys(terminal, options.presses)}")
+            report_load(f"{workers} live workers", terminal, app, options.seconds)
+            report_keys(f"{workers} live workers", terminal, options.presses)
     if options.hour:
-        print(f"an hour, {options.hour} times as fast: {memory(options.hour)}")
+        report_memory(options.hour)
 
 
 @contextmanager
@@ -85,21 +85,20 @@ def opened(root: Path) -> Iterator[tuple[Terminal, psutil.Process]]:
         terminal.process.wait(10)
 
 
-def load(terminal: Terminal, app: psutil.Process, seconds: float) -> str:
-    """Processor and bytes over a while."""
+def report_load(what: str, terminal: Terminal, app: psutil.Process, seconds: float) -> None:
+    """Reports processor and bytes over a while."""
     times, count, began = app.cpu_times(), len(terminal.raw), time.monotonic()
     time.sleep(seconds)
     after, passed = app.cpu_times(), time.monotonic() - began
     used = after.user + after.system - times.user - times.system
     sent = len(terminal.raw) - count
-    return (
-        f"{100 * used / passed:.1f} % of a core, {sent / passed / 1e3:.2f} KB/s to the terminal, "
-        f"{app.memory_info().rss / 1e6:.0f} MB"
-    )
+    report(f"processor, {what}", [100 * used / passed], "% of a core")
+    report(f"to the terminal, {what}", [sent / passed / 1e3], "KB/s")
+    report(f"resident memory, {what}", [app.memory_info().rss / 1e6], "MB")
 
 
-def keys(terminal: Terminal, presses: int) -> str:
-    """From a key to the frame that shows what it did."""
+def report_keys(what: str, terminal: Terminal, presses: int) -> None:
+    """Reports the time from a key to the frame that shows what it did."""
     terminal.press("tab")
     time.sleep(1.0)
     chance = random.Random(1)
@@ -114,8 +113,9 @@ def keys(terminal: Terminal, presses: int) -> str:
         taken.append(time.perf_counter() - began)
         time.sleep(chance.uniform(0.05, 0.3))
     taken.sort()
-    late = taken[int(0.95 * len(taken))]
-    return f"median {statistics.median(taken) * 1e3:.0f} ms, 95 % within {late * 1e3:.0f} ms"
+    report(f"from a key to its frame, {what}", [1e3 * seconds for seconds in taken], "ms")
+    late = 1e3 * taken[int(0.95 * len(taken))]
+    report(f"95 % of keys to their frames, {what}", [late], "ms")
 
 
 def focused(terminal: Terminal) -> tuple[str, ...]:
@@ -125,8 +125,8 @@ def focused(terminal: Terminal) -> tuple[str, ...]:
         return tuple(buffer[y][0].fg for y in range(40))
 
 
-def memory(faster: int) -> str:
-    """Resident memory early and late in a long run."""
+def report_memory(faster: int) -> None:
+    """Reports the resident memory early and late in a long run."""
     with simulated(4, 1.0 / faster) as root, opened(root) as (_, app):
         began = time.monotonic()
         whole = HOUR_STEPS / faster
@@ -134,7 +134,8 @@ def memory(faster: int) -> str:
         early = app.memory_info().rss
         time.sleep(max(0.0, whole - SETTLE_SECONDS - (time.monotonic() - began)))
         late = app.memory_info().rss
-    return f"{early / 1e6:.0f} MB after a tenth of it, {late / 1e6:.0f} MB at its end"
+    report("resident memory after a tenth of an hour", [early / 1e6], "MB")
+    report("resident memory after an hour", [late / 1e6], "MB")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 sys.path.insert(0, str(SCRIPTS))
 import google_crc32c
 from made_checkpoints import make
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.bundle.index import read_index
@@ -54,9 +54,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             prefix = Path(directory) / "ckpt-1"
             total = make(prefix, tensors, size)
-            report(title, total, measure(prefix, options.rounds))
+            report_rates(title, total, measure(prefix, options.rounds))
             if not options.no_tensorflow:
-                against_tensorflow(prefix, max(1, options.rounds // 2))
+                against_tensorflow(title, prefix, max(1, options.rounds // 2))
 
 
 def measure(prefix: Path, rounds: int) -> dict[str, list[float]]:
@@ -101,20 +101,18 @@ def parse(prefix: Path) -> None:
     assert structure_findings(prefix, read_index(prefix)) == []
 
 
-def report(title: str, total: int, times: dict[str, list[float]]) -> None:
-    print(f"{title} ({total / 1e6:.1f} MB)")
+def report_rates(title: str, total: int, times: dict[str, list[float]]) -> None:
     base = times[PLAIN]
+    report(f"{PARSING}, {title}", [1e3 * seconds for seconds in times.pop(PARSING)], "ms")
     for what, values in times.items():
-        middle = statistics.median(values)
-        shown = f"  {what}: {middle * 1e3:.1f} ms ({min(values) * 1e3:.1f}–{max(values) * 1e3:.1f})"
-        if what == PARSING:
-            print(shown)
-            continue
-        ratio = statistics.median(b / v for v, b in zip(values, base, strict=True))
-        print(f"{shown}, {total / middle / 1e9:.2f} GB/s, {100 * ratio:.0f} % of the plain rate")
+        rates = [total / seconds / 1e9 for seconds in values]
+        report(f"rate of {what}, {title}", rates, "GB/s")
+        shares = [100 * plain / ours for plain, ours in zip(base, values, strict=True)]
+        if what != PLAIN:
+            report(f"{what}, {title}", shares, "%", against="of the rate of a plain CRC32C")
 
 
-def against_tensorflow(prefix: Path, rounds: int) -> None:
+def against_tensorflow(title: str, prefix: Path, rounds: int) -> None:
     """Compares processes that read everything: TensorFlow, and `tfckpt-tui verify`."""
     script = [sys.executable, str(SCRIPTS / "made_checkpoints.py"), str(prefix)]
     ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "verify", str(prefix.parent), "--again"]
@@ -132,16 +130,9 @@ def against_tensorflow(prefix: Path, rounds: int) -> None:
         said = subprocess.run(script, check=True, capture_output=True, text=True).stdout.split()
         reading.append(float(said[1]))
         theirs.append(float(said[0]) + float(said[1]))
-    print(
-        f"  TensorFlow reading every tensor: {statistics.median(theirs):.2f} s with its import, "
-        f"{statistics.median(reading):.3f} s without; `tfckpt-tui verify` "
-        f"{statistics.median(whole):.2f} s with everything, verify {statistics.median(bare):.3f} s;"
-        f" {median_ratio(theirs, whole):.1f} and {median_ratio(reading, bare):.1f} times as fast"
-    )
-
-
-def median_ratio(theirs: list[float], ours: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
+    report_ratio(f"verify, {title}", bare, reading, "TensorFlow reading every tensor")
+    against = "importing TensorFlow and reading every tensor"
+    report_ratio(f"`tfckpt-tui verify`, {title}", whole, theirs, against)
 
 
 if __name__ == "__main__":

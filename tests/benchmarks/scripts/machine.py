@@ -48,7 +48,7 @@ def on_quiet_machine(benchmark: Callable[[], None]) -> Callable[[], None]:
         benchmark()
         after = busy_share()
         used = f"others used {before:.0%} before, {after:.0%} after"
-        print(f"{os.cpu_count()} × {_processor()}; {used}.")
+        print(f"{os.cpu_count()} × {processor()}; {used}.")
         if max(before, after) > MOST_BY_OTHERS:
             sys.exit(
                 f"The machine was too busy to believe these figures: others may use "
@@ -58,7 +58,8 @@ def on_quiet_machine(benchmark: Callable[[], None]) -> Callable[[], None]:
     return judged
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Returns the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

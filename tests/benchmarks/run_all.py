@@ -1,0 +1,172 @@
+"""Runs all benchmarks one after the other, and compares their figures with those of an earlier run.
+
+    python tests/benchmarks/run_all.py [NAME ...] [--output FILE] [--against FILE]
+
+Says before each benchmark which one it is, and what is left. A benchmark during which the machine
+was busy is named at the end, and in the file. The file is JSON: the machine, and all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+
+import msgspec
+from scripts.figures import COLLECTED, Figure, number
+from scripts.machine import processor
+
+PLACE = Path(__file__).parent
+
+LEAST_CHANGE = 0.1
+"""Changes of a median below this part of it are not told: so much differs from run to run."""
+
+
+PACKAGES = ("tfckpt-tui", "tensorflow", "tensorflow-cpu", "numpy", "textual")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark, as `run_all` runs it.
+
+    Attributes:
+        name: The module.
+        words: Its arguments; sizes that users have, few rounds.
+        minutes: About how long it takes on two cores.
+    """
+
+    name: str
+    words: tuple[str, ...] = ()
+    minutes: float = 0.5
+
+
+BENCHMARKS = (
+    Benchmark("first_frame", ("--rounds", "3", "--checkpoints", "10", "1000", "10000"), 1.5),
+    Benchmark("listing", ("--rounds", "3"), 4),
+    Benchmark("one_of_many", ("--kinds", "ours"), 2),
+    Benchmark("follow", ("--rounds", "8"), 1.5),
+    Benchmark("large_list"),
+    Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
+    Benchmark("open_index", (), 1),
+    Benchmark("verify", ("--rounds", "3"), 2),
+    Benchmark("memory", (), 3),
+    Benchmark("state_walk"),
+    Benchmark("replica_checksums"),
+    Benchmark("background_save", ("--rounds", "2"), 1.5),
+    Benchmark("loop_overhead", ("--blocks", "10"), 1),
+    Benchmark("guards", ("--noise-steps", "200000"), 0.5),
+    Benchmark("restore_in_place", ("--ages", "5", "--megabytes", "1", "500", "--rounds", "3"), 3),
+    Benchmark("restart", ("--rounds", "2"), 2),
+    Benchmark("idle_file_calls", ("--seconds", "10", "--only", "local"), 1),
+    Benchmark("check", (), 1),
+)
+"""In this order; those of the app, which scatter most, come first."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of one run of the benchmarks.
+
+    Attributes:
+        at: When it began, in seconds since the epoch.
+        machine: Cores and processor.
+        versions: Of Python and of the packages that matter, by name.
+        busy: Benchmarks during which other processes used the machine.
+        failed: Benchmarks that failed.
+        figures: In the order in which they were measured.
+    """
+
+    at: float
+    machine: str
+    versions: dict[str, str]
+    figures: list[Figure]
+    busy: list[str] = []
+    failed: list[str] = []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    known = {one.name: one for one in BENCHMARKS}
+    parser.add_argument("names", nargs="*", metavar="NAME", help="run only these benchmarks")
+    parser.add_argument("--output", type=Path, help="write the figures to this file")
+    parser.add_argument("--against", type=Path, help="compare with the figures of this file")
+    options = parser.parse_args()
+    unknown = set(options.names) - known.keys()
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are: {[*known]}")
+    before = read(options.against) if options.against is not None else None
+    found = run([known[name] for name in options.names] or BENCHMARKS)
+    if options.output is not None:
+        options.output.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    if before is not None:
+        print("\n".join(changes(before.figures, found.figures)) or "No median changed by a tenth.")
+    for names, what in ((found.busy, "The machine was busy during"), (found.failed, "Failed:")):
+        if names:
+            print(f"{what} {', '.join(names)}.")
+    sys.exit(bool(found.failed))
+
+
+def read(path: Path) -> Figures:
+    """Reads the figures of an earlier run."""
+    return msgspec.json.decode(path.read_bytes(), type=Figures)
+
+
+def run(benchmarks: Sequence[Benchmark]) -> Figures:
+    """Runs benchmarks, and shows what they print."""
+    began = time.time()
+    figures: list[Figure] = []
+    busy, failed = [], []
+    left = sum(one.minutes for one in benchmarks)
+    for place, one in enumerate(benchmarks, 1):
+        print(f"[{place}/{len(benchmarks)}] {one.name}, about {left:.0f} min left", flush=True)
+        left -= one.minutes
+        with tempfile.NamedTemporaryFile() as collected:
+            command = [sys.executable, str(PLACE / f"{one.name}.py"), *one.words]
+            environment = {**os.environ, COLLECTED: collected.name}
+            done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+            lines = Path(collected.name).read_bytes().splitlines()
+        figures += [msgspec.json.decode(line, type=Figure) for line in lines]
+        if "too busy to believe" in done.stderr:
+            busy.append(one.name)
+        elif done.returncode:
+            print(done.stderr, file=sys.stderr)
+            failed.append(one.name)
+    packages = {one.name.replace("_", "-"): one.version for one in distributions()}
+    return Figures(
+        at=began,
+        machine=f"{os.cpu_count()} × {processor()}",
+        versions={"Python": platform.python_version()}
+        | {name: packages[name] for name in PACKAGES if name in packages},
+        figures=figures,
+        busy=busy,
+        failed=failed,
+    )
+
+
+def changes(before: Sequence[Figure], after: Sequence[Figure]) -> list[str]:
+    """Returns a line for each median that moved out of the range of the earlier values.
+
+    Args:
+        before: The figures of the earlier run.
+        after: Those of this run.
+    """
+    known = {figure.key: figure for figure in before}
+    lines = []
+    for figure in after:
+        old = known.get(figure.key)
+        if old is None or old.unit != figure.unit or old.low <= figure.value <= old.high:
+            continue
+        if abs(figure.value - old.value) >= LEAST_CHANGE * abs(old.value):
+            lines.append(f"{number(old.value)} → {figure.words}")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Figures of a benchmark: printed as lines, and written as JSON for whoever collects them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+COLLECTED = "TFCKPT_FIGURES"
+"""The variable that names the file to which figures are appended, a line of JSON each."""
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured once or several times.
+
+    Attributes:
+        benchmark: The name of the benchmark.
+        what: What was measured.
+        value: The median.
+        low: The lowest.
+        high: The highest.
+        unit: The unit of these; `times` for a ratio to `against`.
+        against: What it is compared with, in the same run; empty for an absolute figure.
+        along: What `at` counts, such as `checkpoints`; empty for a figure at one size.
+        at: The size at which it was measured.
+    """
+
+    benchmark: str
+    what: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    against: str = ""
+    along: str = ""
+    at: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """What tells it from the other figures of a collection."""
+        return self.benchmark, self.what, self.at
+
+    @property
+    def words(self) -> str:
+        """The figure in words."""
+        size = f", {self.at:,g} {self.along}" if self.along else ""
+        spread = f" ({number(self.low)} to {number(self.high)})" if self.low < self.high else ""
+        against = f" {self.against}" if self.against else ""
+        return f"{self.what}{size}: {number(self.value)} {self.unit}{against}{spread}"
+
+
+def number(value: float) -> str:
+    """Returns a value with three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def report(
+    what: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    against: str = "",
+    along: str = "",
+    at: float = 0.0,
+) -> None:
+    """Prints a figure, and appends it to the file that `TFCKPT_FIGURES` names.
+
+    Args:
+        what: What was measured.
+        values: At least one value.
+        unit: Their unit.
+        against: What they are compared with.
+        along: What `at` counts.
+        at: The size.
+    """
+    figure = Figure(
+        benchmark=Path(sys.argv[0]).stem,
+        what=what,
+        value=statistics.median(values),
+        low=min(values),
+        high=max(values),
+        unit=unit,
+        against=against,
+        along=along,
+        at=at,
+    )
+    print(figure.words, flush=True)
+    place = os.environ.get(COLLECTED)
+    if place:
+        with open(place, "ab") as file:
+            file.write(msgspec.json.encode(figure) + b"\n")
+
+
+def report_ratio(
+    what: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    against: str,
+    *,
+    along: str = "",
+    at: float = 0.0,
+) -> None:
+    """Reports how many times longer something took than a reference.
+
+    Args:
+        what: What was measured.
+        ours: Its values.
+        theirs: Those of the reference, each measured just before or after.
+        against: The reference.
+        along: What `at` counts.
+        at: The size.
+    """
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    report(what, ratios, "times", against=against, along=along, at=at)
