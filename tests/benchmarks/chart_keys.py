@@ -23,6 +23,7 @@ for part in ("", "tui"):
 from app_driving import StillMonitor
 from large_list import pressed
 from rundir_factory import two_branches
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
@@ -31,7 +32,6 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.charting.series import Series
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
-FRAME_SECONDS = 0.033
 KEYS = (
     *("down", "pagedown", "full_stop", "comma", "<", "plus", "left", "0", "s", "L", "o", "t"),
     *("b", "n", "g", "enter", "escape", "space", "m", "pagedown", "pageup"),
@@ -49,9 +49,8 @@ def main() -> None:
         made = two_branches(Path(directory) / "run", live=True)
         snapshot = SnapshotReader(made.run).read(made.now)
         points = series_of(options.metrics, options.points, made.now).points
-        print(f"{len(points):,} of {options.points:,} points, {options.metrics} metrics")
         app = TfckptApp(made.run, monitor=StillMonitor(replace(snapshot, points=points)))
-        asyncio.run(measure(app, options.profile))
+        asyncio.run(measure(app, options.profile, options.metrics))
 
 
 def series_of(metrics: int, count: int, now: float) -> Series:
@@ -74,7 +73,7 @@ def series_of(metrics: int, count: int, now: float) -> Series:
     return series
 
 
-async def measure(app: TfckptApp, profiled: str | None) -> None:
+async def measure(app: TfckptApp, profiled: str | None, metrics: int) -> None:
     async with app.run_test(size=(200, 50)) as pilot:
         while app.snapshot is None:
             await pilot.pause(0.05)
@@ -91,10 +90,10 @@ async def measure(app: TfckptApp, profiled: str | None) -> None:
         for key in ("c", *KEYS):
             first.clear()
             began = time.process_time()
-            taken = await pressed(pilot, key, profiled, silent=True)
-            chosen = first[0] - began if first else taken
-            late = "" if chosen < FRAME_SECONDS else "  <- late"
-            print(f"{key:10s} {chosen * 1e3:6.0f} ms  all {taken * 1e3:6.0f} ms{late}")
+            taken = await pressed(pilot, key, profiled)
+            chosen = 1e3 * (first[0] - began) if first else taken
+            report(f"key {key}: the chosen chart", [chosen], "ms", along="metrics", at=metrics)
+            report(f"key {key}: all charts", [taken], "ms", along="metrics", at=metrics)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,10 @@ import psutil
 
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
-from terminal_load import load
+from terminal_load import report_load
 
 SCRIPTS = Path(__file__).with_name("scripts")
 SETTLE_SECONDS = 15.0
@@ -43,10 +44,10 @@ def main() -> None:
         root = Path(directory)
         with simulated(root, options.live, options.ended):
             listed = [sys.executable, "-m", "tfckpt_tui.cli.main", "browse", str(root)]
-            print(f"the list: {measured(listed, '[0-9]+ training', options.seconds)}")
+            measure("the list", listed, "[0-9]+ training", options.seconds)
             bare = [sys.executable, str(SCRIPTS / "bare_app.py")]
-            print(f"a bare app: {measured(bare, 'bare app ready', options.seconds)}")
-            print(f"scandir and stat: {looked_at(root):.1f} % of a core")
+            measure("a bare app", bare, "bare app ready", options.seconds)
+            report("scandir and stat of the same files", [looked_at(root)], "% of a core")
 
 
 @contextmanager
@@ -62,14 +63,14 @@ def simulated(root: Path, live: int, ended: int) -> Iterator[None]:
             writer.kill()
 
 
-def measured(command: list[str], shown: str, seconds: float) -> str:
-    """What a program costs once it shows some words."""
+def measure(what: str, command: list[str], shown: str, seconds: float) -> None:
+    """Reports what a program costs once it shows some words."""
     with Terminal(command, columns=140, rows=40) as terminal:
         terminal.wait_for(shown, 60)
         time.sleep(SETTLE_SECONDS)
         started = psutil.Process(terminal.process.pid)
         # On network disks, a command runs in a child process.
-        return load(terminal, *(started.children() or [started]), seconds)
+        report_load(what, terminal, *(started.children() or [started]), seconds)
 
 
 def looked_at(root: Path) -> float:

@@ -119,7 +119,7 @@ def follow(root: Path, poll: float | None, count: int, rounds: int) -> tuple[lis
 
 def settle(followed: Followed) -> None:
     """Waits until everything that a first look put off was looked at, and some seconds more."""
-    catalog = followed.monitor._look._catalog
+    catalog = followed.monitor._reader._catalog
     deadline = time.monotonic() + LIMIT_SECONDS
     quiet = 0
     # It counts anew during a look: only nothing for two seconds is nothing.

@@ -54,6 +54,8 @@ BENCHMARKS = (
     Benchmark("one_of_many", ("--kinds", "ours"), 2),
     Benchmark("follow", ("--rounds", "8"), 1.5),
     Benchmark("large_list"),
+    Benchmark("chart_keys"),
+    Benchmark("fleet", ("--seconds", "20"), 2),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
     Benchmark("open_index", (), 1),
     Benchmark("verify", ("--rounds", "3"), 2),
