@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tfckpt_trainer.script_errors import (
     LONGEST_MESSAGE,
     describe_script_error,
+    find_crash_line,
     find_script_error,
     split_message,
 )
@@ -223,3 +224,22 @@ def test_no_word_of_a_message_is_lost(lines, frame):
     _, message = split_message(frame.replace("%s", "\n".join(lines)))
     for word in " ".join(lines).split():
         assert word in message
+
+
+def test_the_line_of_a_crash_is_that_of_the_thread_that_crashed() -> None:
+    log = f"""Fatal Python error: Segmentation fault
+
+Thread 0x00007f (most recent call first):
+  File "/home/me/reader.py", line 8 in read
+
+Current thread 0x00007e (most recent call first):
+  File "{PYTHON}/ctypes/__init__.py", line 519 in string_at
+  File "/home/me/train.py", line 4 in peek
+  File "/home/me/train.py", line 6 in <module>
+
+Extension modules: numpy"""
+    line = find_crash_line(log.splitlines())
+    assert line is not None
+    assert (str(line), line.function) == ("/home/me/train.py:4", "peek")
+    assert find_crash_line(["Current thread 0x1:", "  <no Python frame>"]) is None
+    assert find_crash_line([]) is None

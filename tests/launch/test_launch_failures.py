@@ -131,6 +131,17 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert "KeyError: 'handled'" in failure.log
 
 
+def test_a_crash_in_native_code(run: Run) -> None:
+    script = run.root.parent / "train.py"
+    script.write_text("import ctypes\n\ndef peek():\n    ctypes.string_at(0)\n\npeek()\n")
+    run.to_the_end(run.options(command=(sys.executable, str(script)), workers=1, max_restarts=0))
+
+    failure = card(run)
+    assert failure.message == "Worker 0 was killed by SIGSEGV."
+    assert (failure.place, failure.function) == (f"{script}:4", "peek")
+    assert failure.error == "Segmentation fault"
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -46,6 +46,8 @@ _NOISE = re.compile(
     r"|\{\{function_node [^}]*\}\} ?"
     r"|\s*\[Op:[^\]]*\](?: name: ?)?\s*$"
 )
+_CRASHED = "Current thread "
+_CRASH_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
 _TRACEBACK = "Traceback (most recent call last):"
 _KIND = re.compile(r"(?:\w+\.)*(?P<name>\w+)(?:: |$)")
 _WITH_STACK = ("Graph execution error:", "in user code:")
@@ -135,6 +137,23 @@ def find_script_error(log: Sequence[str]) -> ScriptError | None:
     # The message goes on only if it has a stack; what follows otherwise is other output.
     message = [raised[kind.end() :], *(rest if raised.endswith(_WITH_STACK) else ())]
     return _describe(kind["name"], split_message("\n".join(stack))[0], "\n".join(message))
+
+
+def find_crash_line(log: Sequence[str]) -> Line | None:
+    """Returns where the script was when a signal ended it, by what `faulthandler` wrote.
+
+    Args:
+        log: The lines of a log.
+    """
+    starts = [number for number, line in enumerate(log) if line.startswith(_CRASHED)]
+    if not starts:
+        return None
+    frames = takewhile(bool, map(_CRASH_FRAME.match, log[starts[-1] + 1 :]))
+    # The innermost comes first.
+    lines = (
+        Line(frame["file"], int(frame["line"]), frame["function"]) for frame in frames if frame
+    )
+    return next((line for line in lines if line.is_of_script), None)
 
 
 def split_message(text: str) -> tuple[list[Line], str]:

@@ -225,6 +225,8 @@ class Supervisor:
     @property
     def _environment(self) -> dict[str, str]:
         return {
+            # After a crash in native code, the log then says where the script was.
+            "PYTHONFAULTHANDLER": "1",
             **dict(self._options.environment),
             "TFCKPT_RUN_DIR": str(self._run.root),
             "PYTHONUNBUFFERED": "1",

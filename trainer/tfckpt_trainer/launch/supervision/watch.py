@@ -16,10 +16,13 @@ from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
-from tfckpt_trainer.script_errors import find_script_error
+from tfckpt_trainer.script_errors import ScriptError, find_crash_line, find_script_error
 
 UNCAUGHT = 1
 """The exit status of a script that an error ended."""
+
+_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+"""Signals at which `faulthandler` writes where the script is."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""
@@ -115,6 +118,10 @@ class Watch:
         fault = final.fault if final is not None else None
         if fault is None and printed is not None and (final is None or not final.detail):
             fault = ScriptFault.of(printed)
+        if -code in _CRASHES:
+            crashed = find_crash_line(lines)
+            what = signal.strsignal(-code) or "Crash"
+            fault = ScriptFault.of(ScriptError(crashed, what)) if crashed is not None else None
         cause = final.detail if final is not None else str(printed or "")
         is_here = not worker.facts().host
         return Exit(
