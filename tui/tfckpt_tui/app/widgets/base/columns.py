@@ -35,9 +35,10 @@ class Column:
 
 
 def stretched(column: Column, texts: Iterable[str]) -> Column:
-    """Returns a column that takes as much of the spare width as its texts need."""
-    longest = max(map(cell_len, texts), default=0)
-    return replace(column, stretch=max(1, longest - column.width))
+    """Returns a column that is no wider than its texts, and has its share of the spare width."""
+    longest = max(map(cell_len, (column.title, *texts)))
+    width = min(column.width, longest)
+    return replace(column, width=width, stretch=max(1, longest - width))
 
 
 @dataclass(frozen=True)
