@@ -896,12 +896,12 @@ def test_a_check_that_cannot_be_run_is_named(tool: Tool, tmp_path: Path, command
     assert f"{command} cannot be run" in said.words
 
 
-@pytest.mark.parametrize("words", [[], ["--finite", "--", "true"]])
+@pytest.mark.parametrize("words", [[], ["--finite", "--", "true"], ["--finite", "--bad", "loss>9"]])
 def test_bisect_needs_one_check(tool: Tool, tmp_path: Path, words: list[str]) -> None:
     row_of(tmp_path, 1, steps=2)
     said = tool("bisect", tmp_path, *words)
     assert said.code == 2
-    assert "either --finite or -- COMMAND" in said.words
+    assert "one of --finite, --bad and -- COMMAND" in said.words
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -283,6 +283,10 @@ def test_results_are_metrics_for_all_commands(live: RunFactory, tool: Tool, tmp_
     plan = tool("prune", live.run.root, "--keep-best", "accuracy:max:1", "--dry-run").data
     assert "max accuracy 250" in next(line for line in plan.splitlines() if "ckpt-500" in line)
     assert "accuracy" in tool("inspect", live.run.root, "ckpt-500").data
+    said = tool("bisect", live.run.root, "--to", "ckpt-500", "--bad", "accuracy>200")
+    assert "The first bad one is ckpt-500" in said.data
+    said = tool("bisect", live.run.root, "--bad", "f1>200")
+    assert (said.code, "it has no f1" in said.data) == (1, True)
 
 
 def test_results_go_and_come_back_with_the_checkpoint(

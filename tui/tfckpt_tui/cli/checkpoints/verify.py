@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,8 @@ from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, CHECKPOINT_OR
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
+from tfckpt_tui.formats.checkpoint_filter import Filter, parse_complete_filter
 from tfckpt_tui.reports.verification import (
     BisectReport,
     NotFiniteTensor,
@@ -143,6 +146,13 @@ def verify(
     "--finite", is_flag=True, help="Find the first checkpoint with NaN or infinite values."
 )
 @click.option(
+    "--bad",
+    type=parse_complete_filter,
+    default="",
+    metavar="WORDS",
+    help="Find the first checkpoint that matches a filter, as in 'accuracy<0.9'.",
+)
+@click.option(
     "--from",
     "first",
     type=CHECKPOINT,
@@ -162,26 +172,34 @@ def bisect(
     run: RunDirectory,
     command: tuple[str, ...],
     finite: bool,
+    bad: Filter,
     first: str | None,
     last: str | None,
     as_json: bool,
 ) -> int:
     """Find the first checkpoint for which a check fails, by bisection.
 
-    The check is --finite, or COMMAND with the path of a checkpoint as its last argument. Exit
-    status 0 means good, 125 undecided, any other up to 127 bad. Damaged checkpoints are not
-    checked. Exits 1 if a bad checkpoint was found, or if none could be checked.
+    The check is --finite, --bad, or COMMAND with the path of a checkpoint as its last argument.
+    Exit status 0 means good, 125 undecided, any other up to 127 bad. Damaged checkpoints are not
+    checked, nor those without a metric that --bad compares. Exits 1 if a bad checkpoint was found,
+    or if none could be checked.
     """
-    if finite == bool(command):
-        raise click.UsageError("Give either --finite or -- COMMAND.")
+    if [finite, bool(bad.tests), bool(command)].count(True) != 1:
+        raise click.UsageError("Give one of --finite, --bad and -- COMMAND.")
     row = checkpoints_to_bisect(list_checkpoints(run), first, last)
     names = [checkpoint.name for checkpoint in row]
     if not as_json:
         print_line(f"{units.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")
     broken = {checkpoint.name: checkpoint for checkpoint in row if not checkpoint.restorable}
+    if finite:
+        check = _finite_check(run)
+    elif bad.tests:
+        check = _filter_check(bad, {checkpoint.name: checkpoint for checkpoint in row})
+    else:
+        check = _command_check(run, command, broken)
     bisection = halve(
         names,
-        _finite_check(run) if finite else _command_check(run, command, broken),
+        check,
         lambda probe, left: None if as_json else _print_probe(probe, left),
     )
     if as_json:
@@ -316,6 +334,22 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
         return Probe(
             name, Outcome.GOOD, f"all values of {verified.record.tensors} tensors are finite"
         )
+
+    return check
+
+
+def _filter_check(bad: Filter, checkpoints: Mapping[str, Checkpoint]) -> Callable[[str], Probe]:
+    now = time.time()
+
+    def check(name: str) -> Probe:
+        checkpoint = checkpoints[name]
+        unknown = bad.find_unknown_metrics([checkpoint])
+        if unknown:
+            return Probe(name, Outcome.SKIPPED, f"it has no {unknown[0]}")
+        is_bad = bad.matches(checkpoint, now)
+        shown = [f"{metric}={metric_text(checkpoint, metric)}" for metric in checkpoint.metrics]
+        detail = " ".join(shown) or checkpoint.state.value
+        return Probe(name, Outcome.BAD if is_bad else Outcome.GOOD, detail)
 
     return check
 
