@@ -111,6 +111,18 @@ async def test_a_run_is_cancelled_and_one_that_waits_too(live: RunFactory) -> No
         assert "x cancel" not in top(pilot.app)
 
 
+async def test_the_page_follows_what_runs_until_the_user_moves(live: RunFactory) -> None:
+    async with acting(live, hang=HANG, evaluate=EVALUATE) as pilot:
+        await pilot.press("a")
+        await open_page(pilot)
+        await until_shown(pilot, "said")
+        await pilot.press("escape", "b")
+        await open_page(pilot)
+        await until_shown(pilot, "begun")
+        await pilot.press("down")
+        await until_shown(pilot, "said")
+
+
 async def test_closing_the_app_ends_what_runs(live: RunFactory) -> None:
     async with acting(live, hang=HANG) as pilot:
         await pilot.press("b")

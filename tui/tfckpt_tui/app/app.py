@@ -300,7 +300,7 @@ class TfckptApp(JobApp[int]):
         what = clean_message(" ".join((run.action, *run.names)))
         if outcome.problem:
             self.job_failed(what, clean_message(outcome.problem))
-        else:
+        elif run.requested:
             self.notify(f"{what}: {clean_message(outcome.words)}.", markup=False)
         self._monitor.refresh()
 

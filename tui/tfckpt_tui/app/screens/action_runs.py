@@ -125,6 +125,8 @@ class ActionRunsScreen(Page):
         self._each_new = each_new
         self._set_each_new = set_each_new
         self._shown: tuple[int, int] | None = None
+        self._followed: int | None = None
+        self._has_moved = False
 
     def compose(self) -> ComposeResult:
         """Makes the list, the output and the keys."""
@@ -162,11 +164,18 @@ class ActionRunsScreen(Page):
             self.notify(f"each_new is {what} until the app is closed.", markup=False)
 
     @on(ListPane.Moved, "#action-run-list")
+    def _take_move(self) -> None:
+        selected = self.query_one(ActionRunList).selected
+        self._has_moved |= selected is not None and selected.number != self._followed
+        self._update()
+
     def _update(self) -> None:
         if not is_open(self):
             return
         runs = self.query_one(ActionRunList)
         runs.show_rows(self._queue.runs)
+        if not self._has_moved:
+            self._follow(runs)
         selected = runs.selected
         if selected is None:
             pane = self.query_one("#action-output", TextPane)
@@ -174,6 +183,15 @@ class ActionRunsScreen(Page):
         else:
             self._show_output(selected)
         self.update_keys()
+
+    def _follow(self, runs: ActionRunList) -> None:
+        """Selects the run that goes on, until the user selects one."""
+        states = [run.state for run in runs.rows]
+        if ActionState.RUNNING in states:
+            row = states.index(ActionState.RUNNING)
+            self._followed = runs.rows[row].number
+            if row != runs.cursor:
+                runs.move_to(row)
 
     def _show_output(self, run: ActionRun) -> None:
         dropped, output = self._queue.output(run.number)
