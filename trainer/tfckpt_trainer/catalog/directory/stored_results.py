@@ -36,13 +36,22 @@ class _Stored(Generic[StoredT]):
             Documents(place, kind, only) for place in _places_of(run, kind)
         )
 
-    def refresh(self) -> set[str]:
+    @property
+    def deferred(self) -> int:
+        """How many results are not read yet."""
+        return sum(place.deferred for place in self._places)
+
+    def refresh(self, at_most: int | None = None) -> set[str]:
         """Reads new results; returns the checkpoints whose results changed.
+
+        Args:
+            at_most: How many to read in each place, the newest first; later refreshes read the
+                others.
 
         Raises:
             OSError: A directory cannot be read.
         """
-        return set().union(*[place.refresh() for place in self._places])
+        return set().union(*[place.refresh(at_most) for place in self._places])
 
     def _all_of(self, name: str) -> list[StoredT]:
         return [place.found[name] for place in self._places if name in place.found]

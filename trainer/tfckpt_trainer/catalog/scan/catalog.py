@@ -91,8 +91,8 @@ class Catalog:
 
     @property
     def deferred(self) -> int:
-        """How many checkpoints and records later scans have to read; see `scan`."""
-        return len(self._deferred) + self._reader.records.deferred
+        """How many checkpoints, records and results later scans have to read; see `scan`."""
+        return len(self._deferred) + self._reader.deferred
 
     @property
     def latest(self) -> Checkpoint | None:

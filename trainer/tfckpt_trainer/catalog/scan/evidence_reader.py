@@ -43,6 +43,11 @@ class EvidenceReader:
         self._in_transit: frozenset[str] = frozenset()
         self._trainer_gone: bool | None = None
 
+    @property
+    def deferred(self) -> int:
+        """How many records and results later refreshes have to read."""
+        return self.records.deferred + self._results.deferred
+
     def refresh(self, newest: list[str], passing: Iterable[str], *, quick: bool) -> set[str]:
         """Looks for changes; returns the names of checkpoints whose evidence may have changed.
 
@@ -61,8 +66,9 @@ class EvidenceReader:
         in_transit = self._trash.in_transit()
         changed |= in_transit ^ self._in_transit
         self._in_transit = in_transit
-        changed |= self.records.refresh(QUICK_RECORDS if quick else None)
-        return changed | self._verifications.refresh() | self._results.refresh()
+        at_most = QUICK_RECORDS if quick else None
+        changed |= self.records.refresh(at_most) | self._results.refresh(at_most)
+        return changed | self._verifications.refresh()
 
     def read(self, name: str, *, is_listed: bool) -> Evidence | None:
         """Returns the evidence on checkpoint `name` as of the last refresh; None if it is gone.
