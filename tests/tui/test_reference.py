@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,21 @@ from rundir_factory import RunFactory, two_branches
 from test_app_charts import charts_of
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir import event_log
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.charting.curves import Across
 from tfckpt_tui.charting.measurements import metric
 from tfckpt_tui.charting.view import RunSeries, View, curves_in
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.runs import reference
 from tfckpt_tui.services.runs.recent_runs import remember_run
-from tfckpt_tui.services.runs.reference import branch_reference, good_branch, read_reference
+from tfckpt_tui.services.runs.reference import (
+    branch_reference,
+    good_branch,
+    read_earlier,
+    read_reference,
+)
 
 
 @pytest.fixture
@@ -45,6 +53,29 @@ def test_of_another_run_only_what_led_to_its_model_is_read(made: RunFactory) -> 
 def test_a_directory_without_measurements_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no measurements\. Give the directory of a run"):
         read_reference(tmp_path / "nothing")
+
+
+def test_a_long_series_is_read_from_its_beginning(made, monkeypatch) -> None:
+    monkeypatch.setattr(event_log, "TAIL_BYTES", 4000)
+    monkeypatch.setattr(reference, "TAIL_BYTES", 4000)
+    points = SnapshotReader(made.run).read(made.now).points
+    assert points[0].step > 0, "the monitor reads only the end"
+    earlier = read_earlier(made.run.root, points[0], threading.Event())
+    assert [point.step for point in earlier][:2] == [0, 4]
+    assert earlier[-1].at < points[0].at
+    stopped = threading.Event()
+    stopped.set()
+    assert read_earlier(made.run.root, points[0], stopped) == ()
+    monkeypatch.setattr(reference, "TAIL_BYTES", 8 << 20)
+    assert read_earlier(made.run.root, points[0], threading.Event()) == ()
+
+
+async def test_the_charts_show_a_long_run_from_its_beginning(made, monkeypatch) -> None:
+    monkeypatch.setattr(event_log, "TAIL_BYTES", 4000)
+    monkeypatch.setattr(reference, "TAIL_BYTES", 4000)
+    async with opened(made.run) as pilot:
+        await charts_of(pilot)
+        await until_shown(pilot, "steps 0 to 4")
 
 
 def test_the_newest_branch_that_ended_well_is_offered(made: RunFactory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,12 @@ from tfckpt_tui.charting.view import RunSeries
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
-from tfckpt_tui.services.runs.reference import branch_reference, good_branch, read_reference
+from tfckpt_tui.services.runs.reference import (
+    branch_reference,
+    good_branch,
+    read_earlier,
+    read_reference,
+)
 
 
 class ChartsScreen(ChartPage):
@@ -46,6 +52,8 @@ class ChartsScreen(ChartPage):
         """
         super().__init__(main_metric(snapshot.points))
         self._snapshot = snapshot
+        self._earlier: tuple[SeriesPoint, ...] = ()
+        self._stop_reading = threading.Event()
         self._open_event = open_event
         self._measured: tuple[Sequence[SeriesPoint], list[Measurement]] | None = None
 
@@ -54,14 +62,26 @@ class ChartsScreen(ChartPage):
         choices = self.run_app.chart_choices
         self._view, self._grid_size = choices.view, choices.grid_size
         self.update_charts()
+        root, points = Path(self._snapshot.path), self._snapshot.points
+        if points:
+            read = partial(read_earlier, root, points[0], self._stop_reading)
+            self.run_app.start_job("charts", read, self._add_earlier)
+
+    def _add_earlier(self, earlier: tuple[SeriesPoint, ...]) -> None:
+        if earlier and is_open(self):
+            self._earlier = earlier
+            self.show(self._snapshot)
 
     def on_unmount(self) -> None:
-        """Keeps the view for the next time."""
+        """Stops reading, and keeps the view for the next time."""
+        self._stop_reading.set()
         view = replace(self._view, window=None, hidden=frozenset())
         self.run_app.chart_choices = ChartChoices(view, self._grid_size)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows a newer snapshot."""
+        """Shows a newer snapshot, after what the monitor did not read."""
+        if self._earlier:
+            snapshot = replace(snapshot, points=(*self._earlier, *snapshot.points))
         self._snapshot = snapshot
         self.update_charts()
 
@@ -72,7 +92,7 @@ class ChartsScreen(ChartPage):
     def measurements(self) -> Sequence[Measurement]:
         """Returns the metrics, throughput and step time."""
         points = self._snapshot.points
-        if self._measured is None or self._measured[0] is not points:
+        if self._measured is None or self._measured[0] != points:
             # Thousands of points with a hundred names each take milliseconds.
             self._measured = points, measurements(points)
         return self._measured[1]

@@ -1,17 +1,19 @@
-"""What charts are compared with: another run, or another branch of the same one."""
+"""What charts read beside the snapshots: earlier points, another run, another branch."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.event_log import read_series
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.charting.curves import kept_until
@@ -40,6 +42,30 @@ def read_reference(directory: Path) -> RunSeries:
         )
     kept = kept_until(Catalog(run).scan(time.time(), quick=True), series.points[-1].branch)
     return RunSeries(series.points, kept, run.root.name or str(run.root)).present()
+
+
+def read_earlier(directory: Path, first: SeriesPoint, stop: Event) -> tuple[SeriesPoint, ...]:
+    """Reads what a long series has before the part that the monitor reads.
+
+    Args:
+        directory: The run directory.
+        first: The first point of that part.
+        stop: Ends reading when it is set.
+
+    Returns:
+        Earlier points, downsampled; none if the monitor reads the whole series.
+    """
+    run = RunDirectory(directory)
+    with suppress(OSError):
+        if run.series.stat().st_size <= TAIL_BYTES:
+            return ()
+    series = Series()
+    for points in read_series(run):
+        earlier = [point for point in points if point.at < first.at]
+        if not earlier or stop.is_set():
+            break
+        series.add(earlier)
+    return series.points
 
 
 def branch_reference(
