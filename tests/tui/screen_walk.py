@@ -174,6 +174,8 @@ STOPS = (
     Stop("measured", ("d", "n"), "all tensors together", "CompareScreen"),
     Stop("worker", ("w",), "step time", "WorkerScreen"),
     Stop("charts", ("c",), "loss", "ChartsScreen"),
+    Stop("joined charts", ("c", "space", "space", "m", "s", "L", "n"), "smoothed", "ChartsScreen"),
+    Stop("compare charts", ("c", "r"), "the directory of a run", "ReferenceDialog"),
     Stop("events", ("J", "down"), "event", "EventLogScreen"),
     Stop("hyperparameters", ("H",), "generator/beta_1", "HyperparametersScreen"),
     Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from textual.app import ComposeResult
@@ -30,7 +31,7 @@ class ChartGrid(Grid, can_focus=True):
         return next(showing, self.query(Chart).first())
 
     def show_tiles(self, size: GridSize, tiles: Sequence[Tile]) -> Iterator[tuple[Chart, Tile]]:
-        """Shows as many charts as there are tiles, but at least one.
+        """Shows as many charts as there are tiles, but at least one; together they fill the page.
 
         Args:
             size: The grid.
@@ -39,9 +40,16 @@ class ChartGrid(Grid, can_focus=True):
         Yields:
             Each chart that is shown, and what it draws.
         """
-        if (self.styles.grid_size_columns, self.styles.grid_size_rows) != (size.columns, size.rows):
-            self.styles.grid_size_columns, self.styles.grid_size_rows = size.columns, size.rows
+        count = max(1, len(tiles))
+        columns = min(size.columns, count)
+        rows = math.ceil(count / columns)
+        if (self.styles.grid_size_columns, self.styles.grid_size_rows) != (columns, rows):
+            self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
         for number, chart in enumerate(self.query(Chart)):
-            chart.display = number < max(1, len(tiles))
+            chart.display = number < count
             if chart.display:
+                # The last one fills the rest of its row.
+                span = columns * rows - number if number == count - 1 else 1
+                if chart.styles.column_span != span:
+                    chart.styles.column_span = span
                 yield chart, tiles[number] if tiles else ()
