@@ -243,7 +243,7 @@ def plan_prune(run: RunDirectory, given: Policy, config: Config) -> RunPlan:
     doubt = find_order_doubt(checkpoints)
     words = (
         f"{len(names):,} of {units.count(len(checkpoints), 'checkpoint')} "
-        f"({units.size(made.freed_bytes)}) go to the trash; kept: {policy}."
+        f"({units.size(made.freed_bytes)}) go to the trash: {policy}."
         f"{f' {doubt.words}' if doubt is not None else ''}"
     )
     return RunPlan(run.root, clean_message(words), partial(_prune, run, names))
