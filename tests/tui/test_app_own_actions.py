@@ -70,10 +70,12 @@ async def test_marked_ones_wait_for_each_other_or_are_taken_together(live: RunFa
     async with acting(live, evaluate=EVALUATE, all=together) as pilot:
         await pilot.press("space", "space", "a", "b")
         await open_page(pilot)
-        await until_shown(pilot, str(live.run.root / "ckpt-b1-400"))
         await until(pilot, lambda: top(pilot.app).count("done") == 3, "three runs")
-        names = [run.names for run in pilot.app.own_actions.runs]  # type: ignore[attr-defined]
-        assert sorted(map(len, names)) == [1, 1, 2]
+        queue: ActionQueue = pilot.app.own_actions  # type: ignore[attr-defined]
+        assert sorted(len(run.names) for run in queue.runs) == [1, 1, 2]
+        (together_run,) = (run for run in queue.runs if len(run.names) == 2)
+        paths = [str(live.run.root / name) for name in together_run.names]
+        assert queue.output(together_run.number)[1].decode().split() == paths
 
 
 async def test_the_palette_and_the_help_have_it(live: RunFactory) -> None:

@@ -58,5 +58,5 @@ class Marks(Generic[ItemT]):
                 by_name = {name: item for name, item in keyed if name in self._marked}
                 self._marked = {name: by_name.get(name) for name in self._marked}
         if self._found is None:
-            self._found = tuple(item for item in self._marked.values() if item is not None)
+            self._found = tuple(filter(None, self._marked.values()))
         return self._found
