@@ -142,6 +142,7 @@ class RestoreDialog(Dialog[Restore]):
             newest = "This is the newest checkpoint that can be restored."
             lines += [((refused, "warn"), (newest, "")), ()]
         lines.append(_described(preview.checkpoint, self.snapshot.at))
+        lines += _not_finite_lines(preview.checkpoint)
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
             lines += [((sentence, ""),) for sentence in preview.effects.sentences]
@@ -300,12 +301,14 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
         (clean(checkpoint.name), "strong"),
         (step, "value"),
         ("  " + " · ".join(parts), "muted"),
-        *(
-            (f"  {clean(name)} {metric_text(checkpoint, name)}", "bad")
-            for name in checkpoint.not_finite
-        ),
-        *(((f"  {not_finite_words(checkpoint)}", "bad"),) if checkpoint.not_finite_tensors else ()),
     )
+
+
+def _not_finite_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
+    """Returns which metrics and tensors of a checkpoint are not finite, if any are."""
+    words = [f"{clean(name)} {metric_text(checkpoint, name)}" for name in checkpoint.not_finite]
+    words += [not_finite_words(checkpoint)] if checkpoint.not_finite_tensors else []
+    return [(("  ".join(words), "bad"),)] if words else []
 
 
 def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple[Span, ...]]:

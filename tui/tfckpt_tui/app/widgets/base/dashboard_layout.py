@@ -88,7 +88,7 @@ def arrange(
     elif width >= WIDE and not is_short(size):
         places |= _two_columns(body, workers, failure)
     elif failure:
-        places |= _with_card(size, body, workers, failure)
+        places |= _with_card(size, body, workers, checkpoints, failure)
     else:
         places |= _one_column(body, workers, checkpoints, short=is_short(size))
     if filtering:
@@ -127,11 +127,14 @@ def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) ->
     return places
 
 
-def _with_card(size: Size, body: Region, workers: int, failure: int) -> dict[str, Region]:
+def _with_card(
+    size: Size, body: Region, workers: int, checkpoints: int, failure: int
+) -> dict[str, Region]:
     """Returns the places in one column, with the failure card instead of charts."""
     x, y, width, height = body
     edges = 1 if is_short(size) else 2
-    workers_height = edges + (1 if workers else 0) + max(1, min(workers, 4 if edges == 1 else 8))
+    rows = max(1, min(workers, 4 if edges == 1 else 8))
+    workers_height = edges + (1 if workers else 0) + rows
     events_height = edges + (2 if edges == 1 else max(3, min(8, height // 7)))
     room = height - _LEAST_HISTORY
     if room - workers_height < _LEAST_CARD:
@@ -141,6 +144,10 @@ def _with_card(size: Size, body: Region, workers: int, failure: int) -> dict[str
     if room - workers_height - card < events_height:
         events_height = 0
     history = height - workers_height - card - events_height
+    if workers_height:
+        spare = history - max(_LEAST_HISTORY, edges + 1 + checkpoints)
+        more = max(0, min(spare, workers - rows))
+        workers_height, history = workers_height + more, history - more
     own = failure_width(size)
     places = {"failure": Region(x, y + workers_height, own, card)}
     if workers_height:
