@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from training_cluster import SCRIPTS, Cluster
 
-from tensorflow_processes import run_with_tensorflow
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -20,6 +22,7 @@ FIRST = [
     "layers with seeds, step that needs a callback",
     "metrics of a property, loss=None",
     "two optimizers, no call",
+    "stateful",
     "ragged, without a length",
     "run_eagerly, values in the step",
 ]
@@ -42,10 +45,18 @@ def cases_in(output):
     return {case["name"]: case for case in found}
 
 
-@pytest.fixture(scope="module")
-def on_one_device(tmp_path_factory, selected):
+@pytest.fixture(scope="module", params=["1", *weekly("0")])
+def on_one_device(request, tmp_path_factory, selected):
+    """The forms with oneDNN, which TensorFlow takes by itself on some processors, or without."""
     words = [tmp_path_factory.mktemp("runs"), "--only", *selected]
-    done = run_with_tensorflow(SCRIPT, *words, timeout=600)
+    # A process that has imported TensorFlow has chosen.
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *words],
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": request.param},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return cases_in(done.stdout)
 

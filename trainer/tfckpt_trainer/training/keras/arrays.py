@@ -88,6 +88,9 @@ class ArrayBatches:
             size = tf.size(batch, tf.int64)
             begin, end = part_of_batch(size, replica, self._group.replicas)
             part = batch[begin:end]
+            if self._examples % self._batch_size == 0 and self._group.replicas == 1:
+                # As in `keras.Model.fit`: a model may need the size, and its graph is another one.
+                part.set_shape([self._batch_size])
             return keras.tree.traverse(lambda array: _rows(array, part), self._arrays)
 
         return tf.data.Dataset.range(self._steps * local).map(element)

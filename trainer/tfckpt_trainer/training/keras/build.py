@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.distribute.values import PerReplicaSpec
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
+from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
@@ -38,10 +38,7 @@ def build(
             kept, and would draw random numbers as TensorFlow does, whatever the run is asked for.
     """
     strategy = model.distribute_strategy
-    replicas = group.local_replicas
-    batch = tf.nest.map_structure(
-        lambda spec: PerReplicaSpec(*[spec] * replicas) if replicas > 1 else spec, specification
-    )
+    batch = input_type(specification, group.local_replicas)
 
     def on_all_replicas(batch: Any) -> None:
         strategy.run(step, args=(batch,))

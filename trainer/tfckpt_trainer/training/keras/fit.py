@@ -128,7 +128,7 @@ def fit(
     )
     steps = agreed_steps(group, batches.steps, steps_per_epoch, "x", "steps_per_epoch")
     specification = batches.once().element_spec
-    step = replica_step(model.train_step, specification)
+    step = replica_step(model.train_step)
     build(model, group, step, specification, inline=options.get("random_seed") is not None)
     # After the model has drawn its initial values, which are those of `keras.Model.fit` then.
     seed = group.broadcast(random.getrandbits(31), int)
@@ -166,7 +166,7 @@ def fit(
     FitLoop(
         run,
         group,
-        step_function(run, model, step),
+        step_function(run, group, model, step, specification),
         Epochs(steps, initial_epoch),
         observers,
         validation,

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.training_run import TrainingRun
+from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 Logs = dict[str, Any]
@@ -46,40 +47,46 @@ def agreed_steps(
     return min(counts)
 
 
-def replica_step(step: Callable[[Any], Any], specification: Any) -> Callable[[Any], Any]:
+def replica_step(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Turns `train_step` or `test_step` of a model into a step of one replica.
-
-    Sizes that differ between batches are hidden from its graph. TensorFlow compiles the size of
-    the first batch into the graph, where it may change the last bits of a result. Which batch is
-    the first depends on where a restart continues.
 
     Args:
         step: Takes a batch and returns metrics. A metric that has several results by name returns
             a dictionary of them.
-        specification: The `element_spec` of the dataset.
     """
 
     def on_replica(batch: Any) -> Any:
-        reported = step(tf.nest.map_structure(_hidden, batch, specification))
+        reported = step(batch)
         return _flat(reported) if isinstance(reported, Mapping) else reported
 
     return on_replica
 
 
 def step_function(
-    run: TrainingRun, model: keras.Model, step: Callable[[Any], Any]
+    run: TrainingRun,
+    group: WorkerGroup,
+    model: keras.Model,
+    step: Callable[[Any], Any],
+    specification: Any,
 ) -> Callable[[Any], Mapping[str, float]]:
     """Returns the training step of a run, compiled as the model is.
 
+    It is traced for batches of any size that the dataset can have, as by `keras.Model.fit`. The
+    size of one batch would be compiled into the graph, where it may change the last bits of a
+    result. Which batch is the first depends on where a restart continues.
+
     Args:
         run: The run.
+        group: The workers.
         model: The compiled model.
         step: The training step of one replica.
+        specification: The `element_spec` of the dataset.
     """
-    return run.function(
+    return run._steps.build(
         compiled_as(model, step),
         steps_per_call=model.steps_per_execution,
         run_eagerly=model.run_eagerly,
+        of_type=input_type(specification, group.local_replicas),
     )
 
 
@@ -100,18 +107,6 @@ def _flat(metrics: Mapping[str, Any]) -> Logs:
     for name, value in metrics.items():
         flat |= _flat(value) if isinstance(value, dict) else {name: value}
     return flat
-
-
-def _hidden(tensor: Any, specification: Any) -> Any:
-    if isinstance(specification, tf.SparseTensorSpec):
-        rank = specification.shape.rank
-        sizes = tf.compat.v1.placeholder_with_default(tensor.dense_shape, [rank])
-        sparse = tf.SparseTensor(tensor.indices, tensor.values, sizes)
-        sparse.set_shape(specification.shape)
-        return sparse
-    if not isinstance(specification, tf.TensorSpec) or specification.shape.is_fully_defined():
-        return tensor
-    return tf.compat.v1.placeholder_with_default(tensor, specification.shape)
 
 
 def epoch_logs(model: keras.Model, logs: Mapping[str, Any]) -> Logs:

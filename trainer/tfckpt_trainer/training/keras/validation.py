@@ -16,6 +16,7 @@ from tfckpt_trainer.training.keras.steps import (
     replica_step,
 )
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
+from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.steps.step_functions import mean_over_replicas
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -53,9 +54,12 @@ class Validation:
         self._steps = agreed_steps(
             group, batches.steps, steps, "validation_data", "validation_steps"
         )
-        step = compiled_as(model, replica_step(model.test_step, self._dataset.element_spec))
         self._test = mean_over_replicas(
-            model.distribute_strategy, step, tracing, run_eagerly=model.run_eagerly
+            model.distribute_strategy,
+            compiled_as(model, replica_step(model.test_step)),
+            tracing,
+            run_eagerly=model.run_eagerly,
+            of_type=input_type(self._dataset.element_spec, group.local_replicas),
         )
 
     def is_due(self, epoch: int) -> bool:

@@ -44,16 +44,21 @@ class StepBuilder:
         self._peers_watched = peers_watched
 
     def build(
-        self, replica_step: ReplicaStep, *, steps_per_call: int, run_eagerly: bool
+        self,
+        replica_step: ReplicaStep,
+        *,
+        steps_per_call: int,
+        run_eagerly: bool,
+        of_type: Any = None,
     ) -> Callable[[Any], Mapping[str, float]]:
-        """Returns a step of the whole run; see `TrainingRun.function`.
+        """Returns a step of the whole run; see `TrainingRun.function` and `StepFunction`.
 
         Raises:
             UsageError: `steps_per_call` does not go with the strategy, the dataset, or another
                 step function.
         """
         self._set_steps_per_call(steps_per_call)
-        step = self._step(replica_step, run_eagerly=run_eagerly)
+        step = self._step(replica_step, run_eagerly=run_eagerly, of_type=of_type)
         metrics, progress = self._metrics, self._state.progress
         ran = progress.add_function()
         takes_list = self._between.length.most > 1
@@ -88,7 +93,7 @@ class StepBuilder:
         length.most = steps
 
     def _step(
-        self, replica_step: ReplicaStep, *, run_eagerly: bool
+        self, replica_step: ReplicaStep, *, run_eagerly: bool, of_type: Any
     ) -> StepFunction | ParameterServerStep:
         coordinator, dataset_end = self._between.coordinator, self._between.dataset_end
 
@@ -121,4 +126,5 @@ class StepBuilder:
             runs_ahead=self._group.size == 1,
             variables=self._state.variables if leaves_out else None,
             run_eagerly=run_eagerly,
+            of_type=of_type,
         )

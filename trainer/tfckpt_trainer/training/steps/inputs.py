@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute.values import PerReplicaSpec
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.pipelines.input_state import InputState
@@ -180,6 +181,18 @@ def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> 
         return elements[0]
     calls = itertools.count()
     return strategy.experimental_distribute_values_from_function(lambda _: elements[next(calls)])
+
+
+def input_type(specification: Any, replicas: int) -> Any:
+    """Returns the type of what `batch_of_replicas` returns for the elements of a dataset.
+
+    Args:
+        specification: The `element_spec` of the dataset.
+        replicas: Replicas of this worker.
+    """
+    if replicas == 1:
+        return specification
+    return tf.nest.map_structure(lambda spec: PerReplicaSpec(*[spec] * replicas), specification)
 
 
 def _blank(spec: Any) -> tf.Tensor:

@@ -159,6 +159,7 @@ class StepFunction:
         runs_ahead: bool = False,
         variables: Callable[[], Iterable[Any]] | None = None,
         run_eagerly: bool = False,
+        of_type: Any = None,
     ) -> None:
         """Creates the step.
 
@@ -172,6 +173,8 @@ class StepFunction:
             runs_ahead: Whether this is the only worker, so that no step has to be waited for.
             variables: If workers may have no data, returns all variables of the run.
             run_eagerly: Whether not to compile it.
+            of_type: The type of all inputs of a step, for which it is traced. By default it is
+                traced for the sizes of the first input, and for others when they come.
         """
         self._strategy = strategy
         self._replica_step = replica_step
@@ -186,6 +189,7 @@ class StepFunction:
         self._one = _compiled(self._distributed, run_eagerly=run_eagerly, inline=not in_graph)
         self._graph = _compiled(self._in_one_graph, run_eagerly=False) if in_graph else None
         self._longest = 0
+        self._type = None if run_eagerly else of_type
         # A variable, not an argument: one more argument costs 20 µs in every step. It is read
         # outside of the replicas, because a TPU reaches no variable that is not its own.
         self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
@@ -210,6 +214,9 @@ class StepFunction:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
         batches = _several(batch) if self._takes_list else [batch]
+        if self._type is not None:
+            self._one.get_concrete_function(self._type)
+            self._type = None
         packed = self._run(batches, flags)
         # The first call has just found the names.
         call = CallResult(self._names, packed)
@@ -304,6 +311,7 @@ def mean_over_replicas(
     tracing: Callable[[], None],
     *,
     run_eagerly: bool = False,
+    of_type: Any = None,
 ) -> Callable[[list[Any]], dict[str, float]]:
     """Returns a function that runs `replica_step` on all replicas, such as for validation.
 
@@ -312,6 +320,7 @@ def mean_over_replicas(
         replica_step: Takes a batch on one replica and returns a dictionary of metrics.
         tracing: Called while the graph is made.
         run_eagerly: Whether not to compile it.
+        of_type: The type of all inputs, for which it is traced; see `StepFunction`.
 
     Returns:
         A function that takes one element for each replica of this worker, and returns the means
@@ -331,8 +340,11 @@ def mean_over_replicas(
         return strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
 
     compiled = _compiled(step, run_eagerly=run_eagerly)
+    to_trace = [of_type] if of_type is not None and not run_eagerly else []
 
     def run(elements: list[Any]) -> dict[str, float]:
+        if to_trace:
+            compiled.get_concrete_function(to_trace.pop())
         values = compiled(batch_of_replicas(strategy, elements)).numpy().tolist()
         return dict(zip(names, values, strict=True))
 
