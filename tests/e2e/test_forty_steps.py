@@ -33,6 +33,8 @@ TOOL_WITH_SMALL_DEMO = [sys.executable, str(SCRIPTS / "small_demo.py")]
 TOUR = Path(__file__).parents[2] / "docs" / "get-started" / "tour.md"
 SPECIAL = {"space": " ", "right": "\x1b[C"}
 LIMIT_SECONDS = 60
+STEPS_IN_LIST = 6
+"""The last steps, in the list of runs."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ def test_no_step_is_left_out():
 @pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_each_step_does_what_the_tour_says(run: Path) -> None:
-    *before, dialog, stop = steps()
+    all_steps = steps()
+    in_run, in_list = all_steps[:-STEPS_IN_LIST], all_steps[-STEPS_IN_LIST:]
+    *before, dialog, stop = in_run
     command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", str(run)]
     # Workers find the program of the small demo there.
     path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -121,6 +125,12 @@ def test_each_step_does_what_the_tour_says(run: Path) -> None:
     status, report = status_of(run)
     assert (status, report["run"]["state"], report["run"]["branch"]) == (0, "stopped", 1)
     wait_until(lambda: not processes_of(run), 20, "no process of the run left")
+
+    with Terminal([*TOOL, "browse", str(run.parent)], columns=80, rows=24) as app:
+        for step in in_list:
+            step.take(app)
+        app.press("q")
+        assert app.process.wait(60) == 0
 
 
 def open_tensorboard(app: Terminal) -> None:

@@ -287,6 +287,11 @@ def test_the_next_grid_is_larger_until_nothing_more_fits():
         ("val_loss", "val_*", True),
         ("val_loss", "loss*", False),
         ("a[0]", "[", True),
+        ("val_loss", "~^val_(loss|acc)$", True),
+        ("VAL_loss", "~^val", True),
+        ("my_val_loss", "~^val", False),
+        ("val_loss", "~(", False),
+        ("val_loss", "~", True),
         ("x" * 100_000 + "b", "*x" * 20 + "*a", False),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -87,9 +88,25 @@ def _counts(width: int, height: int, each: tuple[int, int]) -> GridSize:
     return GridSize(max(1, min(_MOST, columns)), max(1, min(_MOST, rows)))
 
 
+REGULAR = "~"
+"""What a regular expression begins with."""
+
+_LONGEST_NAME = 200
+"""Characters of a name that a regular expression looks at: a slow one must not stop the app."""
+
+
 def matches(name: str, pattern: str) -> bool:
-    """Whether a name contains a text, or matches a glob such as `val_*`; cases are the same."""
-    name, pattern = name.casefold(), pattern.casefold().strip()
+    """Whether a name contains a text, or matches a glob such as `val_*`; cases are the same.
+
+    After a `~`, the text is a regular expression; one that is not complete yet matches nothing.
+    """
+    pattern = pattern.strip()
+    if pattern.startswith(REGULAR):
+        try:
+            return re.search(pattern[1:], name[:_LONGEST_NAME], re.IGNORECASE) is not None
+        except re.error:
+            return False
+    name, pattern = name.casefold(), pattern.casefold()
     is_glob = any(sign in pattern for sign in "*?")
     return fnmatchcase(name, pattern) if is_glob else pattern in name
 

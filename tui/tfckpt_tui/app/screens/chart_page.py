@@ -35,7 +35,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _STRIDE = 0.25
 _GAP = "   "
-_EXAMPLE = "a part of a name, or a glob such as val_*"
+_EXAMPLE = "a part of a name, a glob such as val_*, or ~ and a regular expression"
 
 
 class ChartPage(Page):
@@ -86,7 +86,10 @@ class ChartPage(Page):
             key_display="⏎",
             tooltip="Shows the chosen chart alone. At a mark, opens its checkpoint or event.",
         ),
-        search_binding("filter", "Shows the charts that match a part of a name or a glob."),
+        search_binding(
+            "filter",
+            "Shows charts by a part of their names, a glob, or a regular expression after ~.",
+        ),
         Binding("s", "smooth", "smooth", tooltip="Smooths more, and after 0.99 not at all."),
         Binding("L", "turn_scale", "log", tooltip="Switches to a logarithmic axis and back."),
         Binding(
