@@ -172,8 +172,12 @@ def test_a_name_never_becomes_an_option(live: RunFactory) -> None:
 
 
 def test_a_command_is_niced_and_has_no_input(live: RunFactory, tmp_path: Path) -> None:
+    # The process has begun when it gets its priority.
     command = script(
-        tmp_path, "print(json.dumps({'nice': os.nice(0), 'input': len(sys.stdin.read())}))"
+        tmp_path,
+        "import time\nend = time.monotonic() + 30\n"
+        "while os.nice(0) < 10 and time.monotonic() < end: time.sleep(0.01)\n"
+        "print(json.dumps({'nice': os.nice(0), 'input': len(sys.stdin.read())}))",
     )
     before = os.nice(0)
     done = acts(live, command, column=["nice", "input"])
