@@ -10,7 +10,9 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.storage.documents import load
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -170,6 +172,7 @@ def test_commands_are_served_between_batches(tmp_path):
         assert stopped.state is CommandState.DONE
         assert cluster.wait() == [0, 0], cluster.output()
     assert {saved.result["name"], stopped.result["name"]} <= run.names()
+    assert load(run.run.run_file, RunInfo).epoch_steps == STEPS, "charts count epochs by it"
 
 
 @pytest.mark.parametrize("strategy", ["one-device", *weekly("mirrored")])

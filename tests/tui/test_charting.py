@@ -78,12 +78,21 @@ def test_no_line_goes_back_where_the_clock_does():
     assert [[x for x, _ in c.points] for c in curves] == [[100, 110], [50, 60]]
 
 
-def test_epochs_are_an_axis_only_where_the_script_reports_them():
+def test_epochs_are_an_axis_only_where_the_run_or_the_script_tells_them():
     with_epochs = [point(step, 1.0, epoch=step / 10) for step in (0, 10, 20)]
-    assert Across.EPOCHS not in possible_axes(BACK.points)
-    assert possible_axes(with_epochs) == [*Across]
+    assert Across.EPOCHS not in possible_axes(BACK.points, None)
+    assert possible_axes(BACK.points, 10) == [*Across]
+    assert possible_axes(with_epochs, None) == [*Across]
     (curve,) = drawn(View(across=Across.EPOCHS), run_of(*with_epochs, b0=math.inf))
     assert [x for x, _ in curve.points] == [0, 1, 2]
+
+
+def test_two_runs_are_compared_by_their_own_epochs():
+    view = View(across=Across.EPOCHS, epoch_steps=10)
+    run = run_of(*(point(step, 1.0) for step in (0, 10, 20)), b0=math.inf)
+    other = RunSeries(tuple(point(step, 3.0) for step in (0, 5, 10)), {0: math.inf}, "other", 5)
+    curves = curves_in(view, run, (LOSS,), lambda branch, past: "", other)
+    assert [[x for x, _ in curve.points] for curve in curves] == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_smoothing_is_the_debiased_average_of_tensorboard():
@@ -198,6 +207,8 @@ def test_marks_are_in_order_and_restarts_without_a_step_have_a_time():
     assert [x for x, _ in marked_events(entries, View())] == [50, 200]
     assert [x for x, _ in marked_events(entries, View(across=Across.TIME))] == [5, 20, 30]
     assert [x for x, _ in marked_events(entries, View(window=Window(0, 100)))] == [50]
+    epochs = View(across=Across.EPOCHS, epoch_steps=100)
+    assert [x for x, _ in marked_events(entries, epochs)] == [0.5, 2]
 
 
 def lines(points: Sequence[tuple[float, float | None]], **options) -> str:
@@ -307,7 +318,7 @@ def test_joined_measurements_are_one_tile_where_the_first_would_be():
 
 
 def test_a_cursor_moves_from_point_to_point_and_not_beyond():
-    places = places_of(BACK.points, Across.STEPS)
+    places = places_of(BACK.points, View().x_of)
     assert places == [0, 10, 20, 30, 40]
     assert [snapped(places, x) for x in (-5, 0, 19, 99)] == [0, 0, 10, 40]
     assert [moved(places, 20, d) for d in (0.1, 15, 99, -0.1, -15, -99)] == [30, 40, 40, 10, 0, 0]

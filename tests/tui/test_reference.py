@@ -89,7 +89,7 @@ def test_the_newest_branch_that_ended_well_is_offered(made: RunFactory) -> None:
 
 def test_a_branch_is_compared_with_all_that_led_to_it(made: RunFactory) -> None:
     snapshot = SnapshotReader(made.run).read(made.now)
-    left = branch_reference(snapshot.points, snapshot.checkpoints, 0)
+    left = branch_reference(snapshot.points, snapshot.checkpoints, 0, None)
     assert (left.name, {point.branch for point in left.points}) == ("branch 0", {0})
     assert max(point.step for point in left.points) == 500
 

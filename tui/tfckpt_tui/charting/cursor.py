@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_tui.charting.curves import Across
+from tfckpt_tui.charting.curves import XOf
 
 
-def places_of(points: Sequence[SeriesPoint], across: Across) -> list[float]:
+def places_of(points: Sequence[SeriesPoint], x_of: XOf) -> list[float]:
     """Returns the positions of points on an axis, from left to right, each once."""
-    return sorted({x for x in map(across.place, points) if x is not None})
+    return sorted({x for x in map(x_of, points) if x is not None})
 
 
 def snapped(places: Sequence[float], x: float) -> float | None:

@@ -15,7 +15,7 @@ from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.measurements import ValueOf
 
 EPOCH = "epoch"
-"""The metric that places points on the axis of epochs."""
+"""The metric that places points on the axis of epochs, if the run does not tell its epochs."""
 
 
 class Across(StrEnum):
@@ -25,17 +25,50 @@ class Across(StrEnum):
     TIME = "time"
     EPOCHS = "epochs"
 
-    def place(self, point: SeriesPoint) -> float | None:
-        """Returns the position of a point; None if it has none."""
-        if self is Across.TIME:
-            return point.at
-        return float(point.step) if self is Across.STEPS else finite(point.metrics.get(EPOCH))
 
+def possible_axes(points: Sequence[SeriesPoint], epoch_steps: int | None) -> list[Across]:
+    """Returns the x axes of a run.
 
-def possible_axes(points: Sequence[SeriesPoint]) -> list[Across]:
-    """Returns the x axes of a run; epochs only if the script reports a metric named `epoch`."""
-    has_epochs = any(point.metrics.get(EPOCH) is not None for point in points)
+    Args:
+        points: Its points.
+        epoch_steps: Steps of an epoch; None if the run does not tell. Then epochs are an axis only
+            if the script reports a metric named `epoch`.
+    """
+    has_epochs = epoch_steps or any(point.metrics.get(EPOCH) is not None for point in points)
     return [Across.STEPS, Across.TIME, *([Across.EPOCHS] if has_epochs else [])]
+
+
+XOf = Callable[[SeriesPoint], float | None]
+"""Returns the position of a point on the x axis; None if it has none."""
+
+
+def x_axis(across: Across, epoch_steps: int | None = None) -> XOf:
+    """Returns what places the points of a run.
+
+    Args:
+        across: What the axis counts.
+        epoch_steps: Steps of an epoch of this run; None if it does not tell.
+    """
+    if across is Across.TIME:
+        return _time_of
+    if across is Across.STEPS:
+        return step_of
+    if epoch_steps:
+        return lambda point: point.step / epoch_steps
+    return _reported_epoch
+
+
+def step_of(point: SeriesPoint) -> float:
+    """Returns the step of a point."""
+    return float(point.step)
+
+
+def _time_of(point: SeriesPoint) -> float:
+    return point.at
+
+
+def _reported_epoch(point: SeriesPoint) -> float | None:
+    return finite(point.metrics.get(EPOCH))
 
 
 Place = tuple[float, float | None]
@@ -100,7 +133,7 @@ def curves_of(
     value_of: ValueOf,
     kept: Mapping[int, float],
     style_of: Callable[[int, bool], str],
-    across: Across = Across.STEPS,
+    x_of: XOf = step_of,
     name: str = "",
 ) -> list[Curve]:
     """Returns the curves of a measurement; those of the present model come last.
@@ -110,12 +143,12 @@ def curves_of(
         value_of: Returns the value of a point.
         kept: The result of `kept_until`.
         style_of: Returns the style of a branch, by whether training left this part of it.
-        across: The x axis.
+        x_of: The x axis.
         name: The label of the curves of the present model; others also name their branch.
     """
     past: list[Curve] = []
     present: list[Curve] = []
-    for branch, steps, places in _segments(points, value_of, across):
+    for branch, steps, places in _segments(points, value_of, x_of):
         split = bisect_right(steps, kept.get(branch, -math.inf))
         if split:
             style, dim = style_of(branch, False), style_of(branch, True)
@@ -130,7 +163,7 @@ def curves_of(
 
 
 def _segments(
-    points: Sequence[SeriesPoint], value_of: ValueOf, across: Across
+    points: Sequence[SeriesPoint], value_of: ValueOf, x_of: XOf
 ) -> list[tuple[int, list[int], list[Place]]]:
     """Splits points where the branch changes or the position goes back.
 
@@ -141,11 +174,11 @@ def _segments(
     steps: list[int] = []
     places: list[Place] = []
     branch, last_step, last_x = -1, 0, 0.0
-    by_step = across is Across.STEPS
+    by_step = x_of is step_of
     # This runs for thousands of points of each chart: little is called for them.
     for point in points:
         value, step = value_of(point), point.step
-        x = float(step) if by_step else across.place(point)
+        x = float(step) if by_step else x_of(point)
         if value is None or x is None:
             continue
         if point.branch != branch or step < last_step or x < last_x or not segments:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.charting.axis import Window
-from tfckpt_tui.charting.curves import Across, Curve, curves_of
+from tfckpt_tui.charting.curves import Across, Curve, XOf, curves_of, x_axis
 from tfckpt_tui.charting.measurements import Measurement
 from tfckpt_tui.charting.smoothing import smoothed
 
@@ -27,6 +27,7 @@ class View:
 
     Attributes:
         across: The x axis.
+        epoch_steps: Steps of an epoch of the run; None if it does not tell.
         window: The visible part of it; None is all of it, also when it grows.
         smoothing: The weight of the moving average; 0 does not smooth.
         logarithmic: Whether the y axis is logarithmic.
@@ -35,15 +36,29 @@ class View:
     """
 
     across: Across = Across.STEPS
+    epoch_steps: int | None = None
     window: Window | None = None
     smoothing: float = 0.0
     logarithmic: bool = False
     clips_outliers: bool = True
     hidden: frozenset[int] = frozenset()
 
+    @property
+    def x_of(self) -> XOf:
+        """What places the points of the run on the x axis."""
+        return x_axis(self.across, self.epoch_steps)
+
+    def x_of_event(self, entry: EventEntry) -> float | None:
+        """Returns the position of an event; None if it has none."""
+        if self.across is Across.TIME:
+            return entry.at
+        if entry.step is None or self.across is Across.STEPS:
+            return entry.step
+        return entry.step / self.epoch_steps if self.epoch_steps else None
+
     def shows(self, point: SeriesPoint) -> bool:
         """Whether a point is in the visible part."""
-        x = self.across.place(point)
+        x = self.x_of(point)
         in_window = x is not None and (self.window is None or self.window.contains(x))
         return in_window and point.branch not in self.hidden
 
@@ -56,11 +71,13 @@ class RunSeries:
         points: Oldest first.
         kept: By branch, the last step that its present model was trained on.
         name: What tells it from other runs.
+        epoch_steps: Steps of an epoch of the run; None if it does not tell.
     """
 
     points: tuple[SeriesPoint, ...] = ()
     kept: Mapping[int, float] = field(default_factory=dict)
     name: str = ""
+    epoch_steps: int | None = None
 
     def present(self) -> RunSeries:
         """Returns only the points that led to the present model."""
@@ -104,10 +121,14 @@ def curves_in(
         if reference is not None:
             label = _joined(name, reference.name)
             theirs = curves_of(
-                reference.points, one.value_of, reference.kept, _reference_style, view.across
+                reference.points,
+                one.value_of,
+                reference.kept,
+                _reference_style,
+                x_axis(view.across, reference.epoch_steps),
             )
             under += [_shifted(curve, label, ahead) for curve in theirs]
-        curves += curves_of(points, one.value_of, series.kept, style, view.across, name)
+        curves += curves_of(points, one.value_of, series.kept, style, view.x_of, name)
     return under + curves
 
 
@@ -174,8 +195,8 @@ def marked_events(entries: Sequence[EventEntry], view: View) -> list[tuple[float
     """Returns the visible events that charts mark, with their positions, from left to right."""
     placed: list[tuple[float, EventEntry]] = []
     for entry in entries:
-        x = entry.at if view.across is Across.TIME else entry.step
-        if entry.kind in MARKED and x is not None and view.across is not Across.EPOCHS:
+        x = view.x_of_event(entry)
+        if entry.kind in MARKED and x is not None:
             placed.append((float(x), entry))
     window = view.window
     return sorted(

@@ -78,6 +78,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
         launched: Whether `tfckpt-tui` launched it. Only `launch.json` and `command.json` have the
             command, because its arguments may be secret.
         total_steps: The step at which training ends; None if it has no end.
+        epoch_steps: Steps of an epoch, if `fit` trains or the script declares them.
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Host of the chief.
         versions: Versions of Python, TensorFlow and Keras.
@@ -100,6 +101,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     cluster: dict[str, list[str]] = {}
     launched: bool = False
     total_steps: int | None = None
+    epoch_steps: int | None = None
     tensorboard: str = ".tfckpt/tensorboard"
     host: str = ""
     versions: dict[str, str] = {}

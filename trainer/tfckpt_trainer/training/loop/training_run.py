@@ -66,6 +66,7 @@ from tfckpt_trainer.training.process.signals_and_exit import (
 )
 from tfckpt_trainer.training.steps.inputs import InputDataset
 from tfckpt_trainer.training.steps.step_functions import ReplicaStep
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import (
@@ -559,6 +560,7 @@ class TrainingRun:
             "replica_count": self._group.replicas,
             "gpus": self._group.idle_devices(),
             "total_steps": self._between.total_steps,
+            "epoch_steps": self._between.quick_check.epoch_steps,
             "retention": self._options.retention.recorded,
             # A quick check is about the process that it ran in.
             "check": None,
@@ -579,12 +581,20 @@ class TrainingRun:
     def set_epoch_steps(self, steps: int) -> None:
         """Has a call end where an epoch does, because the script acts there.
 
-        For the same reason, quick checks repeat no step that ends an epoch.
+        For the same reason, quick checks repeat no step that ends an epoch. Charts can count epochs
+        then.
 
         Args:
             steps: Steps of an epoch.
+
+        Raises:
+            UsageError: There are none.
         """
+        if steps < 1:
+            raise UsageError(f"An epoch of {steps} steps is none; expected at least 1.")
         self._between.quick_check.epoch_steps = steps
+        if self._has_opened and self._group.is_chief:
+            self._telemetry.event_log.later(lambda: update_run_info(self._run, epoch_steps=steps))
 
     @property
     def is_over(self) -> bool:

@@ -213,7 +213,10 @@ class ChartPage(Page):
     def update_charts(self) -> None:
         """Draws the page of the chosen chart, and shows its statistics."""
         snapshot, tiles = self.charted(), self.tiles
-        if self._view.across not in possible_axes(snapshot.points):
+        epoch_steps = snapshot.epoch_steps
+        if epoch_steps != self._view.epoch_steps:
+            self._view = replace(self._view, epoch_steps=epoch_steps)
+        if self._view.across not in possible_axes(snapshot.points, epoch_steps):
             self._view = replace(self._view, across=Across.STEPS, window=None)
         size = self._fitting_grid()
         place = self._place_in(tiles)
@@ -282,7 +285,7 @@ class ChartPage(Page):
 
     def _at_cursor(self, width: int) -> list[Sequence[Span]]:
         """Returns what is at the cursor: the step, the time, and the mark that is visited."""
-        place = self._view.across.place
+        place = self._view.x_of
         points = self.charted().points
         here = next((point for point in reversed(points) if place(point) == self._cursor), None)
         groups: list[Sequence[Span]] = []
@@ -368,7 +371,7 @@ class ChartPage(Page):
 
     def action_turn_axis(self) -> None:
         """Switches to the next axis, and shows the whole run."""
-        axes = possible_axes(self.charted().points)
+        axes = possible_axes(self.charted().points, self._view.epoch_steps)
         across = axes[(axes.index(self._view.across) + 1) % len(axes)]
         self._forget_cursor()
         self._look(across=across, window=None)
@@ -487,7 +490,7 @@ class ChartPage(Page):
         self.update_charts()
 
     def _places(self) -> Sequence[float]:
-        return places_of(self.charted().points, self._view.across)
+        return places_of(self.charted().points, self._view.x_of)
 
     def _point_at(self, x: float | None) -> None:
         self._cursor, self._mark, self._is_pointed = x, None, False

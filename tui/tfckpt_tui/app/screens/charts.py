@@ -124,7 +124,9 @@ class ChartsScreen(ChartPage):
         elif branch is None:
             self._show_reference(None)
         else:
-            reference = branch_reference(snapshot.points, snapshot.checkpoints, branch)
+            reference = branch_reference(
+                snapshot.points, snapshot.checkpoints, branch, snapshot.epoch_steps
+            )
             self._show_reference(reference)
 
     def _show_reference(self, reference: RunSeries | None) -> None:

@@ -288,6 +288,11 @@ class RunAccount:
         return self.info.total_steps if self.info is not None else None
 
     @property
+    def epoch_steps(self) -> int | None:
+        """Steps of an epoch; None if the run does not tell."""
+        return self.info.epoch_steps if self.info is not None else None
+
+    @property
     def gpus(self) -> str:
         """Which GPUs are idle, shared or not counted, as sentences; empty if none are."""
         if self.state in HAS_ENDED:

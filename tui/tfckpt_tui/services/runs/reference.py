@@ -20,6 +20,7 @@ from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.measurements import main_metric, metric_of
 from tfckpt_tui.charting.series import Series
 from tfckpt_tui.charting.view import RunSeries
+from tfckpt_tui.services.runs.brief_reading import read_info
 
 
 def read_reference(directory: Path) -> RunSeries:
@@ -41,7 +42,10 @@ def read_reference(directory: Path) -> RunSeries:
             "trained with tfckpt_trainer."
         )
     kept = kept_until(Catalog(run).scan(time.time(), quick=True), series.points[-1].branch)
-    return RunSeries(series.points, kept, run.root.name or str(run.root)).present()
+    info = read_info(run)
+    epoch_steps = info.epoch_steps if info is not None else None
+    name = run.root.name or str(run.root)
+    return RunSeries(series.points, kept, name, epoch_steps).present()
 
 
 def read_earlier(directory: Path, first: SeriesPoint, stop: Event) -> tuple[SeriesPoint, ...]:
@@ -69,7 +73,10 @@ def read_earlier(directory: Path, first: SeriesPoint, stop: Event) -> tuple[Seri
 
 
 def branch_reference(
-    points: tuple[SeriesPoint, ...], checkpoints: Sequence[Checkpoint], branch: int
+    points: tuple[SeriesPoint, ...],
+    checkpoints: Sequence[Checkpoint],
+    branch: int,
+    epoch_steps: int | None,
 ) -> RunSeries:
     """Returns what led to the last step of a branch.
 
@@ -77,10 +84,11 @@ def branch_reference(
         points: The points of the run, oldest first.
         checkpoints: Its checkpoints, newest first.
         branch: A branch with points.
+        epoch_steps: Steps of an epoch of the run; None if it does not tell.
     """
     last = max(point.step for point in points if point.branch == branch)
     kept = lineage_at(checkpoints, BranchStep(branch, last)).last_steps
-    return RunSeries(points, dict(kept), f"branch {branch}").present()
+    return RunSeries(points, dict(kept), f"branch {branch}", epoch_steps).present()
 
 
 def good_branch(points: Sequence[SeriesPoint], present: int) -> int | None:

@@ -189,7 +189,7 @@ class Chart(Pane):
     def whole(self) -> Window | None:
         """The whole x axis; None if it has fewer than two positions."""
         points = self.snapshot.points if self.snapshot else ()
-        places = [x for x in map(self._view.across.place, points) if x is not None]
+        places = [x for x in map(self._view.x_of, points) if x is not None]
         if not places or min(places) == max(places):
             return None
         return Window(min(places), max(places))
@@ -246,7 +246,7 @@ class Chart(Pane):
 
     def _range_at(self, x: float | None) -> Sequence[Span]:
         """Returns the range of the newest distribution, or of the one at or before `x`."""
-        placed = ((self._view.across.place(one.point), one) for one in self._distributions)
+        placed = ((self._view.x_of(one.point), one) for one in self._distributions)
         shown = [one for at, one in placed if at is not None and (x is None or at <= x)]
         if not shown:
             return ()
@@ -346,7 +346,7 @@ class Chart(Pane):
         snapshot, view = self.snapshot, self._view
         if snapshot is None:
             return []
-        looked_at = (view.across, view.hidden)
+        looked_at = (view.across, view.epoch_steps, view.hidden)
         key = (
             *(snapshot.points, snapshot.checkpoints, snapshot.branch),
             *(looked_at, self._measurements, self._reference, self._kept),
