@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.scripts import figures, machine
 from tensorflow_processes import run_with_tensorflow
 
 sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
 import run_all
+from scripts import aims, figures, machine, performance_page
 
 BENCHMARKS = [
     pytest.param(
@@ -121,6 +121,55 @@ def test_a_median_that_left_the_earlier_range_is_told(before, after, said):
     assert run_all.changes([before], [after]) == said
 
 
+def run_with(*found, **facts):
+    return figures.Figures(
+        **{"at": 0.0, "machine": "m", "versions": {}, "figures": [*found]} | facts
+    )
+
+
+def test_benchmarks_that_ran_again_replace_their_figures_and_no_others():
+    before = run_with(figure(1.0, benchmark="a"), figure(2.0, benchmark="b"), busy=["a", "b"])
+    after = run_with(figure(3.0, benchmark="b"))
+    found = run_all.merged(before, after, ["a", "b"])
+    assert [one.value for one in found.figures] == [1.0, 3.0]
+    assert found.busy == ["a"]
+    with pytest.raises(SystemExit, match="of another machine or versions"):
+        run_all.merged(before, run_with(machine="n"), [])
+
+
+def test_a_figure_that_misses_its_aim_is_told(monkeypatch):
+    most = aims.Aim("b", "w", at_most=2.0)
+    least = aims.Aim("b", "rate", at_least=95)
+    monkeypatch.setattr(aims, "AIMS", (most, least))
+    assert aims.missed([figure(2.0), figure(95.0, what="rate")]) == []
+    assert aims.missed([figure(2.1), figure(94.0, what="rate", unit="%")]) == [
+        "w: 2.1 times; the aim is at most 2",
+        "rate: 94 %; the aim is at least 95",
+    ]
+
+
+GROWING = [figure(value, along="files", at=10.0**n) for n, value in enumerate((1.0, 2.0, 9.0))]
+ALONE = figure(5.0, what="alone", unit="ms", along="files", at=10.0)
+
+
+def test_figures_at_three_sizes_are_a_chart_and_a_table(monkeypatch):
+    monkeypatch.setattr(performance_page, "AIMS", (aims.Aim("b", "w", 100.0, at_most=2.0),))
+    text = performance_page.tables(run_with(*GROWING, ALONE))
+    assert "| w, 100 files | 9 times |  | at most 2 | missed |" in text
+    assert "| b, times the reference | 1 | 10 | 100 |" in text
+    assert "| w | 1 | 2 | 9 |" in text
+    assert "| alone, 10 files | 5 ms |  |" in text
+
+
+def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib", reason="only who publishes figures needs it")
+    monkeypatch.setattr(performance_page, "AIMS", ())
+    monkeypatch.setattr(performance_page, "CHARTS_DIRECTORY", tmp_path / "charts")
+    performance_page.draw_charts([*GROWING, ALONE])
+    (chart,) = (tmp_path / "charts").iterdir()
+    assert f"/{chart.name})" in performance_page.tables(run_with(*GROWING, ALONE))
+
+
 def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path):
     def run(*words):
         return run_alone(run_all.PLACE / "run_all.py", "guards", *words)
@@ -128,7 +177,7 @@ def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path):
     done = run("--output", tmp_path / "figures.json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[1/1] guards")
-    found = run_all.read(tmp_path / "figures.json")
+    found = figures.read(tmp_path / "figures.json")
     assert {one.benchmark for one in found.figures} == {"guards"}
     assert found.versions["tfckpt-tui"]
 

@@ -1,9 +1,12 @@
 """Runs all benchmarks one after the other, and compares their figures with those of an earlier run.
 
-    python tests/benchmarks/run_all.py [NAME ...] [--output FILE] [--against FILE]
+    python tests/benchmarks/run_all.py [NAME ...] [--output FILE] [--against FILE] [--publish]
 
 Says before each benchmark which one it is, and what is left. A benchmark during which the machine
 was busy is named at the end, and in the file. The file is JSON: the machine, and all figures.
+
+With `--publish`, they replace those of the documentation, and its page on performance is made anew.
+This needs `pip install -e '.[docs]'`.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import msgspec
-from scripts.figures import COLLECTED, Figure, number
+from scripts.aims import missed
+from scripts.figures import COLLECTED, Figure, Figures, number, read, write
 from scripts.machine import processor
+from scripts.performance_page import FIGURES, write_page
 
 PLACE = Path(__file__).parent
 
@@ -73,51 +78,65 @@ BENCHMARKS = (
 """In this order; those of the app, which scatter most, come first."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of one run of the benchmarks.
-
-    Attributes:
-        at: When it began, in seconds since the epoch.
-        machine: Cores and processor.
-        versions: Of Python and of the packages that matter, by name.
-        busy: Benchmarks during which other processes used the machine.
-        failed: Benchmarks that failed.
-        figures: In the order in which they were measured.
-    """
-
-    at: float
-    machine: str
-    versions: dict[str, str]
-    figures: list[Figure]
-    busy: list[str] = []
-    failed: list[str] = []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = {one.name: one for one in BENCHMARKS}
     parser.add_argument("names", nargs="*", metavar="NAME", help="run only these benchmarks")
     parser.add_argument("--output", type=Path, help="write the figures to this file")
-    parser.add_argument("--against", type=Path, help="compare with the figures of this file")
+    parser.add_argument(
+        "--against", type=Path, default=FIGURES, help="compare with this file (those of the docs)"
+    )
+    parser.add_argument("--publish", action="store_true", help="replace the figures of the docs")
     options = parser.parse_args()
     unknown = set(options.names) - known.keys()
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are: {[*known]}")
-    before = read(options.against) if options.against is not None else None
+    before = read(options.against) if options.against.exists() else None
     found = run([known[name] for name in options.names] or BENCHMARKS)
     if options.output is not None:
-        options.output.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        write(found, options.output)
     if before is not None:
         print("\n".join(changes(before.figures, found.figures)) or "No median changed by a tenth.")
+    for line in missed(found.figures):
+        print(f"Missed: {line}.")
+    if options.publish:
+        publish(found)
     for names, what in ((found.busy, "The machine was busy during"), (found.failed, "Failed:")):
         if names:
             print(f"{what} {', '.join(names)}.")
     sys.exit(bool(found.failed))
 
 
-def read(path: Path) -> Figures:
-    """Reads the figures of an earlier run."""
-    return msgspec.json.decode(path.read_bytes(), type=Figures)
+def publish(found: Figures) -> None:
+    """Replaces the figures of the same benchmarks in the documentation, and makes its page anew."""
+    if FIGURES.exists() and len({figure.benchmark for figure in found.figures}) < len(BENCHMARKS):
+        found = merged(read(FIGURES), found, [one.name for one in BENCHMARKS])
+    write(found, FIGURES)
+    write_page(found)
+
+
+def merged(before: Figures, after: Figures, order: Sequence[str]) -> Figures:
+    """Returns the figures of two runs; of benchmarks that are in both, the later ones.
+
+    Args:
+        before: The earlier run.
+        after: The later run.
+        order: The names of all benchmarks.
+
+    Raises:
+        SystemExit: They ran on different machines, or with different versions.
+    """
+    if (before.machine, before.versions) != (after.machine, after.versions):
+        sys.exit("The figures of the docs are of another machine or versions. Run all benchmarks.")
+    anew = {figure.benchmark for figure in after.figures} | set(after.failed)
+    kept = [figure for figure in before.figures if figure.benchmark not in anew]
+    figures = sorted([*kept, *after.figures], key=lambda figure: order.index(figure.benchmark))
+    return msgspec.structs.replace(
+        after,
+        figures=figures,
+        busy=[*(name for name in before.busy if name not in anew), *after.busy],
+        failed=[*(name for name in before.failed if name not in anew), *after.failed],
+    )
 
 
 def run(benchmarks: Sequence[Benchmark]) -> Figures:

@@ -53,6 +53,36 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.what}{size}: {number(self.value)} {self.unit}{against}{spread}"
 
 
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of one run of the benchmarks.
+
+    Attributes:
+        at: When it began, in seconds since the epoch.
+        machine: Cores and processor.
+        versions: Of Python and of the packages that matter, by name.
+        busy: Benchmarks during which other processes used the machine.
+        failed: Benchmarks that failed.
+        figures: In the order in which they were measured.
+    """
+
+    at: float
+    machine: str
+    versions: dict[str, str]
+    figures: list[Figure]
+    busy: list[str] = []
+    failed: list[str] = []
+
+
+def read(path: Path) -> Figures:
+    """Reads the figures of an earlier run."""
+    return msgspec.json.decode(path.read_bytes(), type=Figures)
+
+
+def write(figures: Figures, path: Path) -> None:
+    """Writes the figures of a run."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+
+
 def number(value: float) -> str:
     """Returns a value with three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,63 @@
+"""What the figures of the benchmarks should reach at the sizes that users have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scripts.figures import Figure, number
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What one figure should reach.
+
+    Attributes:
+        benchmark: The name of the benchmark.
+        what: What it measures.
+        at: The size; 0 for a figure at one size.
+        at_most: The highest value that is good enough.
+        at_least: The lowest value that is good enough.
+    """
+
+    benchmark: str
+    what: str
+    at: float = 0.0
+    at_most: float = math.inf
+    at_least: float = -math.inf
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """That of the figure."""
+        return self.benchmark, self.what, self.at
+
+    @property
+    def words(self) -> str:
+        """The aim in words, without its unit."""
+        if self.at_most < math.inf:
+            return f"at most {number(self.at_most)}"
+        return f"at least {number(self.at_least)}"
+
+    def is_met_by(self, figure: Figure) -> bool:
+        """Whether the median of a figure reaches it."""
+        return self.at_least <= figure.value <= self.at_most
+
+
+AIMS = (
+    Aim("first_frame", "rows on screen", 10_000, at_most=1.6),
+    Aim("first_frame", "rows on screen", 100_000, at_most=2),
+    Aim("first_frame", "resident memory", 100_000, at_most=120),
+    Aim("fleet", "processor, the list", at_most=3),
+)
+"""In the order of the table that is made of them."""
+
+
+def missed(figures: Sequence[Figure]) -> list[str]:
+    """Returns a line for each figure that does not reach its aim."""
+    known = {figure.key: figure for figure in figures}
+    return [
+        f"{known[aim.key].words}; the aim is {aim.words}"
+        for aim in AIMS
+        if aim.key in known and not aim.is_met_by(known[aim.key])
+    ]
