@@ -82,7 +82,7 @@ SlurmdTimeout=${NODE_SECONDS:-10}
 SlurmctldTimeout=30
 MessageTimeout=5
 InactiveLimit=0
-KillWait=10
+KillWait=30
 MinJobAge=600
 ReturnToService=2
 NodeName=$prefix[0-$last] NodeAddr=$prefix[0-$last] CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
