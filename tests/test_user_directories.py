@@ -25,10 +25,10 @@ print(len(catalog.scan(0.0)))
 
 CONFIG = """
 from tfckpt_tui.settings.config import Config, read_config
-from tfckpt_tui.services.runs.recent_runs import last_selection, remembered_runs, remember_run
+from tfckpt_tui.services.runs.recent_runs import last_look, remembered_runs, remember_run
 assert read_config({}) == Config()
 remember_run(Path(sys.argv[2]))
-print(remembered_runs(), last_selection(Path(sys.argv[2])))
+print(remembered_runs(), last_look(Path(sys.argv[2])).selected)
 """
 
 COMMAND = """

@@ -16,6 +16,7 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from waiting import LEAST_SECONDS, pause_after
 
@@ -107,10 +108,11 @@ async def opened(
     *,
     read_only: bool = False,
     select: str | None = None,
+    charts: ChartChoices | None = None,
     size: tuple[int, int] = (120, 40),
 ) -> AsyncIterator[Pilot[int]]:
     """The app on a run, when it has looked at it once."""
-    app = TfckptApp(run, read_only=read_only, poll=0.2, select=select)
+    app = TfckptApp(run, read_only=read_only, poll=0.2, select=select, charts=charts)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()

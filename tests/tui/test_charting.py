@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +15,13 @@ from hypothesis import strategies as st
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.app.widgets.charts.braille import Mark, plot
 from tfckpt_tui.charting.axis import Window
+from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, Curve, possible_axes, thin
 from tfckpt_tui.charting.distributions import Distribution, shades_of
 from tfckpt_tui.charting.grid import GridSize, matches, next_grid, tiles_of, usual_grid
 from tfckpt_tui.charting.measurements import THROUGHPUT, measurements, metric
-from tfckpt_tui.charting.smoothing import smoothed
+from tfckpt_tui.charting.smoothing import WEIGHTS, smoothed
 from tfckpt_tui.charting.value_axis import fit_log_axis
 from tfckpt_tui.charting.view import (
     REFERENCE_STYLE,
@@ -349,3 +353,32 @@ def test_no_value_of_a_distribution_is_lost(counts, one, other):
         halves = whole.between(low, middle) + whole.between(middle, high)
         assert halves == pytest.approx(sum(counts), rel=1e-6, abs=1e-6)
         assert 0 <= min(shades_of(whole, [low, middle, high])) <= 4
+
+
+def test_choices_are_kept_without_what_belongs_to_a_moment() -> None:
+    lasting = View(across=Across.TIME, smoothing=WEIGHTS[1], logarithmic=True)
+    passing = replace(lasting, window=Window(1, 2), hidden=frozenset({1}), epoch_steps=7)
+    choices = ChartChoices(
+        passing, GridSize(2, 1), "val_*", (("loss", "val_loss"),), "loss", Compared("/data/other")
+    )
+    kept = json.loads(json.dumps(choices.to_keep()))
+    assert kept_choices(kept) == replace(choices, view=lasting)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        {"view": 3},
+        {"view": {"across": "sideways"}},
+        {"view": {"smoothing": 7.5}},
+        {"view": {"window": {"start": 1e308, "end": -1e308}, "epoch_steps": 0}},
+        {"grid_size": {"columns": 0, "rows": -1}},
+        {"grid_size": {"columns": 10**9, "rows": 10**9}},
+        {"joined": ["loss"]},
+        {"compared": {"directory": ["/"]}},
+        {"from a newer release": True},
+    ],
+)
+def test_damaged_choices_count_as_none(kept: dict[str, Any]) -> None:
+    assert kept_choices(kept) == ChartChoices()

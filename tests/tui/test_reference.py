@@ -14,12 +14,18 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir import event_log
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
+from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
 from tfckpt_tui.charting.curves import Across
 from tfckpt_tui.charting.measurements import metric
 from tfckpt_tui.charting.view import RunSeries, View, curves_in
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.runs import reference
-from tfckpt_tui.services.runs.recent_runs import remember_run
+from tfckpt_tui.services.runs.recent_runs import (
+    LastLook,
+    last_look,
+    remember_look,
+    remember_run,
+)
 from tfckpt_tui.services.runs.reference import (
     branch_reference,
     good_branch,
@@ -138,6 +144,38 @@ async def test_a_branch_is_a_reference_by_one_key(made) -> None:
         await pilot.press("tab", "b")
         await until(pilot, lambda: screen.reference, "the reference")
         await until_shown(pilot, "and branch 0")
+
+
+async def test_the_next_app_shows_charts_as_they_were_left(made, other) -> None:
+    remember_run(other.run.root)
+    remember_run(made.run.root)
+    async with opened(made.run) as pilot:
+        screen = await charts_of(pilot, "slash", *"loss", "enter", "L", "s")
+        await pilot.press("r")
+        await until_shown(pilot, "yesterday")
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: screen.reference, "the reference")
+        await pilot.press("c")
+        await until(pilot, lambda: pilot.app.screen is not screen, "the dashboard")
+        remember_look(made.run.root, LastLook(None, pilot.app.chart_choices.to_keep()))
+    choices = kept_choices(last_look(made.run.root).charts)
+    async with opened(made.run, charts=choices) as pilot:
+        screen = await charts_of(pilot)
+        await until(pilot, lambda: screen.reference, "the same reference")
+        await until_shown(pilot, "1 of 1  loss")
+        await until_shown(pilot, "smoothed 0.6, log")
+        await pilot.press("escape")
+        await until_shown(pilot, "1 of 3")
+
+
+async def test_a_remembered_reference_that_is_gone_is_told_once(made, tmp_path) -> None:
+    choices = ChartChoices(compared=Compared(str(tmp_path / "gone")))
+    async with opened(made.run, charts=choices) as pilot:
+        screen = await charts_of(pilot)
+        await until_shown(pilot, "has no measurements")
+        await pilot.press("escape", "c")
+        await until(pilot, lambda: pilot.app.screen is not screen, "the dashboard")
+        assert pilot.app.chart_choices.compared == Compared()
 
 
 @pytest.mark.parametrize("typed", ["/nowhere", "[/]"])

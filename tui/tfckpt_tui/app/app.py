@@ -29,7 +29,7 @@ from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.charting.grid import ChartChoices
+from tfckpt_tui.charting.choices import ChartChoices, kept_choices
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun
@@ -37,7 +37,7 @@ from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.services.processes.own_actions import wants
-from tfckpt_tui.services.runs.recent_runs import last_selection, remember_selection
+from tfckpt_tui.services.runs.recent_runs import LastLook, last_look, remember_look
 from tfckpt_tui.settings.config import AppSection, Config, read_config
 
 _SILENCE_SECONDS = 1.0
@@ -128,6 +128,7 @@ class TfckptApp(JobApp[int]):
         monitor: SnapshotSource | None = None,
         config: Config | None = None,
         select: str | None = None,
+        charts: ChartChoices | None = None,
         from_list: bool = False,
     ) -> None:
         """Makes the app.
@@ -139,6 +140,7 @@ class TfckptApp(JobApp[int]):
             monitor: Provides the snapshots; by default it watches `run`.
             config: The configuration of the user.
             select: The checkpoint to select first; by default the newest.
+            charts: How the user looked at charts last.
             from_list: Whether it returns to the list of runs from which it was opened.
         """
         super().__init__(config or Config())
@@ -157,7 +159,7 @@ class TfckptApp(JobApp[int]):
             describe=partial(describe_error, key_of=self.key_of),
         )
         self.worker_history = WorkerHistory()
-        self.chart_choices = ChartChoices()
+        self.chart_choices = charts or ChartChoices()
         self.from_list = from_list
         self._restorable_before: frozenset[str] | None = None
         self._newest_event_at: float | None = None
@@ -349,17 +351,19 @@ def main(
     """
     config = read_config(DEFAULT_KEYS)
     while True:
+        last = last_look(run.root)
         app = TfckptApp(
             run,
             read_only=read_only,
             poll=poll or config.app.poll,
             config=config,
-            select=last_selection(run.root),
+            select=last.selected,
+            charts=kept_choices(last.charts),
             from_list=from_list,
         )
         app.run()
         app.close()
-        remember_selection(run.root, app.selected_name)
+        remember_look(run.root, LastLook(app.selected_name, app.chart_choices.to_keep()))
         if app.crash is None or (app.return_code or 0) > _SIGNALLED:
             return app.return_code or 0
         from tfckpt_tui.app.crash_app import CrashApp

@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.run_progress import RunProgress
-from tfckpt_tui.charting.grid import ChartChoices
+from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue
 from tfckpt_tui.monitor.snapshot import RunSnapshot

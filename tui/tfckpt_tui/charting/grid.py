@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 
 from tfckpt_tui.charting.measurements import Measurement
-from tfckpt_tui.charting.view import View
 
 Tile = tuple[Measurement, ...]
 """The measurements of one chart."""
@@ -44,23 +43,11 @@ class GridSize:
 MOST_CHARTS = GridSize(_MOST, _MOST).count
 """Charts on a page."""
 
-_SIZES = sorted(
+SIZES = sorted(
     (GridSize(columns, rows) for columns, rows in product(range(1, _MOST + 1), repeat=2)),
     key=lambda size: (size.count, size.columns),
 )
-
-
-@dataclass(frozen=True)
-class ChartChoices:
-    """How the user looked at charts last.
-
-    Attributes:
-        view: The view, without what belongs to one run.
-        grid_size: The grid; None for as many charts as there is room for.
-    """
-
-    view: View = field(default_factory=View)
-    grid_size: GridSize | None = None
+"""All grids, smallest first."""
 
 
 def usual_grid(charts: int, width: int, height: int) -> GridSize:
@@ -72,13 +59,13 @@ def usual_grid(charts: int, width: int, height: int) -> GridSize:
         height: Lines of the area for them.
     """
     most = _counts(width, height, _USUAL)
-    fitting = (one for one in _SIZES if one.columns <= most.columns and one.rows <= most.rows)
+    fitting = (one for one in SIZES if one.columns <= most.columns and one.rows <= most.rows)
     return next((size for size in fitting if size.count >= charts), most)
 
 
 def next_grid(size: GridSize, width: int, height: int) -> GridSize:
     """Returns the next larger grid that fits into an area; after the largest, one chart."""
-    fitting = [one for one in _SIZES if one.fitted(width, height) == one]
+    fitting = [one for one in SIZES if one.fitted(width, height) == one]
     place = fitting.index(size) if size in fitting else -1
     return fitting[(place + 1) % len(fitting)]
 

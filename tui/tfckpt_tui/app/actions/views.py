@@ -140,7 +140,8 @@ def open_charts(dashboard: Dashboard) -> None:
         else:
             show_checkpoint(dashboard, checkpoint)
 
-    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot, open_event))
+    choices = dashboard.run_app.chart_choices
+    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot, choices, open_event))
 
 
 def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from textual import on
@@ -12,24 +11,12 @@ from textual.widgets import Input
 
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span, shorten_middle
+from tfckpt_tui.charting.choices import Compared
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _MOST_LISTED = 7
 _PATH_WIDTH = 58
-
-
-@dataclass(frozen=True)
-class Compared:
-    """What the charts are compared with; nothing if both are None.
-
-    Attributes:
-        directory: The directory of another run.
-        branch: Another branch of the run.
-    """
-
-    directory: Path | None = None
-    branch: int | None = None
 
 
 class ReferenceDialog(Dialog[Compared]):
@@ -96,11 +83,11 @@ class ReferenceDialog(Dialog[Compared]):
         return choices
 
     @property
-    def _directory(self) -> Path | None:
+    def _directory(self) -> str | None:
         if not self._typed or self.refusal():
             return None
         is_number = self._typed.isdecimal() and len(self._typed) < 3
-        return self._recent[int(self._typed) - 1] if is_number else Path(self._typed)
+        return str(self._recent[int(self._typed) - 1]) if is_number else self._typed
 
     @on(Input.Changed)
     def read_fields(self) -> None:

@@ -22,6 +22,7 @@ from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.axis import Window, pan, zoom
+from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, possible_axes
 from tfckpt_tui.charting.distributions import Distribution
@@ -99,7 +100,7 @@ class ChartPage(Page):
             "t",
             "turn_axis",
             "axis",
-            tooltip="Switches the axis between steps, time and, if the script reports a metric "
+            tooltip="Switches the axis between steps, time and, if the run tells the steps of an "
             "epoch, epochs.",
         ),
         Binding("n", "visit(1)", "mark", tooltip="Moves to the next mark; N to the previous one."),
@@ -123,20 +124,20 @@ class ChartPage(Page):
 
     AUTO_FOCUS = "#charts"
 
-    def __init__(self, chosen: str) -> None:
+    def __init__(self, choices: ChartChoices) -> None:
         """Makes the screen.
 
         Args:
-            chosen: The name of the measurement that is chosen first.
+            choices: How the charts are looked at first.
         """
         super().__init__()
-        self._chosen = chosen
-        self._view = View()
-        self._grid_size: GridSize | None = None
+        self._chosen = choices.chosen
+        self._view = choices.view
+        self._grid_size = choices.grid_size
         self._is_full = False
-        self._pattern = ""
+        self._pattern = choices.pattern
         self._marked: tuple[str, ...] = ()
-        self._joined: tuple[tuple[str, ...], ...] = ()
+        self._joined = choices.joined
         self._cursor: float | None = None
         self._is_pointed = False
         self._anchor: float | None = None
@@ -186,7 +187,7 @@ class ChartPage(Page):
         # The arrow keys belong to the charts.
         figures.can_focus = False
         yield figures
-        yield SearchInput(_EXAMPLE, focus_after="#charts")
+        yield SearchInput(_EXAMPLE, focus_after="#charts", text=self._pattern)
         yield KeyBar(id="keys")
 
     @property

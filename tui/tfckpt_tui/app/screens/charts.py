@@ -12,10 +12,10 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
-from tfckpt_tui.app.dialogs.reference import Compared, ReferenceDialog
+from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.charting.grid import ChartChoices
+from tfckpt_tui.charting.choices import ChartChoices, Compared
 from tfckpt_tui.charting.measurements import Measurement, main_metric, measurements
 from tfckpt_tui.charting.view import RunSeries
 from tfckpt_tui.formats.text import clean
@@ -43,14 +43,22 @@ class ChartsScreen(ChartPage):
     ]
     caption = "the charts"
 
-    def __init__(self, snapshot: RunSnapshot, open_event: Callable[[EventEntry], None]) -> None:
+    def __init__(
+        self,
+        snapshot: RunSnapshot,
+        choices: ChartChoices,
+        open_event: Callable[[EventEntry], None],
+    ) -> None:
         """Makes the screen.
 
         Args:
             snapshot: Of the run.
+            choices: How the user looked at the charts last.
             open_event: Opens the checkpoint of an event, or the event.
         """
-        super().__init__(main_metric(snapshot.points))
+        chosen = choices.chosen or main_metric(snapshot.points)
+        super().__init__(replace(choices, chosen=chosen))
+        self._compared = choices.compared
         self._snapshot = snapshot
         self._earlier: tuple[SeriesPoint, ...] = ()
         self._stop_reading = threading.Event()
@@ -58,14 +66,13 @@ class ChartsScreen(ChartPage):
         self._measured: tuple[Sequence[SeriesPoint], list[Measurement]] | None = None
 
     def on_mount(self) -> None:
-        """Takes the view that was chosen last, and shows the snapshot."""
-        choices = self.run_app.chart_choices
-        self._view, self._grid_size = choices.view, choices.grid_size
+        """Shows the snapshot, and reads what the charts were compared with last."""
         self.update_charts()
         root, points = Path(self._snapshot.path), self._snapshot.points
         if points:
             read = partial(read_earlier, root, points[0], self._stop_reading)
             self.run_app.start_job("charts", read, self._add_earlier)
+        self._compare_with(self._compared)
 
     def _add_earlier(self, earlier: tuple[SeriesPoint, ...]) -> None:
         if earlier and is_open(self):
@@ -75,8 +82,15 @@ class ChartsScreen(ChartPage):
     def on_unmount(self) -> None:
         """Stops reading, and keeps the view for the next time."""
         self._stop_reading.set()
-        view = replace(self._view, window=None, hidden=frozenset())
-        self.run_app.chart_choices = ChartChoices(view, self._grid_size)
+        is_compared = self.reference is not None
+        self.run_app.chart_choices = ChartChoices(
+            replace(self._view, window=None, hidden=frozenset()),
+            self._grid_size,
+            self._pattern,
+            self._joined,
+            self._chosen,
+            self._compared if is_compared else Compared(),
+        )
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot, after what the monitor did not read."""
@@ -113,15 +127,16 @@ class ChartsScreen(ChartPage):
     def _compare_with(self, compared: Compared | None) -> None:
         if compared is None:
             return
+        self._compared = compared
         snapshot, branch, directory = self._snapshot, compared.branch, compared.directory
         if directory is not None:
             self.run_app.start_job(
                 "compare",
-                partial(read_reference, directory),
+                partial(read_reference, Path(directory)),
                 self._show_reference,
-                progress=f"Reading {clean(str(directory))} …",
+                progress=f"Reading {clean(directory)} …",
             )
-        elif branch is None:
+        elif branch is None or all(point.branch != branch for point in snapshot.points):
             self._show_reference(None)
         else:
             reference = branch_reference(

@@ -21,6 +21,7 @@ from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import Tile
@@ -77,7 +78,7 @@ class TrackScreen(ChartPage):
             source: The checkpoint that the variable was selected in.
             variable: A numeric variable.
         """
-        super().__init__(_NORM)
+        super().__init__(ChartChoices(chosen=_NORM))
         self._run = run
         self._snapshot = snapshot
         self._source = source

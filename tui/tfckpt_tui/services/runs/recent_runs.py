@@ -1,10 +1,15 @@
-"""The list of recent runs."""
+"""The list of recent runs, and what the user looked at last in each."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
@@ -16,6 +21,21 @@ MOST_RECENT = 50
 
 _FILE = "runs.json"
 
+KeptT = TypeVar("KeptT")
+
+
+@dataclass(frozen=True)
+class LastLook:
+    """What the user looked at last in a run.
+
+    Attributes:
+        selected: The checkpoint under the cursor; None for the newest.
+        charts: How the charts were looked at, as `charting.choices` keeps it; empty by default.
+    """
+
+    selected: str | None = None
+    charts: Mapping[str, Any] = field(default_factory=dict)
+
 
 class RecentRuns(Document, frozen=True, kw_only=True):
     """`runs.json` in the state directory: the recent runs.
@@ -23,10 +43,12 @@ class RecentRuns(Document, frozen=True, kw_only=True):
     Attributes:
         directories: The run directories, newest first.
         selected: The checkpoint under the cursor, by run directory, unless it was the newest.
+        charts: How charts were looked at, by run directory.
     """
 
     directories: list[str] = []
     selected: dict[str, str] = {}
+    charts: dict[str, dict[str, Any]] = {}
 
 
 def remember_run(root: Path) -> None:
@@ -34,30 +56,38 @@ def remember_run(root: Path) -> None:
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         runs = _recent()
-        others = [other for other in runs.directories if other != path]
-        _keep(RecentRuns(directories=[path, *others][:MOST_RECENT], selected=runs.selected))
+        directories = [path, *(other for other in runs.directories if other != path)]
+        _keep(msgspec.structs.replace(runs, directories=directories[:MOST_RECENT]))
 
 
-def remember_selection(root: Path, name: str | None) -> None:
-    """Stores the checkpoint under the cursor of a run; None for the newest."""
+def remember_look(root: Path, look: LastLook) -> None:
+    """Stores what the user looked at last in a run; write errors are ignored."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         runs = _recent()
-        selected = {
-            p: checkpoint for p, checkpoint in runs.selected.items() if p in runs.directories
-        }
-        selected.pop(path, None)
-        if name is not None:
-            selected[path] = name
-        if selected != runs.selected:
-            _keep(RecentRuns(directories=runs.directories, selected=selected))
+        selected = _others(runs.selected, path, runs.directories)
+        if look.selected is not None:
+            selected[path] = look.selected
+        charts = _others(runs.charts, path, runs.directories)
+        if look.charts:
+            charts[path] = dict(look.charts)
+        looked = msgspec.structs.replace(runs, selected=selected, charts=charts)
+        if looked != runs:
+            _keep(looked)
 
 
-def last_selection(root: Path) -> str | None:
-    """Returns the stored checkpoint under the cursor of a run; None for the newest."""
+def last_look(root: Path) -> LastLook:
+    """Returns what the user looked at last in a run."""
+    path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
-        return _recent().selected.get(os.path.abspath(root))
-    return None
+        runs = _recent()
+        return LastLook(runs.selected.get(path), runs.charts.get(path, {}))
+    return LastLook()
+
+
+def _others(stored: dict[str, KeptT], path: str, directories: list[str]) -> dict[str, KeptT]:
+    """Returns what is stored of the other recent runs."""
+    return {other: kept for other, kept in stored.items() if other in directories and other != path}
 
 
 def remembered_runs() -> list[Path]:
