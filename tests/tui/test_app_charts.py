@@ -197,6 +197,7 @@ async def test_branches_are_shown_one_by_one(tmp_path):
     async with opened(made.run) as pilot:
         screen = await charts_of(pilot, "b")
         assert {curve.branch for curve in screen.chart._curves()} == {0}
+        await until_shown(pilot, "loss  branch 0 ─")
         await pilot.press("b")
         assert {curve.branch for curve in screen.chart._curves()} == {1}
         await pilot.press("b")

@@ -19,7 +19,14 @@ from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, Curve, possible_axes, thin
 from tfckpt_tui.charting.distributions import Distribution, shades_of
-from tfckpt_tui.charting.grid import GridSize, matches, next_grid, tiles_of, usual_grid
+from tfckpt_tui.charting.grid import (
+    GridSize,
+    is_incomplete,
+    matches,
+    next_grid,
+    tiles_of,
+    usual_grid,
+)
 from tfckpt_tui.charting.measurements import THROUGHPUT, measurements, metric
 from tfckpt_tui.charting.smoothing import WEIGHTS, smoothed
 from tfckpt_tui.charting.value_axis import fit_log_axis
@@ -382,3 +389,20 @@ def test_choices_are_kept_without_what_belongs_to_a_moment() -> None:
 )
 def test_damaged_choices_count_as_none(kept: dict[str, Any]) -> None:
     assert kept_choices(kept) == ChartChoices()
+
+
+def test_a_reference_has_no_value_after_its_end_and_comes_last() -> None:
+    own = run_of(*(point(step, 1.0, lr=0.1) for step in (0, 10, 20)), b0=math.inf)
+    other = RunSeries(tuple(point(step, 3.0) for step in (0, 10)), {0: math.inf}, "other")
+    curves = drawn(View(), own, reference=other)
+    assert [value.label for value in values_at(curves, 10)] == ["", "other"]
+    assert [value.label for value in values_at(curves, 12)] == [""]
+    joined = drawn(View(), own, metric("lr"), reference=other)
+    assert [value.label for value in values_at(joined, 10)] == ["loss", "lr", "loss, other"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "incomplete"), [("~val_(", True), ("~val_(loss)", False), ("val_(", False)]
+)
+def test_a_regular_expression_may_be_incomplete(pattern: str, incomplete: bool) -> None:
+    assert is_incomplete(pattern) is incomplete

@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir import event_log
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
+from tfckpt_tui.app.screens import charts
 from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
 from tfckpt_tui.charting.curves import Across
 from tfckpt_tui.charting.measurements import metric
@@ -27,11 +28,13 @@ from tfckpt_tui.services.runs.recent_runs import (
     remember_run,
 )
 from tfckpt_tui.services.runs.reference import (
+    ReferenceReader,
     branch_reference,
     good_branch,
     read_earlier,
     read_reference,
 )
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -166,6 +169,29 @@ async def test_the_next_app_shows_charts_as_they_were_left(made, other) -> None:
         await until_shown(pilot, "smoothed 0.6, log")
         await pilot.press("escape")
         await until_shown(pilot, "1 of 3")
+
+
+async def test_a_reference_that_trains_on_is_read_again(made, other, monkeypatch) -> None:
+    monkeypatch.setattr(charts, "_REFERENCE_SECONDS", 0.1)
+    monkeypatch.setattr(reference, "_READING_SHARE", 1.0)
+    choices = ChartChoices(compared=Compared(str(other.run.root)))
+    async with opened(made.run, charts=choices) as pilot:
+        screen = await charts_of(pilot)
+        await until(pilot, lambda: screen.reference, "the reference")
+        first = screen.reference
+        other.series(200, 300, 0)
+        await until(pilot, lambda: screen.reference.points[-1].step > 200, "newer points")
+        assert len(screen.reference.points) > len(first.points)
+
+
+def test_a_reference_is_read_again_only_if_its_series_changed(made, monkeypatch) -> None:
+    monkeypatch.setattr(reference, "_READING_SHARE", 1.0)
+    reader = ReferenceReader(made.run.root)
+    assert reader.read_new() is not None
+    assert reader.read_new() is None
+    made.series(500, 510, 1)
+    longer = wait_until(reader.read_new, 10, "the longer series")
+    assert longer.points[-1].step > 500
 
 
 async def test_a_remembered_reference_that_is_gone_is_told_once(made, tmp_path) -> None:

@@ -89,13 +89,23 @@ def matches(name: str, pattern: str) -> bool:
     """
     pattern = pattern.strip()
     if pattern.startswith(REGULAR):
-        try:
-            return re.search(pattern[1:], name[:_LONGEST_NAME], re.IGNORECASE) is not None
-        except re.error:
-            return False
+        regular = _regular(pattern)
+        return regular is not None and regular.search(name[:_LONGEST_NAME]) is not None
     name, pattern = name.casefold(), pattern.casefold()
     is_glob = any(sign in pattern for sign in "*?")
     return fnmatchcase(name, pattern) if is_glob else pattern in name
+
+
+def is_incomplete(pattern: str) -> bool:
+    """Whether a pattern is a regular expression that is not complete yet, or wrong."""
+    return pattern.strip().startswith(REGULAR) and _regular(pattern.strip()) is None
+
+
+def _regular(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern[len(REGULAR) :], re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError):
+        return None
 
 
 def tiles_of(

@@ -181,14 +181,17 @@ class ValueAt:
 def values_at(curves: Sequence[Curve], x: float) -> list[ValueAt]:
     """Returns the nearest value at or before a position, one for each label.
 
-    Curves of the past have none after their end.
+    Those of the reference come last. It and curves of the past have none after their end.
     """
     found: dict[str, ValueAt] = {}
     for curve in curves:
         begun = curve.points and curve.points[0][0] <= x
-        if begun and not (curve.is_past and curve.points[-1][0] < x):
+        may_go_on = not curve.is_past and curve.style != REFERENCE_STYLE
+        if begun and (may_go_on or x <= curve.points[-1][0]):
             found[curve.label] = ValueAt(curve.label, curve.style, curve.at(x))
-    return sorted(found.values(), key=lambda value: value.label != "")
+    return sorted(
+        found.values(), key=lambda value: (value.style == REFERENCE_STYLE, value.label != "")
+    )
 
 
 def marked_events(entries: Sequence[EventEntry], view: View) -> list[tuple[float, EventEntry]]:

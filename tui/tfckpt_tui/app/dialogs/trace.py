@@ -50,7 +50,9 @@ class TraceDialog(Dialog[ProfileArguments]):
         steps = "step" if arguments.steps == 1 else f"{arguments.steps:,} steps"
         yield (("Traces the next ", ""), (steps, "strong"), (f" on {who}. Training goes on.", ""))
         yield (("Steps are slower while they are traced. Then training waits until the", "muted"),)
-        yield (("traces are written. The page says how long both took.", "muted"),)
+        yield (
+            ("traces are written. TensorFlow's profiler can end a worker: save first.", "muted"),
+        )
 
     def refusal(self) -> str:
         """Returns why nothing can be traced."""

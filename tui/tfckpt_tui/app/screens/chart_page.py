@@ -26,7 +26,14 @@ from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, possible_axes
 from tfckpt_tui.charting.distributions import Distribution
-from tfckpt_tui.charting.grid import GridSize, Tile, next_grid, tiles_of, usual_grid
+from tfckpt_tui.charting.grid import (
+    GridSize,
+    Tile,
+    is_incomplete,
+    next_grid,
+    tiles_of,
+    usual_grid,
+)
 from tfckpt_tui.charting.measurements import Measurement
 from tfckpt_tui.charting.smoothing import WEIGHTS
 from tfckpt_tui.charting.view import RunSeries, View, marked_events
@@ -105,7 +112,12 @@ class ChartPage(Page):
         ),
         Binding("n", "visit(1)", "mark", tooltip="Moves to the next mark; N to the previous one."),
         Binding("N", "visit(-1)", "Previous mark", show=False),
-        Binding("space", "mark", "choose", tooltip="Marks the chart, to join it with others."),
+        Binding(
+            "space",
+            "mark",
+            "choose",
+            tooltip="Marks the chart, to join it with others, and goes to the next.",
+        ),
         Binding(
             "m",
             "join",
@@ -170,7 +182,11 @@ class ChartPage(Page):
 
     def why_nothing(self, tile: Tile) -> str:
         """Returns what a chart without values says; empty for the usual words."""
-        return "" if tile else "No chart matches the filter."
+        if tile:
+            return ""
+        if is_incomplete(self._pattern):
+            return "The regular expression is not complete yet."
+        return "No chart matches the filter."
 
     def open_mark(self, entry: EventEntry) -> None:
         """Opens what a mark stands for."""

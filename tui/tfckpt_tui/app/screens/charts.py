@@ -22,11 +22,13 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.reference import (
+    ReferenceReader,
     branch_reference,
     good_branch,
     read_earlier,
-    read_reference,
 )
+
+_REFERENCE_SECONDS = 5.0
 
 
 class ChartsScreen(ChartPage):
@@ -59,6 +61,8 @@ class ChartsScreen(ChartPage):
         chosen = choices.chosen or main_metric(snapshot.points)
         super().__init__(replace(choices, chosen=chosen))
         self._compared = choices.compared
+        self._reader: ReferenceReader | None = None
+        self._is_reading = False
         self._snapshot = snapshot
         self._earlier: tuple[SeriesPoint, ...] = ()
         self._stop_reading = threading.Event()
@@ -68,6 +72,7 @@ class ChartsScreen(ChartPage):
     def on_mount(self) -> None:
         """Shows the snapshot, and reads what the charts were compared with last."""
         self.update_charts()
+        self.set_interval(_REFERENCE_SECONDS, self._read_reference_again)
         root, points = Path(self._snapshot.path), self._snapshot.points
         if points:
             read = partial(read_earlier, root, points[0], self._stop_reading)
@@ -129,10 +134,12 @@ class ChartsScreen(ChartPage):
             return
         self._compared = compared
         snapshot, branch, directory = self._snapshot, compared.branch, compared.directory
+        self._reader = None
         if directory is not None:
+            self._reader = ReferenceReader(Path(directory))
             self.run_app.start_job(
                 "compare",
-                partial(read_reference, Path(directory)),
+                self._reader.read_new,
                 self._show_reference,
                 progress=f"Reading {clean(directory)} …",
             )
@@ -143,6 +150,22 @@ class ChartsScreen(ChartPage):
                 snapshot.points, snapshot.checkpoints, branch, snapshot.epoch_steps
             )
             self._show_reference(reference)
+
+    def _read_reference_again(self) -> None:
+        """Reads another run again, which may train on."""
+        reader = self._reader
+        if reader is None or self.reference is None or self._is_reading:
+            return
+
+        def show(newer: RunSeries | None) -> None:
+            self._is_reading = False
+            # Meanwhile the user may have chosen something else.
+            if newer is not None and self._reader is reader:
+                self._show_reference(newer)
+
+        self._is_reading = True
+        # What was read before stays if it cannot be read again.
+        self.run_app.start_job("compare", reader.read_new, show, lambda reason: show(None))
 
     def _show_reference(self, reference: RunSeries | None) -> None:
         self.reference = reference

@@ -147,6 +147,7 @@ def _metrics(facts: CurvesFacts) -> Iterator[Block]:
         )
     header = ("metric", "last", "lowest", "highest", "values", "NaN or infinite")
     yield Table(header, tuple(rows), frozenset({4, 5}))
+    yield "Trainers record about one value a second; values between are not counted."
     if facts.left_out:
         yield f"Left out, because there are too many: {units.count(facts.left_out, 'curve')}."
     yield Figures(facts)

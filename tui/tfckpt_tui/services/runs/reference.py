@@ -22,6 +22,43 @@ from tfckpt_tui.charting.series import Series
 from tfckpt_tui.charting.view import RunSeries
 from tfckpt_tui.services.runs.brief_reading import read_info
 
+_READING_SHARE = 0.02
+"""The part of a core that reading a run again may take."""
+
+
+class ReferenceReader:
+    """Reads a run that other charts are compared with, and reads it again while it trains."""
+
+    def __init__(self, directory: Path) -> None:
+        """Makes the reader.
+
+        Args:
+            directory: The run directory.
+        """
+        self._directory = directory
+        self._size = -1
+        self._not_before = 0.0
+
+    def read_new(self) -> RunSeries | None:
+        """Returns what led to the present model of the run; None if nothing is new.
+
+        A long series is read less often.
+
+        Raises:
+            UsageError: It has no measurements.
+        """
+        began = time.monotonic()
+        try:
+            size = RunDirectory(self._directory.expanduser()).series.stat().st_size
+        except OSError:
+            size = 0
+        if size == self._size or began < self._not_before:
+            return None
+        reference = read_reference(self._directory)
+        now = time.monotonic()
+        self._size, self._not_before = size, now + (now - began) / _READING_SHARE
+        return reference
+
 
 def read_reference(directory: Path) -> RunSeries:
     """Reads what led to the present model of a run.

@@ -199,7 +199,8 @@ class Chart(Pane):
         title = self._title()
         groups: list[Sequence[Span]] = []
         branches = self._branches()
-        if len(branches) > 1 and len(self._measurements) == 1:
+        is_part = len(branches) > 1 or bool(self._view.hidden)
+        if is_part and len(self._measurements) == 1:
             spans: list[Span] = [("branch", "label")]
             for branch in branches[-4:]:
                 past = self.snapshot is not None and branch != self.snapshot.branch
@@ -236,8 +237,8 @@ class Chart(Pane):
         if self._cursor is not None:
             return self._values_at(self._cursor)
         show, value_of = self._measurements[0].show, self._measurements[0].value_of
-        points = (p for p in reversed(snapshot.points) if value_of(p) is not None)
-        newest = next(points, None)
+        points = (p for p in reversed(snapshot.points) if p.branch not in self._view.hidden)
+        newest = next((p for p in points if value_of(p) is not None), None)
         if newest is None:
             return ()
         value: Span = (show(value_of(newest)), "strong")
