@@ -20,6 +20,7 @@ from pathlib import Path
 
 for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
+import msgspec
 from app_driving import StillMonitor
 from rundir_factory import two_branches
 from scripts.figures import report
@@ -53,7 +54,7 @@ def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
     one = snapshot.checkpoints[0]
     assert one.record is not None
     checkpoints = tuple(
-        replace(
+        msgspec.structs.replace(
             one,
             name=f"ckpt-{step}",
             step=step,
@@ -67,8 +68,6 @@ def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
 
 
 def replace_record(record, step: int):
-    import msgspec
-
     return msgspec.structs.replace(
         record, name=f"ckpt-{step}", step=step, branch=0, parent=f"ckpt-{step - 1}"
     )

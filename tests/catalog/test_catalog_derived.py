@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -193,7 +191,7 @@ def test_after_a_prune_the_state_file_names_one_that_training_saved(run):
     add_derived_checkpoint(run, record("average-5"), one)
     (run.root / "ckpt-5.index").unlink()
     remaining = [c for c in Catalog(run).scan(2e9) if c.name != "ckpt-5"]
-    without_head = [dataclasses.replace(c, is_head=False) for c in remaining]
+    without_head = [replace(c, is_head=False) for c in remaining]
     remove_from_state_file(run, frozenset({"ckpt-5"}), without_head)
     assert read_state_file(run.state_file).latest == "ckpt-3"
 

@@ -51,7 +51,8 @@ def many(one: Checkpoint, count: int = COUNT) -> Iterator[Checkpoint]:
         record = msgspec.structs.replace(
             one.record, name=name, step=step, parent=f"ckpt-{step - 1}", branch=0
         )
-        yield replace(one, name=name, step=step, branch=0, is_head=step == count, record=record)
+        changes = {"name": name, "step": step, "is_head": step == count, "record": record}
+        yield msgspec.structs.replace(one, branch=0, **changes)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from app_driving import StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 from textual.widgets import Input
@@ -23,7 +24,7 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 async def test_a_save_in_progress_is_no_error(live: RunFactory) -> None:
     snapshot = SnapshotReader(live.run).read(live.now)
-    newest = replace(
+    newest = msgspec.structs.replace(
         snapshot.checkpoints[0], state=CheckpointState.WRITING, problem="It is being written."
     )
     snapshot = replace(snapshot, checkpoints=(newest, *snapshot.checkpoints[1:]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from tfckpt_trainer.bundle.links import Link
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -37,8 +38,7 @@ class CheckpointState(StrEnum):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """One checkpoint at the time of a scan.
 
     Attributes:
@@ -74,8 +74,8 @@ class Checkpoint:
     parent: str | None = None
     sequence: int | None = None
     trigger: str = ""
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    results: Mapping[str, ActionResult] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = {}
+    results: Mapping[str, ActionResult] = {}
     pinned: bool = False
     is_head: bool = False
     listed: bool = False

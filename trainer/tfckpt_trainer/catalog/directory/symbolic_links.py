@@ -7,8 +7,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.links import LinkEnd
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, owner_of

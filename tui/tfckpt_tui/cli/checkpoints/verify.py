@@ -8,10 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
