@@ -1,4 +1,4 @@
-"""Commands on one named checkpoint among very many: processor time, files opened, listings.
+"""Commands on one named checkpoint among very many: processor time, memory, files opened.
 
     python tests/benchmarks/one_of_many.py [--checkpoints N] [--kinds foreign listed ours]
 
@@ -34,6 +34,7 @@ COMMANDS = (
     "verify {name}",
     "verify {step} ckpt-1",
     "ls",
+    "ls --json",
 )
 _AGE = 3600.0
 
@@ -76,6 +77,7 @@ def report_one(what: str, words: list[str], checkpoints: int) -> None:
     found = json.loads(ended.stderr.splitlines()[-1])
     size = {"along": "checkpoints", "at": checkpoints}
     report(f"{what}: processor time", [found["seconds"]], "s", **size)
+    report(f"{what}: peak memory", [found["peak"] / 1e6], "MB", **size)
     report(f"{what}: opened", [found["opened"]], "files", **size)
     report(f"{what}: listed", [found["listed"]], "directories", **size)
 
@@ -92,7 +94,9 @@ def measure(words: list[str]) -> None:
 
     sys.addaudithook(count)
     code = run(words)
+    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
     found = {
+        "peak": 1024 * int(peak),
         "seconds": time.process_time(),
         "opened": counts["open"],
         "listed": counts["os.scandir"] + counts["os.listdir"],

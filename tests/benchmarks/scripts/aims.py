@@ -48,6 +48,17 @@ AIMS = (
     Aim("first_frame", "rows on screen", 10_000, at_most=1.6),
     Aim("first_frame", "rows on screen", 100_000, at_most=2),
     Aim("first_frame", "resident memory", 100_000, at_most=120),
+    *(
+        aim
+        for kind in ("foreign", "ours")
+        for at in (10_000, 100_000)
+        for aim in (
+            Aim("listing", f"first look, in haste, {kind}", at, at_most=2),
+            Aim("listing", f"first look, in full, {kind}", at, at_most=6),
+        )
+    ),
+    Aim("one_of_many", "ls, ours: processor time", 100_000, at_most=6),
+    Aim("one_of_many", "ls, ours: peak memory", 100_000, at_most=150),
     Aim("fleet", "processor, the list", at_most=3),
 )
 """In the order of the table that is made of them."""
