@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from enum import Enum
@@ -203,7 +203,7 @@ def alternatives(kind: Any) -> list[Any]:
 def element_of(kind: Any) -> Any:
     """Returns the type of the elements of a list of any length; None for everything else."""
     arguments = get_args(kind)
-    is_list = arguments and (get_origin(kind) is list or arguments[-1] is Ellipsis)
+    is_list = arguments and (get_origin(kind) in {list, Sequence} or arguments[-1] is Ellipsis)
     return arguments[0] if is_list else None
 
 

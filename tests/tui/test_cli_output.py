@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import sys
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
-from tfckpt_tui.cli.output import ReadProgress, print_table
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_table
+from tfckpt_tui.reports.base import Records, Report
 
 NAMES = ["plain", "損失", "한글", "e\u0301te\u0301", "🔥", "👩‍🔬", "☁️", "ｗｉｄｅ"]
 
@@ -22,6 +27,34 @@ def test_columns_line_up_whatever_a_name_is_written_in(
     rows = capsys.readouterr().out.splitlines()[1:]
     starts = {cell_len(row.partition("verified")[0]) for row in rows}
     assert starts == {len("ckpt-100") + 2}
+
+
+class Item(msgspec.Struct, frozen=True):
+    name: str
+    values: dict[str, float]
+    more: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ItemsReport(Report, frozen=True, kw_only=True):
+    items: Sequence[Item]
+    first: Item | None
+    left_out: int | msgspec.UnsetType = msgspec.UNSET
+
+
+ITEMS = (
+    Item("a\udcff\n\u202e", {}),
+    Item("損失", {"x": 1e-05, "nan": math.nan, "big": 1e300}, ("a", "b")),
+    Item("c", {"y": 3}, ()),
+)
+
+
+@pytest.mark.parametrize("items", [ITEMS, ITEMS[:1], ()])
+@pytest.mark.parametrize("first", [None, *ITEMS])
+def test_json_is_printed_item_by_item_as_if_at_once(capsys, items, first) -> None:
+    report = ItemsReport(items=items, first=first)
+    print_json(msgspec.structs.replace(report, items=Records(items, lambda item: item)))
+    plain = {"schema": 1, **msgspec.to_builtins(report)}
+    assert capsys.readouterr().out == json.dumps(plain, indent=2) + "\n"
 
 
 def test_sizes_add_up_to_the_progress_that_is_shown(

@@ -31,6 +31,9 @@ def clean(text: str) -> str:
     still look different. Characters that reorder or hide text become `\ufffd`. At most three
     combining marks per letter and `LONGEST` characters are kept.
     """
+    if len(text) <= LONGEST and text.isascii() and text.isprintable():
+        # The usual case, in a tenth of the time.
+        return text
     if len(text) > LONGEST:
         text = text[: LONGEST - 1] + "…"
     text = UNSAFE.sub(_picture, text)

@@ -7,7 +7,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -79,8 +81,47 @@ def print_json(report: Report, *, one_line: bool = False) -> None:
         report: The document.
         one_line: Whether to print one line per report, for several reports in a row.
     """
-    data = json.dumps(msgspec.to_builtins(report), indent=None if one_line else 2)
-    sys.stdout.write(data + "\n")
+    if one_line:
+        sys.stdout.write(json.dumps(msgspec.to_builtins(report)) + "\n")
+    else:
+        sys.stdout.writelines(_pieces(report))
+
+
+def _pieces(report: Report) -> Iterator[str]:
+    """Yields the lines of a document; of a long list, one item is in memory at a time."""
+    config = report.__struct_config__
+    fields: list[tuple[str | None, Any]] = [(config.tag_field, config.tag)]
+    fields += [(name, getattr(report, name)) for name in report.__struct_fields__]
+    start = "{"
+    for name, value in fields:
+        if value is msgspec.UNSET:
+            continue
+        yield f'{start}\n  "{name}": '
+        start = ","
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            yield from _list_pieces(value)
+        else:
+            yield _indented(value, 2)
+    yield "\n}\n"
+
+
+def _list_pieces(items: Sequence[object]) -> Iterator[str]:
+    start = "["
+    for item in items:
+        yield f"{start}\n    {_indented(item, 4)}"
+        start = ","
+    yield "\n  ]" if start == "," else "[]"
+
+
+def _indented(value: object, by: int) -> str:
+    plain = msgspec.to_builtins(value)
+    try:
+        # A third of the time of `json.dumps` with `indent`.
+        text = msgspec.json.format(json.dumps(plain), indent=2)
+    except msgspec.DecodeError:
+        # NaN and infinity are no JSON.
+        text = json.dumps(plain, indent=2)
+    return text.replace("\n", "\n" + " " * by)
 
 
 def print_line(text: str = "") -> None:
@@ -105,7 +146,7 @@ def print_error(text: str) -> None:
         sys.stderr.write(("tfckpt-tui: " if number == 0 else "") + clean(part) + "\n")
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> None:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: set[int]) -> None:
     """Prints aligned columns.
 
     Args:
@@ -113,12 +154,17 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
         rows: Cells of each row.
         right: Positions of the columns that are aligned to the right, such as numbers.
     """
-    cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_width, column)) for column in zip(header, *cells, strict=True)]
-    for row in [list(header), *cells]:
+    widths, lines = [0] * len(header), []
+    for row in chain([header], rows):
+        cells = [clean(cell) for cell in row]
+        widths = [max(pair) for pair in zip(widths, map(cell_width, cells), strict=True)]
+        # One text takes less memory than a list; no cell has a tab.
+        lines.append("\t".join(cells))
+    aligned = [(width, ">" if i in right else "<") for i, width in enumerate(widths)]
+    for line in lines:
         parts = [
-            pad(cell, width, ">" if i in right else "<")
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            pad(cell, width, align)
+            for cell, (width, align) in zip(line.split("\t"), aligned, strict=True)
         ]
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
 

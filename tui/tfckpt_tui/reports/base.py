@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, TypeVar, overload
 
 import msgspec
 
 from tfckpt_trainer.rundir.storage.documents import SCHEMA
+
+SourceT = TypeVar("SourceT")
+RecordT = TypeVar("RecordT")
+
+
+class Records(Sequence[RecordT], Generic[SourceT, RecordT]):
+    """Records of a list that are made when they are printed: there may be very many."""
+
+    def __init__(self, sources: Sequence[SourceT], make: Callable[[SourceT], RecordT]) -> None:
+        self._sources = sources
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @overload
+    def __getitem__(self, place: int) -> RecordT: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[RecordT]: ...
+
+    def __getitem__(self, place: int | slice) -> RecordT | Sequence[RecordT]:
+        if isinstance(place, slice):
+            return Records(self._sources[place], self._make)
+        return self._make(self._sources[place])
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
@@ -91,7 +92,7 @@ class ListReport(Report, frozen=True, kw_only=True):
     """Newest first."""
 
     run: ListedRun
-    checkpoints: tuple[ListedCheckpoint, ...]
+    checkpoints: Sequence[ListedCheckpoint]
     unsupported: tuple[UnsupportedCheckpoint, ...]
     other_files: tuple[ListedFile, ...]
     diagnostics: tuple[ListedDiagnostic, ...]

@@ -89,12 +89,12 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
         print_json(list_report(run, replace(contents, checkpoints=checkpoints)))
         return
     columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
-    rows = [
-        [column.printed_text(Row(checkpoint, now)) for column in columns]
-        for checkpoint in checkpoints
-    ]
+    rows = (
+        [column.printed_text(row) for column in columns]
+        for row in (Row(checkpoint, now) for checkpoint in checkpoints)
+    )
     right = {place for place, column in enumerate(columns) if column.align == ">"}
-    if rows or not contents.other_files:
+    if checkpoints or not contents.other_files:
         print_table([column.ls for column in columns], rows, right)
     if contents.version_one:
         print_line()
@@ -109,7 +109,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
         ]
         print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
     if contents.other_files:
-        if rows:
+        if checkpoints:
             print_line()
         others = [
             (

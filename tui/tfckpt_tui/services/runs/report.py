@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
 from tfckpt_tui.formats.worker_phases import phase_in_words
+from tfckpt_tui.reports.base import Records
 from tfckpt_tui.reports.listing import (
     ListedDiagnostic,
     ListedFile,
@@ -87,7 +88,7 @@ def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
     )
     return ListReport(
         run=ListedRun(info.id if info else None, str(run.root)),
-        checkpoints=tuple(listed(*json_values(checkpoint)) for checkpoint in contents.checkpoints),
+        checkpoints=Records(contents.checkpoints, lambda found: listed(*json_values(found))),
         unsupported=tuple(
             UnsupportedCheckpoint(name=old.name, format="V1", bytes=old.size, files=old.files)
             for old in contents.version_one
