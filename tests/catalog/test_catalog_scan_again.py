@@ -9,6 +9,7 @@ import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.directory import listing as listing_module
+from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of, scan_files
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan import evidence_reader
@@ -145,6 +146,40 @@ class TestVeryManyFiles:
 
 
 class TestWhatIsWhat:
+    @pytest.mark.parametrize("year", [1902, 1970, 2100, 2400])
+    def test_files_with_times_of_other_centuries(self, made, year):
+        made.tensorflow("ckpt-1", shards=2)
+        at = (year - 1970) * 365 * 86_400 * 10**9 + 7
+        for path in made.root.glob("ckpt-1.*"):
+            os.utime(path, ns=(at, at))
+        facts = scan_files(made.root)["ckpt-1"].facts
+        assert [fact.name for fact in facts] == [
+            "ckpt-1.data-00000-of-00002",
+            "ckpt-1.data-00001-of-00002",
+            "ckpt-1.index",
+        ]
+        assert [fact.identity for fact in facts] == [
+            identity_of(made.root / fact.name) for fact in facts
+        ]
+
+    def test_a_record_that_is_a_link_is_none(self, made):
+        made.ours(100)
+        record = made.run.record("ckpt-100")
+        os.rename(record, record.with_name("elsewhere"))
+        record.symlink_to("elsewhere")
+        (found,) = Catalog(made.run).scan(NOW)
+        assert found.record is None
+        assert found.state is CheckpointState.COMPLETE
+
+    def test_a_record_changed_in_place(self, made):
+        made.ours(100)
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        made.run.record("ckpt-100").write_bytes(b"{}")
+        (made.run.records_directory / "ckpt-100.json.copy").unlink()
+        (found,) = catalog.scan(NOW)
+        assert found.state is CheckpointState.INEXACT
+
     def test_a_graph_of_tensorflow_1_before_and_after_its_index(self, made):
         catalog = Catalog(made.run)
         (made.root / "model-7.meta").write_bytes(b"graph")

@@ -63,6 +63,17 @@ def test_a_document_that_ends_with_another_one_comes_back():
     assert decode(encode(manifest), SaveManifest, "a.json") == manifest
 
 
+@pytest.mark.parametrize("field", ["unknown", "colour", "crc32"])
+def test_fields_that_are_no_fields_of_this_release(field):
+    data = json.dumps({**json.loads(encode(an_entry("saved"))), field: {"checkpoint": 5}}).encode()
+    assert decode(data, EventEntry, "a line").unknown == {field: {"checkpoint": 5}}
+
+
+def test_a_document_names_its_release_once(tmp_path):
+    release = encode(a_head(), release="9.9")
+    assert decode(release, Head, "head.json") == a_head()
+
+
 def test_unknown_fields_are_kept(tmp_path):
     document = decode(encode(a_head(unknown={"colour": {"of": "tomorrow"}})), Head, "head.json")
     assert json.loads(encode(document))["colour"] == {"of": "tomorrow"}

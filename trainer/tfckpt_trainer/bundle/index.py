@@ -119,6 +119,56 @@ def shard_path(prefix: Path, shard: int, count: int) -> Path:
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{count:05d}")
 
 
+class IndexReader:
+    """Reads an index: at first its header alone, then all of it.
+
+    Attributes:
+        shard_count: The number of data files of the checkpoint.
+    """
+
+    def __init__(self, table: Table) -> None:
+        """Reads the header.
+
+        Raises:
+            BundleError: The index is damaged.
+        """
+        self._table = table
+        self._rest = table.entries()
+        self.shard_count = _read_header(table, self._rest)
+
+    @classmethod
+    def checked(cls, path: Path | str) -> IndexReader:
+        """Opens an index file, and checks it against its checksums.
+
+        Raises:
+            BundleError: The index is damaged.
+            FileNotFoundError: There is no index.
+        """
+        table = Table(path)
+        table.check()
+        return cls(table)
+
+    def read(self) -> Index:
+        """Reads all entries.
+
+        Raises:
+            BundleError: The index is damaged, or TensorFlow cannot have written it.
+        """
+        table, index = self._table, Index(self.shard_count, {})
+        for key, value in self._rest:
+            try:
+                if key[0] == 0:
+                    name, part = decode_slice_key(key)
+                    index.parts[name, part] = _entry(name, value, index.shard_count)
+                else:
+                    name = key.decode("utf-8", "surrogateescape")
+                    index.entries[name] = _entry(name, value, index.shard_count)
+            except WireError as error:
+                name = repr(key) if key[0] == 0 else key.decode("utf-8", "backslashreplace")
+                raise BundleError(table.name, table.offset_of(key), f"{name}: {error}") from error
+        return index
+
+
 def read_shard_count(prefix: Path) -> int:
     """Checks the index file against its checksums and reads its header only.
 
@@ -129,9 +179,7 @@ def read_shard_count(prefix: Path) -> int:
         BundleError: The index is damaged.
         FileNotFoundError: There is no index.
     """
-    table = Table(index_path(prefix))
-    table.check()
-    return _read_header(table, table.entries())
+    return IndexReader.checked(index_path(prefix)).shard_count
 
 
 def read_index(prefix: Path) -> Index:
@@ -141,21 +189,7 @@ def read_index(prefix: Path) -> Index:
         BundleError: The index is damaged, or TensorFlow cannot have written it.
         FileNotFoundError: There is no index.
     """
-    table = Table(index_path(prefix))
-    rest = table.entries()
-    index = Index(_read_header(table, rest), {})
-    for key, value in rest:
-        try:
-            if key[0] == 0:
-                name, part = decode_slice_key(key)
-                index.parts[name, part] = _entry(name, value, index.shard_count)
-            else:
-                name = key.decode("utf-8", "surrogateescape")
-                index.entries[name] = _entry(name, value, index.shard_count)
-        except WireError as error:
-            name = repr(key) if key[0] == 0 else key.decode("utf-8", "backslashreplace")
-            raise BundleError(table.name, table.offset_of(key), f"{name}: {error}") from error
-    return index
+    return IndexReader(Table(index_path(prefix))).read()
 
 
 def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
@@ -169,7 +203,9 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
         raise BundleError(table.name, table.offset_of(key), f"header: {error}") from error
 
 
+@lru_cache(maxsize=16)
 def _shard_count(data: bytes) -> int:
+    """Decodes a `BundleHeaderProto`. Cached because all checkpoints of a run have the same."""
     count = endianness = 0
     versions = []
     for number, _, value, content in typed_fields(data, _HEADER):
@@ -297,6 +333,7 @@ def _known_shape(data: bytes) -> tuple[int, ...]:
 __all__ = [
     "DTYPES",
     "Index",
+    "IndexReader",
     "Slice",
     "TensorEntry",
     "index_path",

@@ -13,6 +13,7 @@ import errno
 import os
 import shlex
 import stat
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.files import open_descriptor, read_to_end
 
 MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
@@ -28,6 +29,9 @@ MOST_STEPS = 40
 
 _LFS_LIMIT = 1024
 """Pointers of Git LFS have fewer bytes, by its specification."""
+
+_END = 8
+"""Bytes at the end of a file that tell its format."""
 
 NOT_FETCHED = "it is a pointer of Git LFS"
 
@@ -104,37 +108,75 @@ def open_inside(path: Path) -> BinaryIO:
         DamagedFileError: The path or the target is not a regular file, or the links form a loop.
         OSError: The file cannot be read, or a link leads out of the directory by an absolute path.
     """
-    file = _open_inside(path)
+    descriptor, size = _open_inside(path)
     try:
-        size = os.fstat(file.fileno()).st_size
-        if size < _LFS_LIMIT and os.pread(file.fileno(), size, 0).startswith(_LFS_BEGIN):
-            raise NotFetchedError(os.fspath(path))
+        if size < _LFS_LIMIT:
+            check_content(path, os.pread(descriptor, size, 0))
     except OSError:
-        file.close()
+        os.close(descriptor)
         raise
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
-def _open_inside(path: Path) -> BinaryIO:
+def read_inside(path: Path | str, limit: int, check_end: Callable[[int, bytes], None]) -> bytes:
+    """Reads a regular file; follows symbolic links as `follow_link` does.
+
+    Args:
+        path: The file.
+        limit: Up to this size, it is read at once.
+        check_end: Gets the size and the last bytes of a larger file before that is read.
+
+    Raises:
+        OSError: As `open_inside` does; so does `DamagedFileError`.
+    """
+    descriptor, size = _open_inside(path)
     try:
-        return open_plain(path)
+        if size > limit:
+            check_end(size, os.pread(descriptor, _END, size - _END))
+        data = read_to_end(descriptor, size)
+        check_content(path, data)
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def check_content(path: Path | str, data: bytes) -> None:
+    """Checks that the content of a file is no pointer of Git LFS.
+
+    Raises:
+        NotFetchedError: It is one.
+    """
+    if len(data) < _LFS_LIMIT and data.startswith(_LFS_BEGIN):
+        raise NotFetchedError(os.fspath(path))
+
+
+def _open_inside(path: Path | str) -> tuple[int, int]:
+    """Opens a file; returns its descriptor and its size."""
+    try:
+        descriptor, facts = open_descriptor(path)
     except DamagedFileError:
-        if not path.is_symlink():
+        if not os.path.islink(path):
             raise
+        descriptor, facts = open_descriptor(_target_of(Path(path)))
+    return descriptor, facts.st_size
+
+
+def _target_of(path: Path) -> Path:
+    """Returns the file that a symbolic link leads to."""
     link, _ = follow_link(os.fspath(path.parent), path.name)
     if link.end is LinkEnd.OUTSIDE:
         raise OSError(
             errno.ELOOP, "it is a symbolic link that leads out of the directory", os.fspath(path)
         )
     if link.end is LinkEnd.ELSEWHERE:
-        return open_plain(Path(link.path))
+        return Path(link.path)
     if link.end is LinkEnd.LOOP or link.end is LinkEnd.NOT_A_FILE:
         raise DamagedFileError(
             f"{path} is a symbolic link that does not lead to a file. "
             f"Remove it with `rm {shlex.quote(str(path))}`."
         )
     # Refuses the file if it was replaced by a link in the meantime.
-    return open_plain(path.with_name(link.file))
+    return path.with_name(link.file)
 
 
 def leads_to_no_file(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
-from tfckpt_trainer.bundle.links import open_inside
+from tfckpt_trainer.bundle.links import read_inside
 from tfckpt_trainer.bundle.snappy import decompress, expanded_size
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
@@ -42,6 +42,11 @@ Without a limit, a crafted index could expand to 21 times its size.
 _PLAIN, _SNAPPY = 0, 1
 _LONGEST_VARINT32 = 5
 
+_NUMBER = struct.Struct("<I")
+
+_READ_AT_ONCE = 1 << 16
+"""A file of at most so many bytes is read before its end is checked."""
+
 _Handle = tuple[int, int]
 """Offset and size of a block, without its trailer."""
 
@@ -66,10 +71,11 @@ class Table:
         FileNotFoundError: The file does not exist.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
+    def __init__(self, path: Path | str) -> None:
+        self.name = os.path.basename(path)
         self._data = self._read(path)
-        self._metaindex, self._blocks, self._unused = self._read_footer()
+        self._metaindex, self._blocks, self._padding = self._read_footer()
+        self._checked: list[tuple[bytes, int, int]] | None = None
 
     @property
     def content(self) -> bytes:
@@ -82,8 +88,10 @@ class Table:
         Raises:
             BundleError: A block is damaged.
         """
-        for _, offset, size in self._handles():
+        handles = list(self._handles())
+        for _, offset, size in handles:
             self._block(offset, size)
+        self._checked = handles
 
     def unused_damage(self) -> str:
         """Returns a description of damage in bytes that no reader uses; empty if there is none.
@@ -95,8 +103,9 @@ class Table:
             self._block(*self._metaindex)
         except BundleError as error:
             return f"the metaindex, which is not used: {error.problem}"
-        if self._unused:
-            return self._unused
+        unused = self._unused_in_footer()
+        if unused:
+            return unused
         sizes = [self._metaindex[1], self._blocks[1], *(size for _, _, size in self._handles())]
         used = FOOTER_SIZE + sum(size + TRAILER_SIZE for size in sizes)
         if used != len(self._data):
@@ -106,7 +115,7 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values. Keys strictly increase."""
         previous: bytes | None = None
-        for last, offset, size in self._handles():
+        for last, offset, size in self._checked or self._handles():
             for key, value, _ in self._block_entries(offset, size):
                 if previous is not None and key <= previous:
                     raise BundleError(self.name, offset, "keys are not in order")
@@ -125,21 +134,17 @@ class Table:
                     return position
         return None
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path | str) -> bytes:
         try:
-            with open_inside(path) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > INDEX_LIMIT:
-                    raise BundleError(
-                        self.name, None, f"has {size} bytes; an index has at most {INDEX_LIMIT}"
-                    )
-                # Checks the end first, so that a large file of another kind is not read.
-                self._check_end(size, os.pread(file.fileno(), 8, max(0, size - 8)))
-                return file.read(size)
+            # Checks the end first, so that a large file of another kind is not read.
+            return read_inside(path, _READ_AT_ONCE, self._check_end)
         except DamagedFileError as error:
             raise BundleError(self.name, None, "is not a regular file") from error
 
     def _check_end(self, size: int, end: bytes) -> None:
+        if size > INDEX_LIMIT:
+            problem = f"has {size} bytes; an index has at most {INDEX_LIMIT}"
+            raise BundleError(self.name, None, problem)
         if size < FOOTER_SIZE:
             raise BundleError(
                 self.name, 0, f"has {size} bytes; an index has at least {FOOTER_SIZE}"
@@ -148,10 +153,9 @@ class Table:
             problem = "does not end with the index magic number; the file may be truncated"
             raise BundleError(self.name, size - 8, problem)
 
-    def _read_footer(self) -> tuple[_Handle, _Handle, str]:
-        """Returns the handles of metaindex and index, and damage in unused bytes of the footer."""
+    def _read_footer(self) -> tuple[_Handle, _Handle, int]:
+        """Returns the handles of metaindex and index, and where they end."""
         data = self._data
-        # Checked again because the file may have been replaced between the two reads.
         self._check_end(len(data), data[-8:])
         start = len(data) - FOOTER_SIZE
         try:
@@ -162,13 +166,18 @@ class Table:
                 numbers.append(number)
         except WireError as error:
             raise BundleError(self.name, start, f"footer: {error}") from error
-        unused = ""
-        if any(data[position : len(data) - 8]):
-            unused = "the padding of the footer is not zero"
-        elif position - start != sum(max(1, -(-number.bit_length() // 7)) for number in numbers):
+        return (numbers[0], numbers[1]), (numbers[2], numbers[3]), position
+
+    def _unused_in_footer(self) -> str:
+        """Returns a description of damage in bytes of the footer that no reader uses."""
+        data, numbers = self._data, (*self._metaindex, *self._blocks)
+        if any(data[self._padding : len(data) - 8]):
+            return "the padding of the footer is not zero"
+        needed = sum(max(1, -(-number.bit_length() // 7)) for number in numbers)
+        if self._padding - (len(data) - FOOTER_SIZE) != needed:
             # A flipped bit in the padding can make a varint longer without changing its value.
-            unused = "a number in the footer takes more bytes than it needs"
-        return (numbers[0], numbers[1]), (numbers[2], numbers[3]), unused
+            return "a number in the footer takes more bytes than it needs"
+        return ""
 
     def _handles(self) -> Iterator[tuple[bytes, int, int]]:
         """Yields for each block a key that is not less than its last one, its offset and size."""
@@ -190,9 +199,10 @@ class Table:
 
     def _block(self, offset: int, size: int) -> bytes:
         content, kind = self._stored(offset, size)
-        stored = unmask(struct.unpack_from("<I", self._data, offset + size + 1)[0])
-        if crc32c(self._data[offset : offset + size + 1]) != stored:
-            raise BundleError(self.name, offset, "a block does not match its checksum")
+        if self._checked is None:
+            stored = unmask(_NUMBER.unpack_from(self._data, offset + size + 1)[0])
+            if crc32c(self._data[offset : offset + size + 1]) != stored:
+                raise BundleError(self.name, offset, "a block does not match its checksum")
         if kind == _PLAIN:
             return content
         if kind != _SNAPPY:
@@ -281,7 +291,7 @@ class Table:
 
         TensorFlow looks for a key from the restart points on.
         """
-        count = struct.unpack_from("<I", block, len(block) - 4)[0] if len(block) >= 4 else 0
+        count = _NUMBER.unpack_from(block, len(block) - 4)[0] if len(block) >= 4 else 0
         limit = len(block) - 4 - 4 * count
         if count < 1 or limit < 0:
             problem = f"a block of {len(block)} bytes has {count} restart points"

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
@@ -20,8 +21,7 @@ _LONGEST_CHECKPOINT_NAME = _LONGEST_FILE_NAME - len(".data-00000-of-00001")
 _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<step>\d{1,18})")
 
 
-@dataclass(frozen=True)
-class StepName:
+class StepName(NamedTuple):
     """A parsed checkpoint name: `ckpt-b2-500` is step 500 of branch 2."""
 
     prefix: str
@@ -43,7 +43,8 @@ def parse_checkpoint_name(name: str) -> StepName | None:
     match = _STEP_NAME.fullmatch(name)
     if match is None:
         return None
-    return StepName(match["prefix"], int(match["branch"] or 0), int(match["step"]))
+    prefix, branch, step = match.groups()
+    return StepName(prefix, int(branch or 0), int(step))
 
 
 def is_plain_name(name: str) -> bool:

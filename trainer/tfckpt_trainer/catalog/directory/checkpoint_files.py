@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from struct import Struct
 
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link
-from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, LinkFact, Listing
+from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, Listing, is_doubtful
 
 _INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
 _ONLY_DATA = ".data-00000-of-00001"
@@ -21,13 +24,30 @@ _DATA = ".data-"
 WRITER = ".writer-"
 """What the name of the file begins with that marks the writer of a `NAME_temp`."""
 
+_COUNTS = 100_000
+"""Names of data files have numbers below this."""
 
-class CheckpointFiles(msgspec.Struct, frozen=True):
+_AT_INDEX, _AT_META, _AT_TEMPORARY, _NOWHERE = 1 << 40, (1 << 40) + 1, -1, -2
+"""Places of files beside the data file `number` of `count`, whose place is `number * 100000 +
+count`. Places grow as the names do."""
+
+_FACT = Struct(">QqqIQ?")
+"""A packed `FileFact`: its place, size, time in two parts, inode, and whether it is doubtful."""
+
+_SIZE = _FACT.size
+_PLACE = Struct(">Q")
+_INDEX_BYTES, _META_BYTES = _PLACE.pack(_AT_INDEX), _PLACE.pack(_AT_META)
+_LOW = (1 << 32) - 1
+
+
+class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
     """The files of one checkpoint in one directory.
 
+    A directory may have a hundred thousand checkpoints, so the facts are packed.
+
     Attributes:
-        facts: All files, sorted by name: data files come before the index. A symbolic link to a
-            regular file of the directory has the facts of that file.
+        packed: The facts of all files, sorted by name. A symbolic link to a regular file of the
+            directory has the facts of that file.
         temporary_at: The newest modification time of `NAME_temp`, where TensorFlow writes, and
             of its content; None if it does not exist.
         part_at: The newest modification time of its content; None if it is empty.
@@ -36,30 +56,67 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
     """
 
     name: str
-    facts: tuple[FileFact, ...] = ()
+    packed: bytes = b""
     temporary_at: float | None = None
     part_at: float | None = None
     writer: str = ""
     links: tuple[Link, ...] = ()
 
     @property
+    def facts(self) -> list[FileFact]:
+        """All files, sorted by name: data files come before the index."""
+        return [_fact(self.name, packed) for packed in _FACT.iter_unpack(self.packed)]
+
+    @property
     def index(self) -> FileFact | None:
         """The index file."""
-        for fact in reversed(self.facts):
-            if fact.name.endswith(_INDEX):
-                return fact
-        return None
+        at = self._index_at
+        return None if at < 0 else _fact(self.name, _FACT.unpack_from(self.packed, at))
+
+    @property
+    def index_at(self) -> float | None:
+        """When the index was written, in seconds since the epoch; None if there is none."""
+        at = self._index_at
+        if at < 0:
+            return None
+        _, _, high, low, _, _ = _FACT.unpack_from(self.packed, at)
+        return float(high << 32 | low) / 1e9
+
+    @property
+    def has_index(self) -> bool:
+        """Whether there is an index file."""
+        return self._index_at >= 0
+
+    @property
+    def graph(self) -> FileFact | None:
+        """The graph file of TensorFlow 1."""
+        if self.packed[-_SIZE : _PLACE.size - _SIZE] != _META_BYTES:
+            return None
+        return _fact(self.name, _FACT.unpack_from(self.packed, len(self.packed) - _SIZE))
 
     @property
     def shards(self) -> dict[tuple[int, int], FileFact]:
         """Data files by number and count, as in their names."""
-        shards = {}
-        for fact in self.facts:
-            if not fact.name.endswith(_INDEX):
-                place = place_of(fact.name)
-                if place is not None:
-                    shards[place] = fact
-        return shards
+        return {
+            divmod(packed[0], _COUNTS): _fact(self.name, packed)
+            for packed in _FACT.iter_unpack(self.packed)
+            if packed[0] < _AT_INDEX
+        }
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether these are an index and one data file, which this process may read."""
+        if len(self.packed) != 2 * _SIZE or self.links or self.temporary_at is not None:
+            return False
+        (data, *_, denied), (index, size, *_, index_denied) = _FACT.iter_unpack(self.packed)
+        return data == 1 and index == _AT_INDEX and size > 0 and not denied and not index_denied
+
+    @property
+    def newest_at(self) -> float:
+        """When any of these files or `NAME_temp` changed last, in seconds since the epoch."""
+        times = [fact.modified_at for fact in self.facts]
+        times += [link.modified_at for link in self.links]
+        return max(0.0, self.temporary_at or 0.0, *times)
 
     @property
     def index_first(self) -> list[FileFact]:
@@ -69,17 +126,48 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of all regular files; a link takes no space."""
-        return sum([fact.size for fact in self._plain])
+        if self.links:
+            return sum([fact.size for fact in self._plain])
+        return sum([packed[1] for packed in _FACT.iter_unpack(self.packed)])
 
     def link(self, name: str) -> Link | None:
         """Returns the symbolic link with this name, if there is one."""
         return next((link for link in self.links if link.name == name), None)
 
     @property
+    def sizes_by_inode(self) -> list[tuple[int, int]]:
+        """Inode and size of each regular file."""
+        if self.links:
+            return [(fact.inode, fact.size) for fact in self._plain]
+        return [(packed[4], packed[1]) for packed in _FACT.iter_unpack(self.packed)]
+
+    @property
     def _plain(self) -> Sequence[FileFact]:
         if not self.links:
             return self.facts
         return [fact for fact in self.facts if self.link(fact.name) is None]
+
+    @property
+    def _index_at(self) -> int:
+        """Position of the facts of the index; negative if there is none."""
+        packed = self.packed
+        at = len(packed) - _SIZE
+        if packed[at : at + _PLACE.size] == _META_BYTES:
+            at -= _SIZE
+        return at if packed[max(at, 0) : at + _PLACE.size] == _INDEX_BYTES else -1
+
+
+def written_at(files: CheckpointFiles | None, aside: CheckpointFiles | None) -> float:
+    """Returns when a checkpoint was written, in seconds since the epoch.
+
+    Args:
+        files: Its files in the run directory.
+        aside: Its files in `saving/`; they count as long as it has no index.
+    """
+    at = files.index_at if files is not None else None
+    if at is not None:
+        return at
+    return max([part.newest_at for part in (files, aside) if part is not None], default=0.0)
 
 
 class FileScanner:
@@ -98,14 +186,16 @@ class FileScanner:
         """
         self._directory = directory
         if only is None:
-            self._listing = Listing(directory, lambda name: owner_of(name) != "")
+            self._listing = Listing(directory, _relevant_place)
         else:
             self._listing = Listing(
                 directory,
-                lambda name: owner_of(name) in only,
+                lambda name: place_in(name) if owner_of(name) in only else None,
                 is_kept=lambda name: any(start in only for start in _starts(name)),
             )
         self.files: dict[str, CheckpointFiles] = {}
+        # A `.meta` alone is no checkpoint.
+        self._graphs: dict[str, CheckpointFiles] = {}
         self._beside: dict[str, list[str]] | None = None
 
     def scan(self) -> dict[str, CheckpointFiles]:
@@ -132,14 +222,12 @@ class FileScanner:
         """
         watched_facts = [self.files[name].facts for name in watched if name in self.files]
         names = [fact.name for facts in watched_facts for fact in facts]
-        changes: dict[str, list[str]] = {}
         self._beside = None
-        for file in self._listing.refresh(names, missing_ok=missing_ok):
-            changes.setdefault(owner_of(file), []).append(file)
+        found, gone = _by_checkpoint(self._listing.refresh(names, missing_ok=missing_ok))
         for directory in self._listing.directories:
             # A save in it does not always change the directory's own time.
-            changes.setdefault(owner_of(directory), [])
-        return {name for name, files in changes.items() if self._assemble(name, files)}
+            gone.setdefault(owner_of(directory), [])
+        return self._assemble_all(found, gone)
 
     def check(self, name: str) -> CheckpointFiles | None:
         """Asks again about the known files of a checkpoint, without listing the directory.
@@ -151,7 +239,7 @@ class FileScanner:
         if files is None:
             return None
         names = {fact.name for fact in files.facts} | {link.name for link in files.links}
-        self._assemble(name, list(self._listing.check(names)))
+        self._assemble_all(*_by_checkpoint(self._listing.ask(names)))
         return self.files.get(name)
 
     def beside(self, name: str) -> list[str]:
@@ -164,10 +252,16 @@ class FileScanner:
         return self._beside.get(name, [])
 
     def unowned(self) -> dict[str, FileFact]:
-        """Returns the regular files that belong to no checkpoint."""
-        owned = {fact.name for files in self.files.values() for fact in files.facts}
-        lone = {name: fact for name, fact in self._listing.facts.items() if name not in owned}
-        return {**self._listing.others(), **lone}
+        """Returns the regular files that belong to no checkpoint; there are few of them."""
+        facts = {graph.name: graph for files in self._graphs.values() for graph in files.facts}
+        for name in self._listing.names():
+            owner, place = place_in(name)
+            if not owner or place < 0:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    seen = os.lstat(os.path.join(self._directory, name))
+                    if stat.S_ISREG(seen.st_mode):
+                        facts[name] = FileFact.of(name, seen)
+        return facts
 
     def names(self) -> Iterable[str]:
         """Returns the names of everything in the directory, as of the last scan."""
@@ -177,32 +271,114 @@ class FileScanner:
         """Returns the names of the files that symbolic links of the directory lead to."""
         return frozenset(fact.link.file for fact in self._listing.links.values())
 
-    def _assemble(self, name: str, changed: list[str]) -> bool:
-        """Groups the files of a checkpoint again; returns whether they changed."""
-        before, by_file = self.files.get(name), self._listing.facts
-        names = {f"{name}{_META}", *changed}
-        if before is not None:
-            names.update([fact.name for fact in before.facts])
-            names.update([link.name for link in before.links])
-        facts = [by_file[file] for file in names if file in by_file and file[-5:] != _TEMPORARY]
-        links: list[Link] = []
-        if self._listing.links:
-            links = _add_links(facts, names, self._listing.links)
-        temporary_at, part_at, writer = self._temporary(name)
-        # A `.meta` alone is no checkpoint.
-        is_graph = all(fact.name.endswith(_META) for fact in facts)
-        if is_graph and temporary_at is None and all(link.name.endswith(_META) for link in links):
-            return self.files.pop(name, None) is not None
-        facts.sort()
-        files = CheckpointFiles(name, tuple(facts), temporary_at, part_at, writer, tuple(links))
+    def _assemble_all(self, found: Mapping[str, bytes], gone: Mapping[str, list[int]]) -> set[str]:
+        """Groups files again; returns the checkpoints that changed."""
+        changed = {
+            name for name, packed in found.items() if self._assemble(name, packed, gone.get(name))
+        }
+        changed.update([n for n in gone if n not in found and self._assemble(n, b"", gone[n])])
+        return changed
+
+    def _assemble(self, name: str, packed: bytes, gone: list[int] | None) -> bool:
+        """Groups the files of a checkpoint again; returns whether they changed.
+
+        Args:
+            name: The checkpoint.
+            packed: The facts of the regular files that were asked about.
+            gone: The places of other files that were asked about.
+        """
+        before = self.files.get(name) or self._graphs.get(name)
+        if before is not None or gone is not None:
+            files = self._assembled(name, before, packed, gone or [])
+        else:
+            files = CheckpointFiles(name, b"".join(sorted(_chunks(packed))))
+        if files == before:
+            return False
+        is_graph = len(files.packed) <= _SIZE and (not files.packed or files.graph is not None)
+        if is_graph and files.temporary_at is None:
+            is_graph = all(link.name.endswith(_META) for link in files.links)
+            if is_graph:
+                return self._keep_graph(files)
+        self._graphs.pop(name, None)
         self.files[name] = files
-        return files != before
+        return True
+
+    def _keep_graph(self, files: CheckpointFiles) -> bool:
+        """Keeps a `.meta` alone, or nothing; returns whether it was a checkpoint before."""
+        if files.packed or files.links:
+            self._graphs[files.name] = files
+        else:
+            self._graphs.pop(files.name, None)
+        return self.files.pop(files.name, None) is not None
+
+    def _assembled(
+        self, name: str, before: CheckpointFiles | None, packed: bytes, gone: Sequence[int]
+    ) -> CheckpointFiles:
+        before = before or CheckpointFiles(name)
+        links = [place_in(link.name)[1] for link in before.links]
+        chunks = {chunk[: _PLACE.size]: chunk for chunk in _chunks(before.packed)}
+        for place in (*links, *gone):
+            if place >= 0:
+                chunks.pop(_PLACE.pack(place), None)
+        chunks.update({chunk[: _PLACE.size]: chunk for chunk in _chunks(packed)})
+        found = []
+        for place in {*links, *gone}:
+            fact = self._listing.links.get(f"{name}{_end(place)}") if place >= 0 else None
+            if fact is not None:
+                found.append(fact.link)
+                if fact.file is not None:
+                    chunks[_PLACE.pack(place)] = _packed(place, fact.file)
+        return CheckpointFiles(
+            name, b"".join(sorted(chunks.values())), *self._temporary(name), tuple(sorted(found))
+        )
 
     def _temporary(self, name: str) -> tuple[float | None, float | None, str]:
         directory = f"{name}{_TEMPORARY}"
         if directory not in self._listing.directories:
             return None, None, ""
         return look_into_temporary(os.path.join(self._directory, directory))
+
+
+def _by_checkpoint(
+    asked: Iterable[tuple[tuple[str, int], os.stat_result | None]],
+) -> tuple[dict[str, bytes], dict[str, list[int]]]:
+    """Returns the packed facts of regular files, and the places of others, by checkpoint."""
+    found: dict[str, bytes] = {}
+    gone: dict[str, list[int]] = {}
+    user = os.geteuid()
+    for (name, place), seen in asked:
+        if seen is None or place < 0:
+            gone.setdefault(name, []).append(place)
+        else:
+            at, doubtful = seen.st_mtime_ns, is_doubtful(seen, user)
+            packed = _FACT.pack(place, seen.st_size, at >> 32, at & _LOW, seen.st_ino, doubtful)
+            found[name] = found.get(name, b"") + packed
+    return found, gone
+
+
+def _chunks(packed: bytes) -> list[bytes]:
+    return [packed[at : at + _SIZE] for at in range(0, len(packed), _SIZE)]
+
+
+def _fact(name: str, packed: tuple[int, ...]) -> FileFact:
+    place, size, high, low, inode, doubtful = packed
+    return FileFact(f"{name}{_end(place)}", size, high << 32 | low, inode, bool(doubtful))
+
+
+def _packed(place: int, fact: FileFact) -> bytes:
+    at = fact.modified_ns
+    return _FACT.pack(place, fact.size, at >> 32, at & _LOW, fact.inode, fact.is_doubtful)
+
+
+@lru_cache(maxsize=1024)
+def _end(place: int) -> str:
+    """Returns the end of the name of the file at a place."""
+    if place == _AT_INDEX:
+        return _INDEX
+    if place == _AT_META:
+        return _META
+    number, count = divmod(place, _COUNTS)
+    return f"{_DATA}{number:05d}-of-{count:05d}"
 
 
 def size_of_directory(directory: Path) -> int:
@@ -237,31 +413,33 @@ def identity_of(path: Path) -> Identity | None:
 
 def owner_of(name: str) -> str:
     """Returns the checkpoint that a file named `name` belongs to; empty if none."""
+    return place_in(name)[0]
+
+
+def _relevant_place(name: str) -> tuple[str, int] | None:
+    place = place_in(name)
+    return place if place[0] else None
+
+
+def place_in(name: str) -> tuple[str, int]:
+    """Returns the checkpoint that a file named `name` belongs to, and the place of the file.
+
+    The place is negative if the file is no part of a checkpoint. Then the name is that of the
+    checkpoint if TensorFlow writes it into a directory of that name, or else empty.
+    """
+    # The usual cases first: this runs for every file of a directory.
     if name.endswith(_INDEX):
-        return name[: -len(_INDEX)]
+        return name[: -len(_INDEX)], _AT_INDEX
     if name.endswith(_ONLY_DATA):
-        return name[:-_DATA_LENGTH]
-    if place_of(name) is not None:
-        return name[:-_DATA_LENGTH]
+        return name[:-_DATA_LENGTH], 1
+    place = place_of(name)
+    if place is not None:
+        return name[:-_DATA_LENGTH], place[0] * _COUNTS + place[1]
     if name.endswith(_TEMPORARY):
-        return name[: -len(_TEMPORARY)]
+        return name[: -len(_TEMPORARY)], _AT_TEMPORARY
     if name.endswith(_META):
-        return name[: -len(_META)]
-    return ""
-
-
-def _add_links(
-    facts: list[FileFact], names: Iterable[str], link_facts: Mapping[str, LinkFact]
-) -> list[Link]:
-    """Returns the symbolic links among `names`, and adds the facts of their targets."""
-    links = []
-    for name in names:
-        fact = link_facts.get(name)
-        if fact is not None and not name.endswith(_TEMPORARY):
-            links.append(fact.link)
-            if fact.file is not None:
-                facts.append(fact.file)
-    return sorted(links)
+        return name[: -len(_META)], _AT_META
+    return "", _NOWHERE
 
 
 def _starts(name: str) -> Iterator[str]:
@@ -323,4 +501,5 @@ __all__ = [
     "scan_files",
     "scan_files_if_present",
     "size_of_directory",
+    "written_at",
 ]

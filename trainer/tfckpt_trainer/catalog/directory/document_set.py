@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tfckpt_trainer.catalog.directory.listing import Listing
+from tfckpt_trainer.catalog.directory.listing import NameList
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
@@ -18,6 +20,7 @@ from tfckpt_trainer.rundir.storage.documents import load
 DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord, ResultsRecord)
 
 _SUFFIX = ".json"
+_END = -len(_SUFFIX)
 
 
 class Documents(Generic[DocumentT]):
@@ -39,11 +42,12 @@ class Documents(Generic[DocumentT]):
             kind: The type of the documents.
             only: The only checkpoints whose documents are read; by default all.
         """
-        self._directory = directory
         self._kind: type[DocumentT] = kind
         files = None if only is None else frozenset(f"{name}{_SUFFIX}" for name in only)
-        self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX), only=files)
+        self._entries = NameList(directory, only=files)
         self._unread: set[str] = set()
+        # What each file was when it was read.
+        self._identities: dict[str, int] = {}
         self.found: dict[str, DocumentT] = {}
         self.damaged: set[str] = set()
         self.newer: dict[str, str] = {}
@@ -62,11 +66,14 @@ class Documents(Generic[DocumentT]):
         self.refresh()
         return self.found
 
-    def refresh(self, at_most: int | None = None) -> set[str]:
-        """Reads new and replaced documents, the newest first.
+    def refresh(
+        self, at_most: int | None = None, saved_at: Callable[[str], float] | None = None
+    ) -> set[str]:
+        """Reads new and replaced documents.
 
         Args:
             at_most: How many to read; later refreshes read the others.
+            saved_at: When a checkpoint was saved; the documents of the newest are read first.
 
         Returns:
             The checkpoints whose document changed or is gone.
@@ -74,26 +81,18 @@ class Documents(Generic[DocumentT]):
         Raises:
             OSError: The directory cannot be read.
         """
-        self._unread |= self._listing.refresh(missing_ok=True)
-        facts = self._listing.facts
-        gone = {file for file in self._unread if file not in facts}
-        there = self._unread - gone
-        if at_most is not None and len(there) > at_most:
-            there = set(nlargest(at_most, there, key=lambda file: facts[file].modified_ns))
-        changed = set()
-        for file in gone | there:
-            name = file.removesuffix(_SUFFIX)
-            was_damaged = name in self.damaged
-            self.damaged.discard(name)
-            self.newer.pop(name, None)
-            document = self._read(file, name) if file in there else None
-            if document != self.found.get(name) or was_damaged != (name in self.damaged):
-                changed.add(name)
-            if document is not None:
-                self.found[name] = document
-            else:
-                self.found.pop(name, None)
-            self._unread.discard(file)
+        changes = self._entries.compare(missing_ok=True)
+        gone: list[str] = _names_of(changes.gone)
+        self._unread.update(
+            _names_of(changes.new), filter(self._is_modified, _names_of(changes.turn))
+        )
+        self._unread.difference_update(gone)
+        self._entries.keep(changes)
+        chosen: Collection[str] = self._unread
+        if at_most is not None and len(chosen) > at_most:
+            chosen = nlargest(at_most, chosen, key=saved_at)
+        changed = {name for name in [*chosen, *gone] if self._look_at(name)}
+        self._unread.difference_update(list(chosen))
         return changed
 
     def refuse_newer(self) -> None:
@@ -101,9 +100,30 @@ class Documents(Generic[DocumentT]):
         for newer in self.newer.values():
             raise RefusedError(f"{newer} Nothing was changed.")
 
-    def _read(self, file: str, name: str) -> DocumentT | None:
+    def _is_modified(self, name: str) -> bool:
+        """Whether a document that was read was changed in place since."""
+        known = self._identities.get(name)
+        return known is not None and known != self._identity(name)
+
+    def _look_at(self, name: str) -> bool:
+        """Reads a document; returns whether it changed."""
+        was_damaged = name in self.damaged
+        self.damaged.discard(name)
+        self.newer.pop(name, None)
+        before, document = self.found.pop(name, None), self._read(name)
+        if document is not None:
+            self.found[name] = document
+        return document != before or was_damaged != (name in self.damaged)
+
+    def _read(self, name: str) -> DocumentT | None:
+        identity = self._identity(name)
+        if identity is None:
+            # It is gone, or no regular file.
+            self._identities.pop(name, None)
+            return None
+        self._identities[name] = identity
         try:
-            document = load(self._directory / file, self._kind)
+            document = load(self._path(name), self._kind)
         except FileNotFoundError:
             return None
         except (DamagedFileError, OSError) as error:
@@ -115,3 +135,21 @@ class Documents(Generic[DocumentT]):
             return document
         self.damaged.add(name)
         return None
+
+    def _identity(self, name: str) -> int | None:
+        """Returns what differs if a file was modified or replaced; None if there is none."""
+        try:
+            seen = os.lstat(self._path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        return hash((seen.st_size, seen.st_mtime_ns, seen.st_ino))
+
+    def _path(self, name: str) -> str:
+        return f"{self._entries.directory}/{name}{_SUFFIX}"
+
+
+def _names_of(files: Collection[str]) -> list[str]:
+    """Returns the checkpoints that files are documents of."""
+    return [file[:_END] for file in files if file.endswith(_SUFFIX)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,14 +85,16 @@ class Records(Documents[CheckpointRecord]):
         self._new_overheads = Tail(run.overheads, SaveOverhead)
         self._overheads: dict[tuple[str, int], SaveOverhead] = {}
 
-    def refresh(self, at_most: int | None = None) -> set[str]:
+    def refresh(
+        self, at_most: int | None = None, saved_at: Callable[[str], float] | None = None
+    ) -> set[str]:
         """Reads new and replaced records; see `Documents.refresh`."""
-        changed = super().refresh(at_most)
+        changed = super().refresh(at_most, saved_at)
         measured = set()
         for overhead in self._new_overheads.read_new():
             self._overheads[overhead.checkpoint, overhead.sequence] = overhead
             measured.add(overhead.checkpoint)
-        for name in changed | measured:
+        for name in changed | measured if self._overheads else ():
             record = self.found.get(name)
             overhead_of = self._overheads.get((name, record.sequence)) if record else None
             if record is not None and record.cost is not None and overhead_of is not None:

@@ -1,4 +1,4 @@
-"""Lists one directory repeatedly and reports what changed.
+"""Lists one directory repeatedly and tells which files may have changed.
 
 Reading the names is cheap, asking for the size and time of each file is not. A replaced file has
 another inode, which comes with the name. So each refresh asks about files that are new or have
@@ -12,10 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,6 +53,13 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
         """Differs if the file was modified or replaced."""
         return self.size, self.modified_ns, self.inode
 
+    @classmethod
+    def of(cls, name: str, seen: os.stat_result) -> FileFact:
+        """Returns the facts of the file `name`."""
+        return cls(
+            name, seen.st_size, seen.st_mtime_ns, seen.st_ino, is_doubtful(seen, os.geteuid())
+        )
+
 
 class LinkFact(msgspec.Struct, frozen=True, gc=False):
     """A symbolic link, and the facts of the regular file it leads to in the same directory.
@@ -63,98 +72,86 @@ class LinkFact(msgspec.Struct, frozen=True, gc=False):
     file: FileFact | None
 
 
-class Listing:
-    """The regular files, symbolic links and subdirectories of one directory.
+class NameChanges(NamedTuple):
+    """What changed in a directory since it was listed last.
 
     Attributes:
-        facts: The facts of the relevant regular files, by name.
-        links: The facts of the relevant symbolic links, by name.
-        directories: The names of the relevant subdirectories.
+        inodes: The inode of each name that is there.
+        new: The names that are new or have another inode.
+        gone: The names that are gone.
+        turn: The names that are to be asked about now because it is their turn.
     """
+
+    inodes: Mapping[str, int]
+    new: Sequence[str]
+    gone: Sequence[str]
+    turn: Sequence[str]
+
+
+class NameList:
+    """The names in one directory, in a fifth of the memory of a dictionary."""
 
     def __init__(
         self,
         directory: Path,
-        is_relevant: Callable[[str], bool],
         *,
-        is_kept: Callable[[str], bool] = lambda name: True,
         only: Collection[str] | None = None,
+        is_kept: Callable[[str], object] | None = None,
     ) -> None:
-        """Prepares the listing.
+        """Prepares the list.
 
         Args:
             directory: The directory.
-            is_relevant: Whether a file with this name matters.
-            is_kept: Whether to know the name of another file too; by default, of all.
             only: The only names to look for, which needs no listing; by default all.
+            is_kept: Whether to know a name; by default all.
         """
+        self.directory = os.fspath(directory)
         self._only = only
         self._is_kept = is_kept
-        self._directory = os.fspath(directory)
-        self._is_relevant = is_relevant
-        self._inodes: dict[str, int] = {}
-        self._changed: set[str] = set()
-        self._unsettled: set[str] = set()
-        self._turn: Iterator[str] = iter(())
-        self.facts: dict[str, FileFact] = {}
-        self.links: dict[str, LinkFact] = {}
-        self.directories: set[str] = set()
+        self._text = ""
+        self._inodes = array("Q")
+        self._turn = 0
 
-    def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
-        """Lists the directory again.
+    @property
+    def names(self) -> list[str]:
+        """The names, as of the last `keep`."""
+        return self._text.split("/") if self._inodes else []
+
+    def compare(self, missing_ok: bool = False) -> NameChanges:
+        """Lists the directory again, and compares it with what `keep` kept.
 
         Args:
-            watched: Files to ask about even if it is not their turn.
             missing_ok: Whether a missing directory counts as empty.
 
-        Returns:
-            The names that are new, gone or changed.
-
         Raises:
-            OSError: The directory cannot be read. The next refresh reports the missed changes.
+            OSError: The directory cannot be read.
         """
-        inodes = self._read_names(missing_ok)
-        # A file that replaced a deleted link may have got its inode.
-        suspects = {*watched, *self._next_in_turn(), *self._unsettled}
-        if inodes != self._inodes:
-            suspects |= self._inodes.keys() - inodes.keys()
-            inode_before = self._inodes.get
-            suspects.update([name for name, inode in inodes.items() if inode_before(name) != inode])
-        self._changed.update([name for name in suspects if self._check(name, name in inodes)])
-        # Last: after an error the next refresh has to find the same changes.
-        self._inodes = inodes
-        changed, self._changed = self._changed, set()
-        return changed
+        inodes = self._read(missing_ok)
+        if not self._inodes:
+            return NameChanges(inodes, list(inodes), [], self._next_in_turn(inodes))
+        before = dict(zip(self.names, self._inodes, strict=True))
+        turn = self._next_in_turn(inodes)
+        if before == inodes:
+            return NameChanges(inodes, [], [], turn)
+        inode_before = before.get
+        new = [name for name, inode in inodes.items() if inode_before(name) != inode]
+        return NameChanges(inodes, new, [name for name in before if name not in inodes], turn)
 
-    def check(self, names: Iterable[str]) -> set[str]:
-        """Asks about these known files without listing the directory; returns what changed."""
-        return {name for name in names if self._check(name, name in self._inodes)}
+    def keep(self, changes: NameChanges) -> None:
+        """Remembers a listing, after its changes were looked at."""
+        if changes.new or changes.gone:
+            # No name has a slash.
+            self._text = "/".join(changes.inodes)
+            self._inodes = array("Q", changes.inodes.values())
 
-    def others(self) -> dict[str, FileFact]:
-        """Returns the regular files that are not relevant; there are few of them."""
-        facts = {}
-        for name in self._inodes:
-            if not self._is_relevant(name):
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    seen = os.lstat(f"{self._directory}/{name}")
-                    if stat.S_ISREG(seen.st_mode):
-                        facts[name] = _fact(name, seen)
-        return facts
-
-    def names(self) -> Iterable[str]:
-        """Returns the names of all entries at the last refresh."""
-        return self._inodes.keys()
-
-    def _read_names(self, missing_ok: bool) -> dict[str, int]:
+    def _read(self, missing_ok: bool) -> dict[str, int]:
         if self._only is not None:
             return self._inodes_of(self._only)
         try:
-            with os.scandir(self._directory) as entries:
-                return {
-                    entry.name: entry.inode()
-                    for entry in entries
-                    if self._is_kept(entry.name) or self._is_relevant(entry.name)
-                }
+            with os.scandir(self.directory) as entries:
+                if self._is_kept is None:
+                    return {entry.name: entry.inode() for entry in entries}
+                return {e.name: e.inode() for e in entries if self._is_kept(e.name)}
         except (FileNotFoundError, NotADirectoryError):
             if not missing_ok:
                 raise
@@ -164,81 +161,136 @@ class Listing:
         inodes = {}
         for name in names:
             with suppress(FileNotFoundError, NotADirectoryError):
-                inodes[name] = os.lstat(f"{self._directory}/{name}").st_ino
+                inodes[name] = os.lstat(f"{self.directory}/{name}").st_ino
         return inodes
 
-    def _next_in_turn(self) -> list[str]:
-        names = list(islice(self._turn, STATS_PER_REFRESH))
-        if len(names) < STATS_PER_REFRESH:
-            self._turn = iter(tuple(self.facts))
-            names += islice(self._turn, STATS_PER_REFRESH - len(names))
-        return names
+    def _next_in_turn(self, names: Collection[str]) -> list[str]:
+        first, self._turn = self._turn, self._turn + STATS_PER_REFRESH
+        chosen = list(islice(names, first, self._turn))
+        if self._turn >= len(names):
+            self._turn = min(STATS_PER_REFRESH - len(chosen), len(names))
+            chosen += islice(names, self._turn)
+        return chosen
 
-    def _check(self, name: str, is_listed: bool) -> bool:
-        """Asks about one name; returns whether it changed."""
-        if not self._is_relevant(name):
-            return False
-        if not is_listed:
-            return self._forget(name)
+
+PlaceT = TypeVar("PlaceT")
+
+
+class Listing(Generic[PlaceT]):
+    """The entries of one directory; tells which of them may have changed.
+
+    The caller keeps the facts of regular files: there may be hundreds of thousands.
+
+    Attributes:
+        links: The facts of the relevant symbolic links, by name.
+        directories: The names of the relevant subdirectories.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        place_of: Callable[[str], PlaceT | None],
+        is_kept: Callable[[str], object] | None = None,
+    ) -> None:
+        """Prepares the listing.
+
+        Args:
+            directory: The directory.
+            place_of: What a file with this name is to the caller; None if it is irrelevant.
+            is_kept: Whether to know the name of another file too; by default, of all.
+        """
+        is_listed = is_kept and (lambda name: is_kept(name) or place_of(name) is not None)
+        self._entries = NameList(directory, is_kept=is_listed)
+        self._place_of = place_of
+        self._unsettled: set[str] = set()
+        self.links: dict[str, LinkFact] = {}
+        self.directories: set[str] = set()
+
+    def refresh(
+        self, watched: Iterable[str] = (), *, missing_ok: bool = False
+    ) -> Iterator[tuple[PlaceT, os.stat_result | None]]:
+        """Lists the directory again, and asks about the names that may have changed.
+
+        Args:
+            watched: Files to ask about even if it is not their turn.
+            missing_ok: Whether a missing directory counts as empty.
+
+        Yields:
+            What each of these names is to the caller, with the facts of the regular file of that
+            name, if it is one.
+
+        Raises:
+            OSError: The directory cannot be read. The next refresh tells the missed changes.
+        """
+        changes = self._entries.compare(missing_ok)
+        # A file that replaced a deleted link may have got its inode.
+        suspects = {*watched, *changes.turn, *self._unsettled}.difference(changes.new)
+        for name in chain(changes.new, suspects, changes.gone):
+            place = self._place_of(name)
+            if place is not None:
+                yield place, self._look_at(name)
+        # Last: after an error the next refresh has to find the same changes.
+        self._entries.keep(changes)
+
+    def ask(self, names: Iterable[str]) -> Iterator[tuple[PlaceT, os.stat_result | None]]:
+        """Asks about these names without listing the directory; yields what `refresh` does."""
+        for name in names:
+            place = self._place_of(name)
+            if place is not None:
+                yield place, self._look_at(name)
+
+    def names(self) -> Sequence[str]:
+        """Returns the names of all entries at the last refresh."""
+        return self._entries.names
+
+    def _look_at(self, name: str) -> os.stat_result | None:
+        """Returns the facts of a regular file; remembers what else is there."""
         try:
-            seen = os.lstat(f"{self._directory}/{name}")
+            seen = os.lstat(f"{self._entries.directory}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             # It was deleted after the names were read.
-            return self._forget(name)
-        if stat.S_ISREG(seen.st_mode):
-            fact = _fact(name, seen)
-            if self.facts.get(name) == fact:
-                return False
             self._forget(name)
-            self.facts[name] = fact
-            return True
+            return None
+        if stat.S_ISREG(seen.st_mode):
+            if name in self._unsettled:
+                self._forget(name)
+            return seen
         if stat.S_ISLNK(seen.st_mode):
-            return self._check_link(name)
-        forgotten = self._forget(name)
+            self._follow(name)
+            return None
+        self._forget(name)
         self._unsettled.add(name)
+        # Others are pipes and devices.
         if stat.S_ISDIR(seen.st_mode):
             self.directories.add(name)
-            return True
-        # A pipe or a device.
-        return forgotten
+        return None
 
-    def _check_link(self, name: str) -> bool:
-        """Follows a link; returns whether the link or its target changed."""
+    def _follow(self, name: str) -> None:
+        """Follows a link."""
         try:
-            link, seen = follow_link(self._directory, name)
-        except (FileNotFoundError, NotADirectoryError):
-            return self._forget(name)
+            link, seen = follow_link(self._entries.directory, name)
         except OSError as error:
-            if error.errno == errno.EINVAL:
-                # Another file took its place; the next refresh sees the new inode.
-                return self._forget(name)
-            raise
-        fact = LinkFact(link, _fact(name, seen) if seen is not None else None)
-        if self.links.get(name) == fact:
-            return False
+            # It is gone, or another file took its place: the next refresh sees the new inode.
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.EINVAL}:
+                raise
+            self._forget(name)
+            return
         self._forget(name)
-        self.links[name] = fact
+        self.links[name] = LinkFact(link, FileFact.of(name, seen) if seen is not None else None)
         # Its target may change while the link does not, so each refresh follows it again.
         self._unsettled.add(name)
-        return True
 
-    def _forget(self, name: str) -> bool:
-        """Drops a name; returns whether it was known."""
-        was_directory = name in self.directories
+    def _forget(self, name: str) -> None:
         self.directories.discard(name)
         self._unsettled.discard(name)
-        was_link = self.links.pop(name, None) is not None
-        return self.facts.pop(name, None) is not None or was_directory or was_link
+        self.links.pop(name, None)
 
 
-def _fact(name: str, seen: os.stat_result) -> FileFact:
-    doubtful = _is_doubtful(seen)
-    return FileFact(name, seen.st_size, seen.st_mtime_ns, seen.st_ino, doubtful)
-
-
-def _is_doubtful(seen: os.stat_result) -> bool:
-    user = os.geteuid()
+def is_doubtful(seen: os.stat_result, user: int) -> bool:
+    """Whether the mode of a file alone does not say that this user may read it."""
+    if user == 0:
+        return False
     if user == seen.st_uid:
-        return user != 0 and not seen.st_mode & stat.S_IRUSR
+        return not seen.st_mode & stat.S_IRUSR
     everyone = stat.S_IRGRP | stat.S_IROTH
-    return user != 0 and seen.st_mode & everyone != everyone
+    return seen.st_mode & everyone != everyone

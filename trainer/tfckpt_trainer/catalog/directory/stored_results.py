@@ -41,17 +41,24 @@ class _Stored(Generic[StoredT]):
         """How many results are not read yet."""
         return sum(place.deferred for place in self._places)
 
-    def refresh(self, at_most: int | None = None) -> set[str]:
+    def refresh(
+        self, at_most: int | None = None, saved_at: Callable[[str], float] | None = None
+    ) -> set[str]:
         """Reads new results; returns the checkpoints whose results changed.
 
         Args:
-            at_most: How many to read in each place, the newest first; later refreshes read the
-                others.
+            at_most: How many to read in each place; later refreshes read the others.
+            saved_at: When a checkpoint was saved; the results of the newest are read first.
 
         Raises:
             OSError: A directory cannot be read.
         """
-        return set().union(*[place.refresh(at_most) for place in self._places])
+        return set().union(*[place.refresh(at_most, saved_at) for place in self._places])
+
+    @property
+    def names(self) -> set[str]:
+        """The checkpoints with results, as of the last refresh."""
+        return {name for place in self._places for name in place.found}
 
     def _all_of(self, name: str) -> list[StoredT]:
         return [place.found[name] for place in self._places if name in place.found]
@@ -70,8 +77,7 @@ class Verifications(_Stored[VerificationRecord]):
             OSError: A directory cannot be read.
         """
         self.refresh()
-        names = {name for place in self._places for name in place.found}
-        return {name: record for name in names if (record := self.of(name)) is not None}
+        return {name: record for name in self.names if (record := self.of(name)) is not None}
 
     def of(self, name: str) -> VerificationRecord | None:
         """Returns the newest result of checkpoint `name`, as of the last refresh."""

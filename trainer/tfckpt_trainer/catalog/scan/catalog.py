@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-import msgspec
 from msgspec.structs import replace
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, written_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.history import (
     ResumePoint,
@@ -46,14 +46,6 @@ NEWEST_WATCHED = 64
 """How many of the newest checkpoints have their files checked in each scan."""
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """What the last scan found for one checkpoint."""
-
-    evidence: Evidence
-    verdict: Verdict
-    checkpoint: Checkpoint
-
-
 class Catalog:
     """Scans one directory repeatedly; what did not change is not read twice.
 
@@ -77,7 +69,7 @@ class Catalog:
         self._annotations = Annotations(run)
         self._reader = EvidenceReader(run, only)
         self._damaged: frozenset[str] = frozenset()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Checkpoint] = {}
         self._result: tuple[Checkpoint, ...] = ()
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
@@ -178,36 +170,34 @@ class Catalog:
         Raises:
             KeyError: There is no such checkpoint.
         """
-        return self._known[name].evidence
+        evidence = self._evidence(name) if name in self._known else None
+        if evidence is None:
+            raise KeyError(name)
+        return evidence
+
+    def _evidence(self, name: str) -> Evidence | None:
+        return self._reader.read(name, is_listed=name in self._annotations.listed)
 
     def _derive_states(self, now: float, quick: bool) -> bool:
         """Derives the states again that may have changed; returns whether any checkpoint did."""
         is_changed = False
-        due = []
-        for name in self._changed | self._unsettled:
-            evidence = self._reader.read(name, is_listed=name in self._annotations.listed)
-            self._deferred.pop(name, None)
-            if evidence is not None:
-                due.append(evidence)
-            elif self._known.pop(name, None) is not None:
-                is_changed = True
+        due, waiting, budget = self._changed | self._unsettled, self._deferred, _Budget(quick)
+        self._unsettled, self._deferred = set(), {}
         # The newest first: they matter most if the budget runs out.
-        due.sort(key=_modified_at, reverse=True)
-        self._unsettled = set()
-        budget = _Budget(quick)
-        for evidence in due:
-            is_changed |= self._derive_one(evidence, now, budget)
-        waiting = self._deferred
-        self._deferred = {
-            evidence.files.name: None for evidence in due if self._is_deferred(evidence)
-        }
+        for name in sorted(due, key=self._reader.modified_at, reverse=True):
+            waiting.pop(name, None)
+            evidence = self._evidence(name)
+            if evidence is None:
+                is_changed |= self._known.pop(name, None) is not None
+            else:
+                is_changed |= self._derive_one(evidence, now, budget) or name in self._changed
         # These are not new, so they must not delay the caller.
         budget = budget if quick else _Budget(quick=True)
         for name in waiting:
-            evidence = self._known[name].evidence
-            if not budget.is_spent:
+            evidence = self._evidence(name) if not budget.is_spent else None
+            if evidence is not None:
                 is_changed |= self._derive_one(evidence, now, budget)
-            if self._is_deferred(evidence):
+            else:
                 self._deferred[name] = None
         self._changed = set()
         return is_changed
@@ -221,47 +211,29 @@ class Catalog:
         budget.spend(evidence, verdict)
         if not verdict.holds:
             self._unsettled.add(name)
-        before = self._known.get(name)
-        if before is not None and before.evidence == evidence and before.verdict == verdict:
-            return False
-        self._known[name] = _Known(evidence, verdict, _describe(evidence, verdict))
-        return True
-
-    def _is_deferred(self, evidence: Evidence) -> bool:
-        return self._known[evidence.files.name].verdict.deferred
+        if verdict.deferred:
+            self._deferred[name] = None
+        found, before = _describe(evidence, verdict), self._known.get(name)
+        if before is not None:
+            found = _with_notes(found, _notes_of(before))
+        self._known[name] = found
+        return found != before
 
     def _annotated(self) -> tuple[Checkpoint, ...]:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
-        all_checkpoints = [entry.checkpoint for entry in self._known.values()]
-        ordered = in_order(all_checkpoints, listed, self._newest_saved())
+        ordered = in_order(self._known.values(), listed, self._newest_saved())
         head = self._head(ordered.checkpoints)
         checkpoints = []
         for own in ordered.checkpoints:
-            checkpoint, name = self._describe_links(own), own.name
-            pinned, is_head, is_listed = name in pins, name == head, name in listed
-            dropped_by_manager = managed and not is_listed and checkpoint.record is None
-            by_step = name in ordered.by_step
-            if (pinned, is_head, is_listed, dropped_by_manager, by_step) != (
-                checkpoint.pinned,
-                checkpoint.is_head,
-                checkpoint.listed,
-                checkpoint.dropped_by_manager,
-                checkpoint.is_placed_by_step,
-            ):
-                entry = self._known[name]
-                own = replace(
-                    entry.checkpoint,
-                    pinned=pinned,
-                    is_head=is_head,
-                    listed=is_listed,
-                    dropped_by_manager=dropped_by_manager,
-                    is_placed_by_step=by_step,
-                )
-                checkpoint = self._describe_links(own)
-                self._known[name] = _Known(entry.evidence, entry.verdict, own)
-            checkpoints.append(checkpoint)
+            name = own.name
+            is_listed = name in listed
+            is_dropped = managed and not is_listed and own.record is None
+            notes = name in pins, name == head, is_listed, is_dropped, name in ordered.by_step
+            if notes != _notes_of(own):
+                own = self._known[name] = _with_notes(own, notes)
+            checkpoints.append(self._describe_links(own) if own.links else own)
         return tuple(checkpoints)
 
     def _newest_saved(self) -> str:
@@ -272,19 +244,17 @@ class Catalog:
 
     def _describe_links(self, checkpoint: Checkpoint) -> Checkpoint:
         """Returns a checkpoint of links with the state of its target."""
-        if not checkpoint.links:
-            return checkpoint
-        files = self._known[checkpoint.name].evidence.files
-        target = self._known.get(linked_checkpoint(files))
-        return with_target_state(checkpoint, target.checkpoint if target is not None else None)
+        files = self._reader.files.files.get(checkpoint.name) or CheckpointFiles(checkpoint.name)
+        return with_target_state(checkpoint, self._known.get(linked_checkpoint(files)))
 
     def _count_shared_bytes(self) -> int:
         seen: set[int] = set()
         shared = 0
-        for entry in self._known.values():
-            for fact in entry.evidence.files.index_first:
-                shared += fact.size if fact.inode in seen else 0
-                seen.add(fact.inode)
+        for name in self._known:
+            files = self._reader.files.files.get(name)
+            for inode, size in files.sizes_by_inode if files is not None else ():
+                shared += size if inode in seen else 0
+                seen.add(inode)
         return shared
 
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
@@ -308,8 +278,8 @@ class Catalog:
         return restorable[0] if restorable else ""
 
     def _is_committed(self, name: str) -> bool:
-        entry = self._known.get(name)
-        return entry is not None and entry.evidence.files.index is not None
+        files = self._reader.files.files.get(name)
+        return name in self._known and files is not None and files.has_index
 
 
 def scan_checkpoints(
@@ -343,6 +313,32 @@ def scan_checkpoints(
     return checkpoints
 
 
+_Notes = tuple[bool, bool, bool, bool, bool]
+"""What of a checkpoint follows from other files or checkpoints."""
+
+
+def _notes_of(checkpoint: Checkpoint) -> _Notes:
+    return (
+        checkpoint.pinned,
+        checkpoint.is_head,
+        checkpoint.listed,
+        checkpoint.dropped_by_manager,
+        checkpoint.is_placed_by_step,
+    )
+
+
+def _with_notes(checkpoint: Checkpoint, notes: _Notes) -> Checkpoint:
+    pinned, is_head, listed, dropped_by_manager, is_placed_by_step = notes
+    return replace(
+        checkpoint,
+        pinned=pinned,
+        is_head=is_head,
+        listed=listed,
+        dropped_by_manager=dropped_by_manager,
+        is_placed_by_step=is_placed_by_step,
+    )
+
+
 class _Budget:
     """How much one scan may still read."""
 
@@ -364,19 +360,22 @@ class _Budget:
 
     def spend(self, evidence: Evidence, verdict: Verdict) -> None:
         """Subtracts what a verdict cost."""
-        index = evidence.files.index
-        if index is None:
+        if not evidence.files.has_index:
             return
         if self._indexes is not None:
             self._indexes -= 1
-        if verdict.state is CheckpointState.COMPLETE and not verdict.deferred:
+        index = evidence.files.index
+        if verdict.state is CheckpointState.COMPLETE and not verdict.deferred and index is not None:
             self._bytes -= index.size
+
+
+_NO_METRICS: Mapping[str, float] = {}
 
 
 def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
     files, record = evidence.files, evidence.record
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
-    found = values_of(evidence.results)
+    found = values_of(evidence.results) if evidence.results else _NO_METRICS
     if record is not None:
         return Checkpoint(
             name=files.name,
@@ -389,7 +388,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             parent=record.parent,
             sequence=record.sequence,
             trigger=record.trigger,
-            metrics={**found, **record.metrics},
+            metrics={**found, **record.metrics} if found else record.metrics,
             results=evidence.results,
             problem=verdict.problem,
             verified_at=verdict.verified_at,
@@ -405,7 +404,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         state=verdict.state,
         size=size,
         shards=verdict.shards,
-        saved_at=_modified_at(evidence),
+        saved_at=written_at(files, evidence.aside),
         metrics=found,
         results=evidence.results,
         problem=verdict.problem,
@@ -413,16 +412,3 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         not_finite_tensors=verdict.not_finite_tensors,
         links=files.links,
     )
-
-
-def _modified_at(evidence: Evidence) -> float:
-    index = evidence.files.index
-    if index is not None:
-        return index.modified_at
-    newest = 0.0
-    for files in (evidence.files, evidence.aside):
-        if files is not None:
-            times = [fact.modified_at for fact in files.facts]
-            times += [link.modified_at for link in files.links]
-            newest = max(newest, files.temporary_at or 0.0, *times)
-    return newest

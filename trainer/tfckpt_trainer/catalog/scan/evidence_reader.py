@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
+from tfckpt_trainer.catalog.directory.checkpoint_files import (
+    CheckpointFiles,
+    FileScanner,
+    written_at,
+)
 from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.directory.stored_results import ActionResults, Verifications
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
-from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.catalog.scan.states import NO_RESULTS, Evidence
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -41,6 +45,9 @@ class EvidenceReader:
         self._verifications = Verifications(run, only)
         self._results = ActionResults(run, only)
         self._in_transit: frozenset[str] = frozenset()
+        self._verified: set[str] = set()
+        self._measured: set[str] = set()
+        self._more: set[str] = set()
         self._trainer_gone: bool | None = None
 
     @property
@@ -67,8 +74,12 @@ class EvidenceReader:
         changed |= in_transit ^ self._in_transit
         self._in_transit = in_transit
         at_most = QUICK_RECORDS if quick else None
-        changed |= self.records.refresh(at_most) | self._results.refresh(at_most)
-        return changed | self._verifications.refresh()
+        changed |= self.records.refresh(at_most, self.modified_at)
+        changed |= self._results.refresh(at_most, self.modified_at)
+        changed |= self._verifications.refresh()
+        self._verified, self._measured = self._verifications.names, self._results.names
+        self._more = self._names_of_more()
+        return changed
 
     def read(self, name: str, *, is_listed: bool) -> Evidence | None:
         """Returns the evidence on checkpoint `name` as of the last refresh; None if it is gone.
@@ -77,8 +88,11 @@ class EvidenceReader:
             name: Name of the checkpoint.
             is_listed: Whether the state file lists it.
         """
-        aside = self._aside.files.get(name)
         files = self.files.files.get(name)
+        if files is not None and files.has_index and not (name in self._more or files.writer):
+            # The usual case first: this runs for every checkpoint of a directory.
+            return Evidence(files)
+        aside = self._aside.files.get(name)
         if files is None:
             if aside is None:
                 return None
@@ -89,13 +103,28 @@ class EvidenceReader:
             record=self.records.found.get(name),
             has_bad_record=name in self.records.damaged,
             # Needed only without an index; the list changes with each save.
-            listed=files.index is None and is_listed,
+            listed=not files.has_index and is_listed,
             in_transit=name in self._in_transit,
-            trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
+            trainer_gone=aside is not None and not files.has_index and self._is_trainer_gone(),
             writer_gone=is_writer_gone(files.writer) if files.writer else None,
-            verification=self._verifications.of(name),
-            results=self._results.of(files),
+            verification=self._verifications.of(name) if name in self._verified else None,
+            results=self._results.of(files) if name in self._measured else NO_RESULTS,
         )
+
+    def _names_of_more(self) -> set[str]:
+        """Returns the checkpoints of which more than their files is known."""
+        return set().union(
+            self._aside.files,
+            self.records.found,
+            self.records.damaged,
+            self._in_transit,
+            self._verified,
+            self._measured,
+        )
+
+    def modified_at(self, name: str) -> float:
+        """Returns when checkpoint `name` was written, by its files, in seconds since the epoch."""
+        return written_at(self.files.files.get(name), self._aside.files.get(name))
 
     def _is_trainer_gone(self) -> bool:
         """Asks once per refresh: it takes some file reads."""

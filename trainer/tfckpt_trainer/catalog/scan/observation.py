@@ -353,9 +353,9 @@ def join_names(names: Sequence[str]) -> str:
 def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:
     """Yields the graph files that were counted as part of a V2 checkpoint."""
     for checkpoint in files.files.values():
-        for fact in checkpoint.facts:
-            if fact.name.endswith(".meta"):
-                yield fact.name, fact
+        graph = checkpoint.graph
+        if graph is not None:
+            yield graph.name, graph
 
 
 def _named_like_latest(

@@ -60,7 +60,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
+from tfckpt_trainer.bundle.index import Index, IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
@@ -115,7 +115,11 @@ class Depth(IntEnum):
     """All of it, if that is needed to know the sizes of the data files."""
 
 
-class Evidence(msgspec.Struct, frozen=True):
+NO_RESULTS: Mapping[str, ActionResult] = {}
+"""The same for all checkpoints for which users' own actions found nothing."""
+
+
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """What is known about one checkpoint before its files are opened.
 
     Attributes:
@@ -141,10 +145,10 @@ class Evidence(msgspec.Struct, frozen=True):
     trainer_gone: bool = False
     writer_gone: bool | None = None
     verification: VerificationRecord | None = None
-    results: Mapping[str, ActionResult] = {}
+    results: Mapping[str, ActionResult] = msgspec.field(default_factory=lambda: NO_RESULTS)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The state of a checkpoint, its number of data files, and its problem if it has one.
 
     Attributes:
@@ -185,11 +189,22 @@ def derive_state(
         quiet: Seconds for which a file is fresh after its last change.
         depth: How much may be read.
     """
+    if depth is Depth.NAMES and _is_usual(evidence):
+        return _PUT_OFF
     verdict = _state_of_files(root, evidence, _Moment(now, quiet), depth)
     if evidence.has_bad_record and verdict.state.restorable:
         state = CheckpointState.INEXACT
         return msgspec.structs.replace(verdict, state=state, problem=WITHOUT_RECORD)
     return verdict
+
+
+_PUT_OFF = Verdict(CheckpointState.COMPLETE, 1, deferred=True)
+
+
+def _is_usual(evidence: Evidence) -> bool:
+    """Whether nothing is known of a checkpoint but an index and one data file."""
+    is_alone = evidence.record is None and evidence.verification is None
+    return is_alone and not evidence.has_bad_record and evidence.files.is_usual
 
 
 def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Depth) -> Verdict:
@@ -203,12 +218,11 @@ def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Dept
         return fault
     if depth is Depth.NAMES:
         return _with_index(root, evidence, index, None, depth)
-    prefix = root / evidence.files.name
     try:
-        count = read_shard_count(prefix)
-        return _with_index(root, evidence, index, count, depth)
+        reader = IndexReader.checked(f"{root}/{index.name}")
+        return _with_index(root, evidence, index, reader, depth)
     except (TfckptError, OSError) as error:
-        return _unreadable(prefix, evidence, index, error, moment)
+        return _unreadable(root / evidence.files.name, evidence, index, error, moment)
 
 
 def state_for_fault(fault: FoundFault) -> CheckpointState:
@@ -265,12 +279,12 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment
 
 
 def _with_index(
-    root: Path, evidence: Evidence, index: FileFact, counted: int | None, depth: Depth
+    root: Path, evidence: Evidence, index: FileFact, reader: IndexReader | None, depth: Depth
 ) -> Verdict:
-    """Judges a checkpoint with an index; `counted` is None if the index was not read."""
+    """Judges a checkpoint with an index; `reader` is None if the index was not read."""
     files, record, shards = evidence.files, evidence.record, evidence.files.shards
-    count = _likely_count(shards) if counted is None else counted
-    deferred = depth is Depth.NAMES
+    count = _likely_count(shards) if reader is None else reader.shard_count
+    deferred = reader is None
     if not index.size:
         return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     present = []
@@ -304,16 +318,16 @@ def _with_index(
     if record is not None and _as_recorded(evidence.files, record):
         state = CheckpointState.VERIFIED
         return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
-    if depth is not Depth.SIZES:
+    if reader is None or depth is not Depth.SIZES:
         return Verdict(CheckpointState.COMPLETE, count, deferred=True)
-    problem = _problem_of_sizes(root, files, present)
+    problem = _problem_of_sizes(root, present, reader.read())
     state = CheckpointState.INCOMPLETE if problem else CheckpointState.COMPLETE
     return Verdict(state, count, problem)
 
 
-def _problem_of_sizes(root: Path, files: CheckpointFiles, present: list[FileFact]) -> str:
+def _problem_of_sizes(root: Path, present: list[FileFact], index: Index) -> str:
     """Returns which data file is too short; empty if none is."""
-    for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
+    for fact, size in zip(present, index.shard_sizes(), strict=True):
         if fact.size != size:
             check_fetched(root / fact.name)
         if fact.size < size:

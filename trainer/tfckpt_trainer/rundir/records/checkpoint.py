@@ -27,7 +27,7 @@ class PlannedSkip(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One file of a checkpoint as it was written: size in bytes and CRC32C."""
 
     name: str
@@ -109,7 +109,7 @@ class Derivation(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[str] = []
 
 
-class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
+class CheckpointRecord(SealedDocument, frozen=True, kw_only=True, gc=False):
     """`records/NAME.json`: what TensorFlow does not record about a checkpoint. Never modified.
 
     Attributes:

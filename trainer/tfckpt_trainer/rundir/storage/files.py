@@ -143,7 +143,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path | str) -> BinaryIO:
     """Opens a regular file for reading. Does not follow symbolic links or wait for pipes.
 
     Raises:
@@ -151,14 +151,20 @@ def open_plain(path: Path) -> BinaryIO:
         DamagedFileError: The path is not a regular file.
         OSError: The file cannot be read.
     """
+    return os.fdopen(open_descriptor(path)[0], "rb")
+
+
+def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
+    """Opens a file as `open_plain` does; returns its descriptor and its facts."""
     descriptor = _open_itself(path, os.O_RDONLY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
         os.close(descriptor)
         raise DamagedFileError(f"{path} is not a regular file. Move it away.")
-    return os.fdopen(descriptor, "rb")
+    return descriptor, facts
 
 
-def _open_itself(path: Path, flags: int) -> int:
+def _open_itself(path: Path | str, flags: int) -> int:
     """Opens `path` without following a symbolic link or waiting for a pipe."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -170,7 +176,7 @@ def _open_itself(path: Path, flags: int) -> int:
         raise
 
 
-def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
+def read_bounded(path: Path | str, limit: int = RECORD_LIMIT) -> bytes:
     """Reads a regular file of at most `limit` bytes. Does not follow symbolic links.
 
     Raises:
@@ -188,17 +194,29 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
     return _read_once(path, limit)
 
 
-def _read_once(path: Path, limit: int) -> bytes:
-    with open_plain(path) as file:
+def _read_once(path: Path | str, limit: int) -> bytes:
+    descriptor = _open_itself(path, os.O_RDONLY)
+    try:
         # The size that the kernel remembers may be an old one on a network disk.
-        size = ask_server(file.fileno()).size
-        if size > limit:
+        facts = ask_server(descriptor)
+        if not stat.S_ISREG(facts.mode):
+            raise DamagedFileError(f"{path} is not a regular file. Move it away.")
+        if facts.size > limit:
             raise DamagedFileError(
-                f"{path} has {size} bytes; expected at most {limit}. tfckpt-tui did not write it. "
-                "Move the file away."
+                f"{path} has {facts.size} bytes; expected at most {limit}. tfckpt-tui did not "
+                "write it. Move the file away."
             )
-        # `read` allocates its argument, so `limit` would waste memory.
-        return file.read(size)
+        return read_to_end(descriptor, facts.size)
+    finally:
+        os.close(descriptor)
+
+
+def read_to_end(descriptor: int, size: int) -> bytes:
+    """Reads an open regular file of `size` bytes; less if it was cut since."""
+    data = os.read(descriptor, size)
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+        data += more
+    return data
 
 
 def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:

@@ -27,10 +27,12 @@ class ServerFacts(NamedTuple):
     Attributes:
         modified_ns: When its content changed last, in nanoseconds since the epoch.
         size: Its bytes.
+        mode: Its type and permissions, as in `os.stat_result`.
     """
 
     modified_ns: int
     size: int
+    mode: int
 
 
 def ask_server(descriptor: int) -> ServerFacts:
@@ -43,13 +45,14 @@ def ask_server(descriptor: int) -> ServerFacts:
     if statx is not None:
         buffer = ctypes.create_string_buffer(_BYTES)
         if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, buffer) == 0:
-            (size,) = struct.unpack_from("Q", buffer.raw, _SIZE_AT)
-            seconds, fraction = struct.unpack_from("qI", buffer.raw, _MODIFIED_AT)
-            return ServerFacts(seconds * 1_000_000_000 + fraction, size)
+            (mode,) = _MODE.unpack_from(buffer, _MODE_AT)
+            (size,) = _SIZE.unpack_from(buffer, _SIZE_AT)
+            seconds, fraction = _TIME.unpack_from(buffer, _MODIFIED_AT)
+            return ServerFacts(seconds * 1_000_000_000 + fraction, size, mode)
         if ctypes.get_errno() not in {errno.ENOSYS, errno.EINVAL, errno.EPERM}:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     facts = os.fstat(descriptor)
-    return ServerFacts(facts.st_mtime_ns, facts.st_size)
+    return ServerFacts(facts.st_mtime_ns, facts.st_size, facts.st_mode)
 
 
 @cache
@@ -60,7 +63,9 @@ def _statx() -> Any:
 # Of <linux/stat.h> and <fcntl.h>.
 _EMPTY_PATH = 0x1000
 _FORCE_SYNC = 0x2000
-_WANTED = 0x40 | 0x200
+_WANTED = 0x1 | 0x40 | 0x200
 _BYTES = 256
+_MODE_AT = 28
 _SIZE_AT = 40
 _MODIFIED_AT = 112
+_MODE, _SIZE, _TIME = struct.Struct("H"), struct.Struct("Q"), struct.Struct("qI")
