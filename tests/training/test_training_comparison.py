@@ -50,6 +50,49 @@ def test_a_value_in_memory_is_told_from_another(tmp_path, kind):
     assert wrong_values(matches, tmp_path / "saved") == ["weights/.ATTRIBUTES/VARIABLE_VALUE"]
 
 
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("change", ["another", "one element"])
+def test_values_that_were_read_before_do_not_hide_a_change(tmp_path, kind, change):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.comparison import (
+        assign_values,
+        stored_values,
+        wrong_values,
+    )
+
+    prefix, variable = tmp_path / "saved", tf.Variable(values(kind, True))
+    root = tf.train.Checkpoint(weights=variable)
+    root.write(str(prefix))
+    matches = matches_of(root, prefix)
+    variable.assign(values(kind, False))
+    read = stored_values(prefix, matches)
+    assert wrong_values(matches, prefix, values=read) == ["weights/.ATTRIBUTES/VARIABLE_VALUE"]
+    assign_values(matches, read)
+    assert wrong_values(matches, prefix, values=read) == []
+    if change == "another":
+        variable.assign(values(kind, False))
+    else:
+        variable[:1].assign(values(kind, False)[:1])
+    assert wrong_values(matches, prefix, values=read) == ["weights/.ATTRIBUTES/VARIABLE_VALUE"]
+
+
+def test_only_a_checkpoint_of_numbers_is_whole(tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.comparison import compare
+
+    def is_whole(**objects: object) -> bool:
+        root = tf.train.Checkpoint(**objects)
+        root.write(str(tmp_path / "saved"))
+        return compare(root, tmp_path / "saved").is_whole
+
+    number = tf.Variable(1.0)
+    assert is_whole(number=number)
+    assert not is_whole(number=number, text=tf.Variable("text"))
+    assert not is_whole(number=number, iterator=iter(tf.data.Dataset.range(3)))
+
+
 def test_a_tensor_that_is_stored_in_parts_is_proven_part_by_part(tmp_path):
     import tensorflow as tf
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.index import Index
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness, StepFacts, exactness_of
@@ -31,7 +32,7 @@ from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredIn
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.pipelines.skips import InputSkips
-from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_values
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
 from tfckpt_trainer.training.state.user_objects import UserObjects
@@ -175,9 +176,14 @@ class SharedState:
         """Writes the state under `prefix`."""
         self.checkpoint.write(str(prefix))
 
-    def compare(self, prefix: Path) -> Comparison:
-        """Compares the checkpoint at `prefix` with the live objects; changes nothing."""
-        return compare(self.checkpoint, prefix)
+    def compare(self, prefix: Path, index: Index | None = None) -> Comparison:
+        """Compares the checkpoint at `prefix` with the live objects; changes nothing.
+
+        Args:
+            prefix: Prefix of the checkpoint.
+            index: Its index, if already read.
+        """
+        return compare(self.checkpoint, prefix, index)
 
     def restore(self, prefix: Path) -> None:
         """Restores the state in place, on every replica of this worker."""
@@ -187,7 +193,8 @@ class SharedState:
     def restore_variables(self, prefix: Path, matches: Iterable[Match]) -> None:
         """Restores only these variables in place."""
         for match in matches:
-            raw_variable(match.variable).assign(stored_value(prefix, match))
+            (value,) = stored_values(prefix, [match])
+            raw_variable(match.variable).assign(value)
 
 
 class WorkerState:

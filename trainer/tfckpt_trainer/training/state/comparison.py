@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
-from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
+from tfckpt_trainer.bundle.object_graph import Node, read_object_graph, tensors_of
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
+from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.optimizer_changes import (
     OptimizerChange,
@@ -46,6 +48,10 @@ _CHUNK_BYTES = 64 << 20
 """Bytes per checksum call, during which no other thread of Python runs."""
 
 
+_Place = tuple[int, int]
+"""Address and size of an array in memory, in bytes."""
+
+
 @dataclass(frozen=True)
 class Match:
     """A live variable and the key of its tensor in a checkpoint."""
@@ -65,6 +71,7 @@ class Comparison:
         different: A sentence for each tensor of another shape or type, by its key.
         optimizers: Optimizers that are not those of the checkpoint.
         titles: What users call the missing and extra ones that have a number as their name.
+        is_whole: Whether the checkpoint has numbers for the matched variables, and nothing else.
     """
 
     matched: tuple[Match, ...]
@@ -73,6 +80,7 @@ class Comparison:
     different: Mapping[str, str]
     optimizers: tuple[OptimizerChange, ...] = ()
     titles: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = False
 
     @property
     def problems(self) -> list[str]:
@@ -125,14 +133,20 @@ class Comparison:
             yield sentence.format(f"{names}{more}", "is" if len(titles) == 1 else "are")
 
 
-def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
+def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None) -> Comparison:
     """Compares the object graph of a checkpoint with live objects, as a restore would match them.
+
+    Args:
+        root: Tracks the live objects.
+        prefix: Prefix of the checkpoint.
+        index: Its index, if already read.
 
     Raises:
         BundleError: The checkpoint is damaged.
         FileNotFoundError: There is no checkpoint at `prefix`.
     """
-    return compare_graph(root, read_index(prefix), read_object_graph(prefix))
+    index = index if index is not None else read_index(prefix)
+    return compare_graph(root, index, read_object_graph(prefix, index))
 
 
 def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Comparison:
@@ -166,11 +180,28 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
         different=different,
         optimizers=optimizers,
         titles=saved_titles | live_titles,
+        is_whole=_is_whole(index, nodes, {match.key for match in matched}),
+    )
+
+
+def _is_whole(index: Index, nodes: Iterable[Node], matched: Collection[str]) -> bool:
+    """Whether all that a checkpoint holds are numbers of variables that matched."""
+    named = {attribute.checkpoint_key for node in nodes for attribute in node.attributes}
+    tensors = tensors_of(index)
+    return (
+        named == matched == tensors.keys()
+        and not index.parts
+        and all(is_numeric(entry) for entry in tensors.values())
     )
 
 
 def wrong_values(
-    matches: Iterable[Match], prefix: Path, ignored: Collection[int] = ()
+    matches: Iterable[Match],
+    prefix: Path,
+    ignored: Collection[int] = (),
+    *,
+    index: Index | None = None,
+    values: Sequence[tf.Tensor] | None = None,
 ) -> list[str]:
     """Compares variables in memory with the checksums that a checkpoint stores for them.
 
@@ -178,16 +209,22 @@ def wrong_values(
         matches: The variables; each is compared on all replicas of this worker.
         prefix: Prefix of the checkpoint.
         ignored: Identities of variables that differ between workers by design.
+        index: Its index, if already read.
+        values: What `stored_values` returned for `matches`, if they were assigned. TensorFlow has
+            compared the checksums of this memory, and does not write to it while it is held here.
+            So a variable that is in the same memory has the stored value.
 
     Returns:
         Keys of the variables whose value in memory differs from the checkpoint.
     """
-    index, devices = read_index(prefix), DeviceChecksums()
+    index = index if index is not None else read_index(prefix)
+    devices = DeviceChecksums()
+    places = repeat(None) if values is None else (_place(np.asarray(value)) for value in values)
     return [
         match.key
-        for match in matches
+        for match, place in zip(matches, places, strict=False)
         if id(raw_variable(match.variable)) not in ignored
-        and not _is_equal(match, prefix, index, devices)
+        and not _is_equal(match, prefix, index, devices, place)
     ]
 
 
@@ -204,29 +241,64 @@ def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
         return value if replicas == 1 else tf.cast(value / replicas, raw.dtype)
 
 
-def _is_equal(match: Match, prefix: Path, index: Index, devices: DeviceChecksums) -> bool:
-    """Whether all replicas of this worker have what the restore of a tensor gives them."""
+def _is_equal(
+    match: Match,
+    prefix: Path,
+    index: Index,
+    devices: DeviceChecksums,
+    compared: _Place | None,
+) -> bool:
+    """Whether all replicas of this worker have what the restore of a tensor gives them.
+
+    Args:
+        match: The variable.
+        prefix: Prefix of the checkpoint.
+        index: Its index.
+        devices: Compares the replicas.
+        compared: Memory that has the checksum of the tensor, and that nothing writes to.
+    """
     replicas = components(match.variable)
     # Those that are equal to the first need not be copied to main memory.
     copied = replicas[:1] if devices.are_equal(match.variable) else replicas
     memories = (memory_of(replica) for replica in copied)
     if rule_of(match.variable) is not Rule.ON_READ_SUM:
         entry = index.entries[match.key]
-        return all(_has_checksum(memory, index, entry) for memory in memories)
-    share = checksum(share_of(match.variable, stored_value(prefix, match)).numpy())
+        return all(
+            _place(memory) == compared or _has_checksum(memory, index, entry) for memory in memories
+        )
+    (value,) = stored_values(prefix, [match])
+    share = checksum(share_of(match.variable, value).numpy())
     return all(checksum(memory) == share for memory in memories)
 
 
-def stored_value(prefix: Path, match: Match) -> tf.Tensor:
-    """Reads the tensor of a variable into main memory."""
+def stored_values(prefix: Path, matches: Sequence[Match]) -> list[tf.Tensor]:
+    """Reads the tensors of variables into main memory, and compares their checksums there.
+
+    Raises:
+        tf.errors.OpError: They cannot be read, or do not match their checksums.
+    """
+    if not matches:
+        return []
     with tf.device(HOST):
-        (value,) = tf.raw_ops.RestoreV2(
+        values: list[tf.Tensor] = tf.raw_ops.RestoreV2(
             prefix=str(prefix),
-            tensor_names=[match.key],
-            shape_and_slices=[""],
-            dtypes=[raw_variable(match.variable).dtype],
+            tensor_names=[match.key for match in matches],
+            shape_and_slices=[""] * len(matches),
+            dtypes=[raw_variable(match.variable).dtype for match in matches],
         )
-    return value
+    return values
+
+
+def assign_values(matches: Iterable[Match], values: Iterable[tf.Tensor]) -> None:
+    """Gives variables their stored values in place, on every replica of this worker."""
+    for match, value in zip(matches, values, strict=True):
+        share = share_of(match.variable, value)
+        for component in components(match.variable):
+            component.assign(share)
+
+
+def _place(memory: npt.NDArray[Any]) -> _Place:
+    return memory.ctypes.data, memory.nbytes
 
 
 def memory_of(variable: Any) -> npt.NDArray[Any]:

@@ -15,8 +15,9 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.training.state.comparison import (
     Comparison,
     Match,
+    assign_values,
     describe_difference,
-    share_of,
+    stored_values,
 )
 from tfckpt_trainer.training.state.variables import HOST, components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
@@ -73,19 +74,7 @@ def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
 
 def restore_values(prefix: Path, matches: Sequence[Match]) -> None:
     """Restores variables in place, on every replica of this worker."""
-    if not matches:
-        return
-    with tf.device(HOST):
-        tensors = tf.raw_ops.RestoreV2(
-            prefix=str(prefix),
-            tensor_names=[match.key for match in matches],
-            shape_and_slices=[""] * len(matches),
-            dtypes=[raw_variable(match.variable).dtype for match in matches],
-        )
-    for match, tensor in zip(matches, tensors, strict=True):
-        share = share_of(match.variable, tensor)
-        for component in components(match.variable):
-            component.assign(share)
+    assign_values(matches, stored_values(prefix, matches))
 
 
 def _value_of(state: Found) -> Any:

@@ -65,9 +65,14 @@ class WorkerGroup:
         return self.index == 0
 
     @property
+    def has_parameter_servers(self) -> bool:
+        """Whether other processes hold the variables."""
+        return uses_parameter_servers(self._strategy)
+
+    @property
     def job(self) -> str:
         """The job of this process in TensorFlow's cluster, as its heartbeat names it."""
-        return "chief" if uses_parameter_servers(self._strategy) else "worker"
+        return "chief" if self.has_parameter_servers else "worker"
 
     def index_of(self, job: str, task: int) -> int | None:
         """Returns the index of the worker that is a task of TensorFlow's cluster.

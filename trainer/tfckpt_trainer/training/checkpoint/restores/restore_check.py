@@ -8,6 +8,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.shard import Shard
+from tfckpt_trainer.bundle.structure import structure_findings
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -62,8 +65,12 @@ class Prepared:
         record: The record of the checkpoint, if there is one that can be read.
         is_foreign: Whether another program saved its values.
         found: All state of the script.
+        index: The index of the shared state, if all else that is read of it was found sound.
         matches: Variables of the shared state, with their tensors.
+        values: Their values in main memory, equal to their checksums; None if TensorFlow reads
+            the shared state by itself.
         adoption: Where another program saved them; None if this library did.
+        is_whole: Whether these variables are all that the shared state holds.
         is_partial: Whether only `matches` of the shared state are restored.
         untracked: Variables that are stored beside the shared state, with their tensors.
         tracking: What takes the values of this worker, if there are any.
@@ -75,8 +82,11 @@ class Prepared:
     record: CheckpointRecord | None = None
     is_foreign: bool = False
     found: tuple[Found, ...] = ()
+    index: Index | None = None
     matches: tuple[Match, ...] = ()
+    values: list[tf.Tensor] | None = None
     adoption: Adoption | None = None
+    is_whole: bool = False
     is_partial: bool = False
     untracked: tuple[Match, ...] = ()
     tracking: tf.train.Checkpoint | None = None
@@ -106,6 +116,22 @@ def find_damage(prefix: Path) -> list[str]:
         for finding in findings
         if finding.severity == "error"
     ]
+
+
+def sound_index(prefix: Path) -> Index | None:
+    """Returns the index at `prefix`; None if anything but the bytes of its tensors is damaged.
+
+    `find_damage` says what is damaged.
+    """
+    try:
+        index = read_index(prefix)
+        for number in range(index.shard_count):
+            with Shard(shard_path(prefix, number, index.shard_count)):
+                pass
+        findings = structure_findings(prefix, index)
+    except (BundleError, OSError):
+        return None
+    return index if all(finding.severity != "error" for finding in findings) else None
 
 
 def merge_problems(checks: Sequence[RestoreCheck]) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -21,12 +22,18 @@ from tfckpt_trainer.training.checkpoint.restores.restore_check import (
     RestoreCheck,
     find_damage,
     merge_problems,
+    sound_index,
 )
 from tfckpt_trainer.training.checkpoint.restores.worker_restore import WorkerRestore
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.adoption import plan_adoption
-from tfckpt_trainer.training.state.comparison import Comparison, wrong_values
+from tfckpt_trainer.training.state.comparison import (
+    Comparison,
+    assign_values,
+    stored_values,
+    wrong_values,
+)
 from tfckpt_trainer.training.state.variables import Rule
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -113,10 +120,11 @@ class Restorer:
     def restore(self, name: str, *, partial: bool = False) -> RestoreOutcome:
         """Restores checkpoint `name` on all workers, or changes none of them.
 
-        First, every worker verifies the files that it would read and compares them with its live
-        objects. If a worker finds a problem, nothing is changed. Then all workers read. Each
-        compares the checksum of every variable in memory, on every replica, with the index. On
-        GPUs, checksums compare the other replicas with the first.
+        First, every worker compares the checkpoint with its live objects, and reads the values
+        with their checksums, or verifies the files. If a worker finds a problem, nothing is
+        changed. Then all workers assign or read the values. Each compares every variable in
+        memory, on every replica, with the checksums in the index. On GPUs, checksums compare the
+        other replicas with the first.
 
         Args:
             name: Name of the checkpoint.
@@ -160,11 +168,17 @@ class Restorer:
     def _check(self, name: str, *, partial: bool) -> tuple[RestoreCheck, Prepared]:
         check, prepared = RestoreCheck(), Prepared()
         try:
-            damage = find_damage(self._run.root / name)
-            check.damaged = bool(damage)
+            prefix = self._run.root / name
             prepared.record, prepared.is_foreign = self._record(name)
             prepared.found = self._state.shared.find()
+            if not (partial or prepared.is_foreign):
+                prepared.index = sound_index(prefix)
+            damage = find_damage(prefix) if prepared.index is None else []
             problems = damage or self._check_shared(name, check, prepared, partial=partial)
+            if prepared.index is not None:
+                damage = self._read_ahead(prefix, prepared, fits=not problems)
+            check.damaged = bool(damage)
+            problems = damage or problems
             if not problems:
                 problems = self._workers.check_untracked(name, check, prepared)
             check.problems += problems
@@ -176,6 +190,20 @@ class Restorer:
             check.damaged = True
             check.problems.append(describe_failure(error))
         return check, prepared
+
+    def _read_ahead(self, prefix: Path, prepared: Prepared, *, fits: bool) -> list[str]:
+        """Reads all values before any is changed, if that is all that the checkpoint holds.
+
+        TensorFlow compares their checksums. Otherwise the files are verified, and read later.
+
+        Returns:
+            What is damaged.
+        """
+        if fits and prepared.is_whole and not self._group.has_parameter_servers:
+            with suppress(tf.errors.OpError):
+                prepared.values = stored_values(prefix, prepared.matches)
+                return []
+        return find_damage(prefix)
 
     def _uncompared(self, prepared: Prepared) -> list[str]:
         """Returns a sentence for each object that is restored without a proof; on the chief."""
@@ -198,7 +226,11 @@ class Restorer:
             prepared.adoption = plan_adoption(shared.checkpoint, prefix)
             comparison = prepared.adoption.comparison
         else:
-            comparison = shared.compare(prefix)
+            comparison = shared.compare(prefix, prepared.index)
+            # Objects that keep their values elsewhere are restored by TensorFlow alone.
+            prepared.is_whole = comparison.is_whole and all(
+                state.rule.is_variable for state in prepared.found if state.tracked
+            )
         prepared.matches = comparison.matched
         if not comparison.problems or not partial:
             check.notes += self._changed_optimizers(comparison)
@@ -219,7 +251,9 @@ class Restorer:
         prefix, shared = self._run.root / name, self._state.shared
         reading = Reading()
         try:
-            if prepared.is_partial:
+            if prepared.values is not None:
+                assign_values(prepared.matches, prepared.values)
+            elif prepared.is_partial:
                 shared.restore_variables(prefix, prepared.matches)
             elif prepared.adoption is not None:
                 prepared.adoption.restore(prefix)
@@ -230,7 +264,9 @@ class Restorer:
             reading.inputs, own = self._workers.restore(
                 name, prepared, with_worker_state=with_worker_state
             )
-            wrong = wrong_values(prepared.matches, prefix, own)
+            wrong = wrong_values(
+                prepared.matches, prefix, own, index=prepared.index, values=prepared.values
+            )
             wrong += self._workers.wrong_values(name, prepared, own)
         except (*LOCAL_FAILURES, AssertionError) as error:
             return Reading(f"{self._worker}: {describe_failure(error)}")
