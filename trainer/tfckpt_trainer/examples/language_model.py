@@ -27,6 +27,7 @@ BLOCKS = 2
 BATCH = 16
 SEED = 7
 Bytes = npt.NDArray[np.uint8]
+LEFT_OUT = {"site-packages", "test"}
 HELD_OUT = {"argparse.py", "heapq.py", "json", "random.py", "textwrap.py"}
 
 
@@ -118,11 +119,13 @@ def read_standard_library() -> tuple[Bytes, Bytes]:
     root = Path(sysconfig.get_paths()["stdlib"])
     training: list[bytes] = []
     validation: list[bytes] = []
-    for path in sorted(root.glob("**/*.py")):
-        place = path.relative_to(root)
-        if "site-packages" in place.parts or "test" in place.parts:
-            continue
-        (validation if place.parts[0] in HELD_OUT else training).append(path.read_bytes())
+    paths: list[Path] = []
+    for directory, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in LEFT_OUT]
+        paths += [Path(directory, name) for name in files if name.endswith(".py")]
+    for path in sorted(paths):
+        is_held_out = path.relative_to(root).parts[0] in HELD_OUT
+        (validation if is_held_out else training).append(path.read_bytes())
     return _as_array(training), _as_array(validation)
 
 
