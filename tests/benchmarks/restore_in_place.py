@@ -1,9 +1,9 @@
 """Going back in place: the restore itself, against a plain read and against a restart.
 
-    python tests/benchmarks/restore_in_place.py [--workers N] [--ages S...] [--megabytes MB...]
+    python tests/benchmarks/restore_in_place.py [--workers N...] [--ages S...] [--megabytes MB...]
 
-For each size one run is started. It goes back to the same checkpoint at each age: seconds since its
-input began, at the start or at the restore before. Of each it tells how long
+For each size and number of workers one run is started. It goes back to the same checkpoint at each
+age: seconds since its input began, at the start or at the restore before. Of each it tells how long
 
 - the command waited for the end of the step that was under way,
 - the restore itself took, from the first check to the last proof on all workers,
@@ -12,7 +12,7 @@ input began, at the start or at the restore before. Of each it tells how long
 At the end the run is restarted once: stopped without a save, started, restored. Then one process
 reads the same checkpoint by `tf.train.Checkpoint.read`, several times.
 
-The defaults take half an hour: about `rounds * sum(ages)` seconds and one minute for each size.
+The defaults take an hour: about `rounds * sum(ages)` seconds and one minute for each run.
 """
 
 from __future__ import annotations
@@ -187,13 +187,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ages", type=float, nargs="+", default=[5, 30, 120, 300])
     parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 100, 500])
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    for megabytes in options.megabytes:
-        measure(options.workers, megabytes, options.ages, options.rounds)
+    for megabytes, workers in itertools.product(options.megabytes, options.workers):
+        measure(workers, megabytes, options.ages, options.rounds)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@ AIMS = (
     Aim("one_of_many", "ls, ours: processor time", 100_000, at_most=6),
     Aim("one_of_many", "ls, ours: peak memory", 100_000, at_most=150),
     Aim("fleet", "processor, the list", at_most=3),
+    Aim("restore_in_place", "restore in place on 1 worker", 500, at_most=1.5),
+    Aim("restore_in_place", "restore in place on 2 workers", 500, at_most=1.5),
+    Aim("restart", "from a killed worker to the next step, with a standby process", at_most=1.2),
 )
 """In the order of the table that is made of them."""
 
