@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
 from tfckpt_trainer.bundle.object_graph import KEY, SIZE_LIMIT, Node
 from tfckpt_trainer.bundle.shard import Shard
-from tfckpt_trainer.bundle.slices import Slice, slice_key
+from tfckpt_trainer.bundle.slices import WHOLE, Slice, slice_key
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings, compute_checksum
 from tfckpt_trainer.bundle.writing.encoding import (
     encode_entry,
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
     Chunk = bytes | NDArray[Any]
 
-_BUFFER = 1 << 20
+_BUFFER = 256 << 10
+_PIECE = 1 << 20
+"""Larger than the buffer, so that it is written without a copy."""
 
 
 class BundleWriter:
@@ -125,20 +127,48 @@ class BundleWriter:
                 chunks have another size than the shape.
             OSError: The data file cannot be written.
         """
+        self._add(_key(name), name, dtype, tuple(shape), chunks)
+
+    def add_rows(
+        self, name: str, dtype: str, shape: Sequence[int], begin: int, values: NDArray[Any]
+    ) -> None:
+        """Writes some rows of a tensor of numbers, as TensorFlow stores a part of a tensor.
+
+        Args:
+            name: The name of the tensor.
+            dtype: A name in `ITEM_SIZES`.
+            shape: Sizes of the dimensions of the whole tensor.
+            begin: The first row.
+            values: The rows; little-endian.
+
+        Raises:
+            UsageError: The type is not one of numbers, or the rows were written before.
+            OSError: The data file cannot be written.
+        """
+        rest = ((0, WHOLE),) * (len(shape) - 1)
+        part = Slice(((begin, len(values)), *rest))
+        self._add(slice_key(name, part), name, dtype, values.shape, [values])
+        whole = self._entries.get(_key(name))
+        slices = (*whole.slices, part) if whole is not None else (part,)
+        self._entries[_key(name)] = TensorEntry(name, dtype, tuple(shape), 0, 0, 0, 0, 0, slices)
+
+    def _add(
+        self, key: bytes, name: str, dtype: str, shape: tuple[int, ...], chunks: Iterable[Chunk]
+    ) -> None:
         if dtype not in ITEM_SIZES:
             raise UsageError(f"{name} is {dtype}; expected a numeric type.")
-        entry = self._begun(name, dtype, tuple(shape))
+        entry = self._begun(key, name, dtype, shape)
         checksum = 0
         for chunk in chunks:
-            data = _as_bytes(chunk)
-            checksum = crc32c(data, checksum)
-            self._write(data)
+            for data in _pieces(_as_bytes(chunk)):
+                checksum = crc32c(data, checksum)
+                self._write(data)
         entry = replace(entry, size=self._offset - entry.offset, crc32c=checksum)
         expected = ITEM_SIZES[dtype] * entry.element_count
         if entry.size != expected:
             what = format_tensor(dtype, entry.shape)
             raise UsageError(f"{name} has {entry.size} bytes; expected {expected} for {what}.")
-        self._entries[_key(name)] = entry
+        self._entries[key] = entry
 
     def add_strings(
         self, name: str, strings: Sequence[bytes], shape: Sequence[int] | None = None
@@ -150,7 +180,8 @@ class BundleWriter:
                 elements.
             OSError: The data file cannot be written.
         """
-        entry = self._begun(name, "string", (len(strings),) if shape is None else tuple(shape))
+        shape = (len(strings),) if shape is None else tuple(shape)
+        entry = self._begun(_key(name), name, "string", shape)
         if entry.element_count != len(strings):
             raise UsageError(
                 f"{name} has {len(strings)} strings; expected {entry.element_count} for its shape."
@@ -215,8 +246,12 @@ class BundleWriter:
             self._copy(source, stored, name, part, on_chunk)
         self._entries[_key(name)] = replace(entry, name=name)
 
-    def commit(self) -> tuple[Path, ...]:
+    def commit(self, *, durable: bool = True) -> tuple[Path, ...]:
         """Writes the index and moves all files into place; from then on the checkpoint exists.
+
+        Args:
+            durable: Whether to flush the files and their directory to disk before the index is in
+                place. If not, the caller does before anything relies on the checkpoint.
 
         Returns:
             The paths of the data files and of the index, the index last.
@@ -234,18 +269,21 @@ class BundleWriter:
             self._write_index(file)
         count = len(self._files)
         written = [Path(file.name) for file in self._files]
-        for path in (*written, index):
-            sync_file(path)
+        if durable:
+            for path in (*written, index):
+                sync_file(path)
         self._refuse_existing()
         places = [shard_path(self._prefix, number, count) for number in range(count)]
         for path, place in zip(written, places, strict=True):
             move(path, place)
             self._placed.append(place)
-        sync_directory(self._prefix.parent)
+        if durable:
+            sync_directory(self._prefix.parent)
         # A checkpoint is complete with its index, so all data has to be in place before.
         move(index, index_path(self._prefix))
         self._is_committed = True
-        sync_directory(self._prefix.parent)
+        if durable:
+            sync_directory(self._prefix.parent)
         shutil.rmtree(self._temporary, ignore_errors=True)
         return (*places, index_path(self._prefix))
 
@@ -255,9 +293,9 @@ class BundleWriter:
             if name == f"{start}index" or name.startswith(f"{start}data-"):
                 raise RefusedError(f"{self._prefix.parent / name} exists; choose another name.")
 
-    def _begun(self, name: str, dtype: str, shape: tuple[int, ...]) -> TensorEntry:
+    def _begun(self, key: bytes, name: str, dtype: str, shape: tuple[int, ...]) -> TensorEntry:
         """Returns the entry of a new tensor, whose bytes follow."""
-        self._check_new(_key(name), name)
+        self._check_new(key, name)
         shard = self._current_shard()
         return TensorEntry(name, dtype, shape, shard, 0, self._offset, 0, 0)
 
@@ -324,6 +362,11 @@ def _as_bytes(chunk: Chunk) -> Chunk:
     import numpy as np
 
     return np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+
+
+def _pieces(data: Chunk) -> Iterator[Chunk]:
+    """Yields pieces that stay in the processor's cache from the checksum to the write."""
+    return (data[begin : begin + _PIECE] for begin in range(0, len(data), _PIECE))
 
 
 def _key(name: str) -> bytes:
