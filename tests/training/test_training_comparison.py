@@ -98,12 +98,15 @@ def test_only_a_checkpoint_of_numbers_is_whole(tmp_path):
 def test_a_tensor_that_is_stored_in_parts_is_proven_part_by_part(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import (
+        CheckpointLayout,
+        ShardedWriter,
+    )
     from tfckpt_trainer.training.state.comparison import wrong_values
 
     variable = tf.Variable(tf.random.normal((64, 4)))
     root = tf.train.Checkpoint(weights=variable)
-    parts = ShardedWriter(root, writers=1, writer=0, largest=300)
+    parts = ShardedWriter(CheckpointLayout.of(root), writers=1, writer=0, largest=300)
     parts.write(parts.snapshot(), tmp_path / "saved")
     parts.merge(tmp_path / "saved")
     assert parts.shard_count > 2

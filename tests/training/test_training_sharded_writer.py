@@ -40,15 +40,24 @@ def shared():
     return SharedState(model, optimizer, extra)
 
 
+@pytest.fixture(scope="module")
+def layout(shared):
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import CheckpointLayout
+
+    return CheckpointLayout.of(shared.checkpoint)
+
+
 @pytest.mark.parametrize(("writers", "largest"), [(1, None), (1, 500), (3, None), (2, 300)])
-def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writers, largest):
+def test_parts_make_the_checkpoint_that_tensorflow_writes(
+    tmp_path, shared, layout, writers, largest
+):
     import tensorflow as tf
 
     from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
     shared.write(tmp_path / "whole")
     each = [
-        ShardedWriter(shared.checkpoint, writers=writers, writer=writer, largest=largest)
+        ShardedWriter(layout, writers=writers, writer=writer, largest=largest)
         for writer in range(writers)
     ]
     for parts in each:
@@ -95,28 +104,25 @@ def bytes_read(act):
     return sum(sizes), result
 
 
-def test_each_worker_reads_and_keeps_only_what_it_writes(shared):
+def test_each_worker_reads_and_keeps_only_what_it_writes(layout):
     from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
-    each = [
-        ShardedWriter(shared.checkpoint, writers=3, writer=writer, largest=500)
-        for writer in range(3)
-    ]
-    alone = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=500)
+    each = [ShardedWriter(layout, writers=3, writer=writer, largest=500) for writer in range(3)]
+    alone = ShardedWriter(layout, writers=1, writer=0, largest=500)
     whole, of_all = bytes_read(alone.snapshot)
     reads, snapshots = zip(*(bytes_read(parts.snapshot) for parts in each), strict=True)
     assert sum(reads) == whole
     assert min(reads) > 0
-    kept = [key for snapshot in snapshots for key in snapshot.tensors]
-    assert sorted(kept) == sorted(of_all.tensors)
+    kept = [key for snapshot in snapshots for key in snapshot.values]
+    assert sorted(kept) == sorted(of_all.values)
 
 
-def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared):
+def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared, layout):
     import tensorflow as tf
 
     from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 
-    parts = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=None)
+    parts = ShardedWriter(layout, writers=1, writer=0, largest=None)
     table = shared.checkpoint.table
     before = table.numpy()
     snapshot = parts.snapshot()
@@ -135,10 +141,10 @@ def test_what_is_no_variable_is_refused_and_not_left_out(shared):
 
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     with pytest.raises(UsageError, match="vocabulary is a MutableHashTable"):
-        CheckpointLayout(tf.train.Checkpoint(vocabulary=table))
+        CheckpointLayout.of(tf.train.Checkpoint(vocabulary=table))
     optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
     with pytest.raises(UsageError, match="old is a MomentumOptimizer"):
-        CheckpointLayout(tf.train.Checkpoint(old=optimizer))
+        CheckpointLayout.of(tf.train.Checkpoint(old=optimizer))
     iterator = iter(tf.data.Dataset.range(3))
     with pytest.raises(UsageError, match="input is a OwnedIterator"):
-        CheckpointLayout(tf.train.Checkpoint(input=iterator))
+        CheckpointLayout.of(tf.train.Checkpoint(input=iterator))

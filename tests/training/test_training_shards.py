@@ -67,11 +67,3 @@ def test_workers_write_about_the_same_number_of_bytes(writers, tensors):
     counts = [sum(len(shard) for shard in shards) for shards in divided]
     assert max(counts) <= math.ceil(tensors / writers) + 1
     assert sum(counts) == tensors
-
-
-def test_a_slice_is_named_as_tensorflow_wants_it():
-    from tfckpt_trainer.training.checkpoint.saves.shards import TensorRows
-
-    assert TensorRows("a").shape_and_slice((3, 4)) == ""
-    assert TensorRows("a", 2, 3).shape_and_slice((8, 4, 5)) == "8 4 5 2,3:-:-"
-    assert TensorRows("a", 0, 1).shape_and_slice((8,)) == "8 0,1"

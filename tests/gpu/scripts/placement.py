@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
-from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.sharded_writer import CheckpointLayout, ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.state.comparison import wrong_values
@@ -78,7 +78,8 @@ def main() -> None:
         model = keras.Sequential([keras.Input((ROWS,)), keras.layers.Dense(COLUMNS)])
         best = model.get_weights()
     shared = SharedState(None, None, {"table": table})
-    writer = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=ROWS * COLUMNS)
+    layout = CheckpointLayout.of(shared.checkpoint)
+    writer = ShardedWriter(layout, writers=1, writer=0, largest=ROWS * COLUMNS)
     whole, beside = directory / "whole", directory / "beside"
 
     def write() -> None:

@@ -39,11 +39,10 @@ from tfckpt_trainer.training.state.user_objects import UserObjects
 from tfckpt_trainer.training.state.variables import (
     byte_size,
     components,
-    is_read_by_all,
     live_variables,
     raw_variable,
 )
-from tfckpt_trainer.training.state.walk import Found, find_state
+from tfckpt_trainer.training.state.walk import Found, FoundState, find_state
 
 COUNTERS = frozenset({"step", "save_counter"})
 """Paths of the variables of a checkpoint that are not the script's."""
@@ -149,12 +148,7 @@ class SharedState:
         """Size of the variables in a checkpoint, in bytes."""
         return sum(byte_size(variable) for _, variable in live_variables(self.checkpoint))
 
-    @property
-    def needs_all_workers(self) -> bool:
-        """Whether reading it is a collective, because a variable is synchronised on read."""
-        return any(is_read_by_all(variable) for _, variable in live_variables(self.checkpoint))
-
-    def find(self) -> tuple[Found, ...]:
+    def find(self) -> FoundState:
         """Returns everything with a value that is reachable from the objects, each once."""
         return find_state(self.checkpoint, self._passed)
 

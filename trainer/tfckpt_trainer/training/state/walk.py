@@ -67,7 +67,19 @@ class Found:
     is_metric: bool = False
 
 
-def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> tuple[Found, ...]:
+class FoundState(tuple[Found, ...]):
+    """Everything with a value that was found.
+
+    Attributes:
+        structure: Equal to that of a later search if all objects that the checkpoint tracks refer
+            to each other as they did, and its variables are the same ones. Keep them alive until
+            then: it holds only their identities.
+    """
+
+    structure: tuple[Any, ...]
+
+
+def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> FoundState:
     """Returns everything with a value that is reachable from `checkpoint` and `passed`, once.
 
     Args:
@@ -80,8 +92,11 @@ def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> tu
     """
     walk = _Walk(checkpoint)
     walk.follow_dependencies([("", checkpoint, None)], tracked=True)
+    structure = walk.structure()
     walk.follow_attributes(passed)
-    return tuple(walk.found)
+    found = FoundState(walk.found)
+    found.structure = structure
+    return found
 
 
 class _Walk:
@@ -97,7 +112,17 @@ class _Walk:
         self._paths: set[str] = set()
         # Objects that are made during the walk must live, or another would get their identity.
         self._kept: list[tuple[str, Any]] = []
+        self._references: list[tuple[int, str, int]] = []
         self.found: list[Found] = []
+
+    def structure(self) -> tuple[Any, ...]:
+        """Returns how the objects visited so far refer to each other, and their variables."""
+        numbers: dict[int, int] = {}
+        references = [
+            (numbers.setdefault(owner, len(numbers)), name, numbers.setdefault(child, len(numbers)))
+            for owner, name, child in self._references
+        ]
+        return references, [id(raw_variable(one.thing)) for one in self.found]
 
     def follow_dependencies(self, start: Iterable[tuple[str, Any, Any]], *, tracked: bool) -> None:
         """Goes along TensorFlow's dependencies, breadth first."""
@@ -105,9 +130,12 @@ class _Walk:
         while waiting:
             path, thing, owner = waiting.popleft()
             if self._visit(path, thing, owner, tracked=tracked) and isinstance(thing, _Trackable):
+                children = self._view.children(thing)
+                if tracked:
+                    number = id(thing)
+                    self._references += [(number, name, id(c)) for name, c in children.items()]
                 waiting.extend(
-                    (_join(path, name), child, thing)
-                    for name, child in self._view.children(thing).items()
+                    (_join(path, name), child, thing) for name, child in children.items()
                 )
 
     def follow_attributes(self, passed: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -12,6 +12,8 @@ from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR
 from tfckpt_trainer.training.checkpoint.state import SharedState
+from tfckpt_trainer.training.state.variables import byte_size
+from tfckpt_trainer.training.state.walk import Found
 
 MARGIN_BYTES = 16 << 20
 """Disk space that stays free after a save."""
@@ -49,24 +51,29 @@ class DiskSpace:
 
     def missing_bytes(self) -> int:
         """Returns how many bytes are missing for one more save; 0 or less if it fits."""
-        return self._size() + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
+        return self._missing(self._shared.size + self.worker_bytes)
 
-    def _size(self) -> int:
-        return self._shared.size + self.worker_bytes
-
-    def reserve(self, record: CheckpointRecord) -> str:
+    def reserve(self, record: CheckpointRecord, found: Iterable[Found]) -> str:
         """Makes room for a save if that is needed and allowed.
+
+        Args:
+            record: What is known of the checkpoint.
+            found: All state of the script.
 
         Returns:
             Why the save does not fit; empty if it fits.
         """
-        missing = self.missing_bytes()
+        stored = (one.thing for one in found if one.tracked and one.rule.is_variable)
+        needed = sum(map(byte_size, stored)) + self.worker_bytes
+        missing = self._missing(needed)
         if missing > 0 and self._make_room(missing):
-            missing = self.missing_bytes()
-        return self._refusal(record, missing) if missing > 0 else ""
+            missing = self._missing(needed)
+        return self._refusal(record, needed, missing) if missing > 0 else ""
 
-    def _refusal(self, record: CheckpointRecord, missing: int) -> str:
-        needed = self._size()
+    def _missing(self, needed: int) -> int:
+        return needed + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
+
+    def _refusal(self, record: CheckpointRecord, needed: int, missing: int) -> str:
         free = needed + MARGIN_BYTES - missing
         trashed = trashed_bytes(self._run)
         trash = f"The trash holds {size(trashed)}. " if trashed else ""

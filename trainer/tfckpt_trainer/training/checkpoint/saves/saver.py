@@ -38,9 +38,10 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     cost_of,
     outcome_without,
 )
-from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.sharded_writer import CheckpointLayout, ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.worker_part import WorkerPart, require_sound
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.state.walk import FoundState
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -69,7 +70,7 @@ class Saver:
         self._event_log = event_log
         self._sharded = (
             ShardedWriter(
-                state.shared.checkpoint,
+                CheckpointLayout.of(state.shared.checkpoint),
                 writers=group.size if options.spread else 1,
                 writer=group.index,
                 largest=options.largest_shard,
@@ -103,10 +104,11 @@ class Saver:
             tf.errors.OpError: Another worker is gone.
         """
         began = time.monotonic()
-        ended = self._begin(record)
+        found = self._state.shared.find()
+        ended = self._begin(record, found)
         if ended is not None:
             return ended
-        vote = self._part.copy(record).finish(facts)
+        vote = self._part.copy(record, found).finish(facts)
         if vote.facts is not None:
             vote = msgspec.structs.replace(vote, facts=_with_stall(facts, began))
         votes = self._group.all_gather(vote)
@@ -125,10 +127,11 @@ class Saver:
             tf.errors.OpError: Another worker is gone.
         """
         began = time.monotonic()
-        ended = self._begin(record)
+        found = self._state.shared.find()
+        ended = self._begin(record, found)
         if ended is not None:
             return ended
-        copied = self._part.copy(record)
+        copied = self._part.copy(record, found)
         facts = _with_stall(facts, began)
 
         def decide(votes: list[Vote]) -> SaveOutcome:
@@ -154,17 +157,17 @@ class Saver:
                 EventKind.SAVE, f"Completed the interrupted save of {name}.", checkpoint=name
             )
 
-    def _begin(self, record: CheckpointRecord) -> SaveOutcome | None:
+    def _begin(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         """Begins a save on all workers, or returns why there is nothing to do."""
-        ended = self._begin_on_chief(record) if self._group.is_chief else None
+        ended = self._begin_on_chief(record, found) if self._group.is_chief else None
         return self._group.broadcast(ended, SaveOutcome)
 
-    def _begin_on_chief(self, record: CheckpointRecord) -> SaveOutcome | None:
+    def _begin_on_chief(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         try:
             self._keep_directory()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
-            ended = self._check(record)
+            ended = self._check(record, found)
             if ended is None:
                 begin_save(self._run, record.name)
         except Exception as error:
@@ -187,7 +190,7 @@ class Saver:
                 "anew: checkpoints saved before are not in it.",
             )
 
-    def _check(self, record: CheckpointRecord) -> SaveOutcome | None:
+    def _check(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
         run, name = self._run, record.name
         if index_path(run.root / name).exists() and run.record(name).exists():
@@ -201,7 +204,7 @@ class Saver:
         existing = sorted(path.name for path in run.root.glob(f"{name}.*"))
         if existing:
             return self._taken(f"{existing[0]} exists and is not of this run")
-        problem = self._disk.reserve(record)
+        problem = self._disk.reserve(record, found)
         return _refusal(problem, disk_full=True) if problem else None
 
     def _taken(self, problem: str) -> SaveOutcome:

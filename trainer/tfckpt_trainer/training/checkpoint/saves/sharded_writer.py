@@ -2,25 +2,29 @@
 
 `tf.train.Checkpoint.write` reads the variables and writes them in one call, in one process. A
 background save, or one that several workers write, has to separate the two: the values are
-copied between two steps and written later.
+copied between two steps and written later. It also looks at every object anew in each save.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.index import read_index, shard_path
-from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.object_graph import KEY, Node, read_object_graph, tensors_of
 from tfckpt_trainer.bundle.tensors import read_strings
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.saves.shards import Shard, TensorSize, assign_shards
+from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import (
     HOST,
     components,
@@ -38,25 +42,37 @@ class Snapshot:
 
     Attributes:
         graph: The object graph, as TensorFlow stores it.
-        tensors: Tensors in the memory of this machine, by key.
+        values: Values in the memory of this machine, by key.
     """
 
     graph: bytes
-    tensors: Mapping[str, tf.Tensor]
+    values: Mapping[str, npt.NDArray[Any]]
 
 
 class CheckpointLayout:
     """Keys and object graph that TensorFlow gives a `tf.train.Checkpoint`.
 
-    To learn them, a copy of the structure is saved once, with a number in place of each variable.
-    Its object graph is identical to that of the real checkpoint, byte for byte.
-
     Attributes:
         variables: Variables of the checkpoint, by key.
     """
 
-    def __init__(self, root: tf.train.Checkpoint) -> None:
+    def __init__(self, root: tf.train.Checkpoint, prefix: Path) -> None:
         """Reads the layout of `root`.
+
+        Args:
+            root: The checkpoint.
+            prefix: Where TensorFlow wrote it, or a copy of its structure.
+        """
+        index = read_index(prefix)
+        self._graph = read_strings(prefix, index.entries[KEY])[0]
+        self.variables = _variables_by_key(root, read_object_graph(prefix, index))
+
+    @classmethod
+    def of(cls, root: tf.train.Checkpoint) -> CheckpointLayout:
+        """Returns the layout of a checkpoint that is nowhere written.
+
+        To learn it, a copy of the structure is saved, with a number in place of each variable. Its
+        object graph is identical to that of the real checkpoint, byte for byte.
 
         Raises:
             UsageError: It tracks an object other than a variable that has a value.
@@ -65,22 +81,7 @@ class CheckpointLayout:
         with tempfile.TemporaryDirectory() as scratch:
             prefix = Path(scratch) / "layout"
             _copy_structure(root).write(str(prefix))
-            self._graph = read_strings(prefix, read_index(prefix).entries[KEY])[0]
-            nodes = read_object_graph(prefix)
-        self.variables: dict[str, Any] = {}
-        view = tf.train.TrackableView(root)
-        waiting, seen = deque([(root, 0)]), {0}
-        while waiting:
-            thing, number = waiting.popleft()
-            key = nodes[number].checkpoint_key
-            if key is not None:
-                self.variables[key] = thing
-                continue
-            children = view.children(thing)
-            for name, child in nodes[number].children.items():
-                if child not in seen:
-                    seen.add(child)
-                    waiting.append((children[name], child))
+            return cls(root, prefix)
 
     def snapshot(self, keys: Collection[str]) -> Snapshot:
         """Returns the present values of the variables with these keys.
@@ -90,15 +91,29 @@ class CheckpointLayout:
 
         If a variable is synchronised on read, all workers call this together.
         """
-        tensors = {}
+        values = {}
         with tf.device(HOST):
             for key, variable in self.variables.items():
                 if key in keys:
-                    tensors[key] = tf.identity(_value_of(variable))
+                    values[key] = np.asarray(_value_of(variable))
                 elif is_read_by_all(variable):
                     # A collective: the worker that writes the value waits for this one.
                     _value_of(variable)
-        return Snapshot(self._graph, tensors)
+        return Snapshot(self._graph, values)
+
+    def describes(self, index: Index) -> bool:
+        """Whether these are the variables of a checkpoint, with the values that it has."""
+        tensors = tensors_of(index)
+        if tensors.keys() != self.variables.keys() or not all(
+            map(is_variable, self.variables.values())
+        ):
+            return False
+        values = self.snapshot(tensors).values
+        return all(
+            (entry.dtype, entry.shape, entry.crc32c)
+            == (_dtype_of(self.variables[key]), values[key].shape, checksum(values[key]))
+            for key, entry in tensors.items()
+        )
 
 
 class ShardedWriter:
@@ -109,20 +124,17 @@ class ShardedWriter:
     """
 
     def __init__(
-        self, root: tf.train.Checkpoint, *, writers: int, writer: int, largest: int | None
+        self, layout: CheckpointLayout, *, writers: int, writer: int, largest: int | None
     ) -> None:
-        """Assigns the variables of `root` to shards.
+        """Assigns the variables of a checkpoint to shards.
 
         Args:
-            root: What is saved.
+            layout: What is saved.
             writers: Number of workers that write.
             writer: Index of this worker; one beyond the writers writes nothing.
             largest: Maximum bytes of tensors in one file; None means no limit.
-
-        Raises:
-            UsageError: `root` tracks an object other than a variable that has a value.
         """
-        self._layout = CheckpointLayout(root)
+        self._layout = layout
         self._sizes = {key: _size_of(variable) for key, variable in self._layout.variables.items()}
         assigned = assign_shards(self._sizes, writers, largest)
         self.shard_count = sum(len(shards) for shards in assigned)
@@ -181,21 +193,47 @@ class ShardedWriter:
     def _write_shard(
         self, snapshot: Snapshot, shard: Shard, prefix: Path, *, with_graph: bool
     ) -> None:
-        names, slices, tensors = [], [], []
-        with tf.device(HOST):
+        with BundleWriter(prefix) as writer:
             for part in shard:
-                tensor = snapshot.tensors[part.key]
-                names.append(part.key)
-                slices.append(part.shape_and_slice(self._sizes[part.key].shape))
-                rows = part.rows
-                tensors.append(tensor if rows is None else tensor[part.begin : part.begin + rows])
+                value = snapshot.values[part.key]
+                dtype = _dtype_of(self._layout.variables[part.key])
+                if dtype == "string":
+                    writer.add_strings(part.key, _strings_of(value), value.shape)
+                elif part.rows is None:
+                    writer.add(part.key, dtype, value.shape, [value])
+                else:
+                    rows = value[part.begin : part.begin + part.rows]
+                    writer.add_rows(part.key, dtype, value.shape, part.begin, rows)
             if with_graph:
-                names.append(KEY)
-                slices.append("")
-                tensors.append(tf.constant(snapshot.graph))
-            tf.raw_ops.SaveV2(
-                prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors
-            )
+                writer.add_strings(KEY, [snapshot.graph], shape=())
+            writer.commit(durable=False)
+
+
+def _variables_by_key(root: tf.train.Checkpoint, nodes: Sequence[Node]) -> dict[str, Any]:
+    """Walks live objects and saved nodes in parallel; returns the variables, by key."""
+    variables: dict[str, Any] = {}
+    view = tf.train.TrackableView(root)
+    waiting, seen = deque([(root, 0)]), {0}
+    while waiting:
+        thing, number = waiting.popleft()
+        key = nodes[number].checkpoint_key
+        if key is not None:
+            variables[key] = thing
+            continue
+        children = view.children(thing)
+        for name, child in nodes[number].children.items():
+            if child not in seen and name in children:
+                seen.add(child)
+                waiting.append((children[name], child))
+    return variables
+
+
+def _dtype_of(variable: Any) -> str:
+    return str(raw_variable(variable).dtype.base_dtype.name)
+
+
+def _strings_of(value: npt.NDArray[Any]) -> list[bytes]:
+    return [bytes(string) for string in value.reshape(-1)]
 
 
 def _size_of(variable: object) -> TensorSize:

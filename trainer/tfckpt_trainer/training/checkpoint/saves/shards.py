@@ -41,14 +41,6 @@ class TensorRows:
     begin: int = 0
     rows: int | None = None
 
-    def shape_and_slice(self, shape: tuple[int, ...]) -> str:
-        """Returns its entry in the argument `shape_and_slices` of `tf.raw_ops.SaveV2`."""
-        if self.rows is None:
-            return ""
-        first = f"{self.begin},{self.rows}"
-        dimensions = " ".join(map(str, shape))
-        return f"{dimensions} {':'.join([first, *['-'] * (len(shape) - 1)])}"
-
 
 Shard = tuple[TensorRows, ...]
 

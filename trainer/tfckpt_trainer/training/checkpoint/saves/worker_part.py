@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     Vote,
 )
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.measurement import find_differing
 from tfckpt_trainer.training.state.values_by_path import (
@@ -32,7 +33,8 @@ from tfckpt_trainer.training.state.values_by_path import (
     untracked_variables,
     write_values,
 )
-from tfckpt_trainer.training.state.walk import Found
+from tfckpt_trainer.training.state.variables import is_read_by_all
+from tfckpt_trainer.training.state.walk import FoundState
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
@@ -60,12 +62,15 @@ class MeasuredState:
 
     Attributes:
         found: All state of the script.
+        is_read_by_all: Whether reading it is a collective, because a variable of the shared state
+            is synchronised on read.
         per_worker: Paths of the values that each worker stores.
         untracked: Variables that a `tf.train.Checkpoint` would leave out, by path.
         contents: Names of the contents.
     """
 
-    found: Sequence[Found]
+    found: FoundState
+    is_read_by_all: bool
     per_worker: list[str]
     untracked: Mapping[str, Any]
     contents: list[str]
@@ -128,17 +133,22 @@ class WorkerPart:
         self._group = group
         self._state = state
         self._sharded = sharded
+        self._whole = WholeWriter(state.shared)
 
-    def copy(self, record: CheckpointRecord) -> CopiedPart:
+    def copy(self, record: CheckpointRecord, found: FoundState) -> CopiedPart:
         """Copies all values of this step. The result may be written at any time later.
 
         Without a sharded writer the values are written here, but not yet flushed.
+
+        Args:
+            record: What is known of the checkpoint.
+            found: All state of the script.
         """
         timer = SaveTimer()
         self._state.shared.set_step(record.step)
         # The collectives come first: a worker whose disk fails must not leave the others waiting.
         with timer.phase("write"):
-            values = self._measure()
+            values = self._measure(found)
         try:
             writes = self._copy(record, values, timer)
         except LOCAL_FAILURES as error:
@@ -146,11 +156,13 @@ class WorkerPart:
         exactness = self._state.exactness
         return CopiedPart(self._group.index, exactness, values, writes, timer)
 
-    def _measure(self) -> MeasuredState:
-        states = self._state.shared.find()
+    def _measure(self, states: FoundState) -> MeasuredState:
         self._state.shared.late_variables.check(states)
         return MeasuredState(
             found=states,
+            is_read_by_all=any(
+                one.tracked and one.rule.is_variable and is_read_by_all(one.thing) for one in states
+            ),
             per_worker=find_differing(self._group, states),
             untracked=read_values(
                 variable
@@ -167,14 +179,18 @@ class WorkerPart:
         shared = self._state.shared
         directory = self._run.worker_state_directory(record.name)
         prefix = self._run.saving_directory / record.name
-        if self._sharded is None and shared.needs_all_workers and not self._group.is_chief:
+        if self._sharded is None and values.is_read_by_all and not self._group.is_chief:
             self._write_and_delete(prefix)
         writes: list[Write] = []
         if self._sharded is not None:
-            writes += self._copy_shards(self._sharded, prefix)
+            writes += self._copy_shards(self._sharded, prefix, values)
         elif self._group.is_chief:
             with timer.phase("write"):
-                shared.write(prefix)
+                if values.is_read_by_all or self._group.processes > self._group.size:
+                    # Others take part in the reading, or hold the values.
+                    shared.write(prefix)
+                else:
+                    self._whole.write(prefix, values.found)
             writes.append(lambda timer: _without_directory(self._secure(prefix, timer)))
         make_directory(directory)
         if self._group.is_chief and values.untracked:
@@ -188,8 +204,10 @@ class WorkerPart:
         writes.append(lambda timer: self._secure_worker_state(worker_prefix, timer))
         return writes
 
-    def _copy_shards(self, sharded: ShardedWriter, prefix: Path) -> list[Write]:
-        if not sharded.writes_any and not self._state.shared.needs_all_workers:
+    def _copy_shards(
+        self, sharded: ShardedWriter, prefix: Path, values: MeasuredState
+    ) -> list[Write]:
+        if not sharded.writes_any and not values.is_read_by_all:
             return []
         snapshot = sharded.snapshot()
 
