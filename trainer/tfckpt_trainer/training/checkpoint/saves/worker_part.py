@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,14 +243,21 @@ class WorkerPart:
     def _secure(self, prefix: Path, timer: SaveTimer, *, part: bool = False) -> list[FileFacts]:
         """Flushes the files of `prefix` and reads them back; returns their facts."""
         files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
-        with timer.phase("flush"):
-            for path in files:
-                sync_file(path)
-            sync_directory(prefix.parent)
-        with timer.phase("verify"):
-            verification = verify(prefix, digests=True, part=part)
-            require_sound(prefix, verification)
-            checksums = verification.file_checksums
+
+        def flush() -> None:
+            with timer.phase("flush"):
+                for path in files:
+                    sync_file(path)
+                sync_directory(prefix.parent)
+
+        # The disk is slow at the one, the processor at the other.
+        with ThreadPoolExecutor(1) as beside:
+            flushed = beside.submit(flush)
+            with timer.phase("verify"):
+                verification = verify(prefix, digests=True, part=part)
+            flushed.result()
+        require_sound(prefix, verification)
+        checksums = verification.file_checksums
         return [
             self._facts_of(path, checksums[path.name]) for path in files if path.name in checksums
         ]
