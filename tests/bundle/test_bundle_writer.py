@@ -70,6 +70,24 @@ def test_arrays_are_written_in_row_major_order(tmp_path, dtype):
     assert read_tensor_bytes(tmp_path / "ckpt", entries["scalar"]) == values[0, 1].tobytes()
 
 
+def test_rows_of_a_tensor_are_its_parts(tmp_path):
+    values = np.arange(24, dtype="<i4").reshape(6, 2, 2)
+    with BundleWriter(tmp_path / "ckpt") as writer:
+        writer.add_rows("w", "int32", (6, 2, 2), 0, values[:4])
+        writer.add_rows("w", "int32", (6, 2, 2), 4, values[4:])
+        with pytest.raises(UsageError, match="two tensors with the name w"):
+            writer.add_rows("w", "int32", (6, 2, 2), 4, values[4:])
+        writer.commit(durable=False)
+    assert verify(tmp_path / "ckpt").findings == ()
+    index = read_index(tmp_path / "ckpt")
+    assert index.entries["w"].shape == (6, 2, 2)
+    read = [
+        read_tensor_bytes(tmp_path / "ckpt", index.parts["w", part])
+        for part in index.entries["w"].slices
+    ]
+    assert b"".join(read) == values.tobytes()
+
+
 def test_strings_and_an_object_graph(tmp_path):
     nodes = (
         Node({"model": 1, "optimizer": 2}, (), ()),
