@@ -67,6 +67,8 @@ BENCHMARKS = (
     Benchmark("memory", (), 3),
     Benchmark("state_walk"),
     Benchmark("replica_checksums"),
+    Benchmark("save", ("--rounds", "3"), 3),
+    Benchmark("many_variables", ("--rounds", "2"), 3),
     Benchmark("background_save", ("--rounds", "2"), 1.5),
     Benchmark("loop_overhead", ("--blocks", "10"), 1),
     Benchmark("guards", ("--noise-steps", "200000"), 0.5),

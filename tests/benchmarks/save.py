@@ -1,11 +1,11 @@
-"""What a save and a restore take, against TensorFlow's own write, flushed, and its own read.
+"""What a save takes, against TensorFlow's own write with a flush of its files.
 
-    python tests/benchmarks/save.py [--megabytes MB...] [--shared MB...] [--variables N...]
+    python tests/benchmarks/save.py [--megabytes MB...] [--shared MB...] [--rounds N]
 
 A save is flushed, verified and committed. Both ways take turns in one process: the time of ours is
 that for which training stands still, all between two steps included. Sizes of `--shared` are
 written by two workers, each of which writes a part; one of them writes as TensorFlow does, while
-the other waits. Checkpoints of `--variables` have 2 MB, and are restored too.
+the other waits.
 
 The first save of a process is told apart: it tells the layout of later ones.
 """
@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("scripts") / "timed_saves.py"
 
 LIMIT_SECONDS = 180
 
-WRITE, READ = "Checkpoint.write and fsync", "Checkpoint.read"
+WRITE = "Checkpoint.write and fsync"
 
 
 def measured(workers: int, *words: object) -> dict[str, list[float]]:
@@ -74,7 +74,6 @@ def main() -> None:
     )
     parser.add_argument("--megabytes", type=float, nargs="*", default=[1, 100, 500, 2000])
     parser.add_argument("--shared", type=float, nargs="*", default=[500, 2000])
-    parser.add_argument("--variables", type=int, nargs="*", default=[10, 1000, 5000, 20_000])
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     rounds = ("--rounds", given.rounds)
@@ -83,13 +82,6 @@ def main() -> None:
     for size in given.shared:
         seconds = measured(2, "--megabytes", size, "--spread", *rounds)
         report_saves("save by 2 workers", seconds, "MB", size)
-    for count in given.variables:
-        words = ("--megabytes", 2, "--variables", count, "--restores", *rounds)
-        seconds = measured(1, *words)
-        report_saves("save of 2 MB", seconds, "variables", count)
-        what = "restore of 2 MB"
-        size = {"along": "variables", "at": count}
-        report_ratio(what, seconds["restore"], seconds["read"], READ, **size)
 
 
 if __name__ == "__main__":

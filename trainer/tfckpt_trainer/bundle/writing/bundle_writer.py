@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     Chunk = bytes | NDArray[Any]
 
-_BUFFER = 256 << 10
-_PIECE = 1 << 20
+_BUFFER = 64 << 10
+_PIECE = 256 << 10
 """Larger than the buffer, so that it is written without a copy."""
 
 
