@@ -51,7 +51,7 @@ def measured(group: WorkerGroup, state: SharedState) -> tuple[float, int]:
     found = state.find()
     with patch.object(measurement, "memory_of", counted):
         began = time.perf_counter()
-        assert find_differing(group, found) == []
+        assert find_differing(group, found).paths == []
         return time.perf_counter() - began, sum(copied)
 
 

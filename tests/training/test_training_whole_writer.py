@@ -52,7 +52,7 @@ class Writes:
         self.state.set_step(self.number)
         ours = self.directory / f"ours-{self.number}"
         theirs = self.directory / f"theirs-{self.number}"
-        self.writer.write(ours, self.state.find())
+        self.writer.write(ours, self.state.find(), {})
         self.write_plainly(theirs)
         return ours, theirs, ours.name in self.by_tensorflow
 

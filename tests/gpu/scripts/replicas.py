@@ -89,7 +89,7 @@ class Replicas:
 
     def differing(self) -> list[str]:
         """What a save says of the replicas."""
-        return find_differing(self.group, self.found)
+        return find_differing(self.group, self.found).paths
 
     def wrong(self) -> list[str]:
         """What a restore says of the values."""

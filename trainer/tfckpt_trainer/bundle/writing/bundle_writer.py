@@ -112,7 +112,15 @@ class BundleWriter:
         """Bytes written to data files so far."""
         return sum(entry.size for entry in self._entries.values())
 
-    def add(self, name: str, dtype: str, shape: Sequence[int], chunks: Iterable[Chunk]) -> None:
+    def add(
+        self,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        chunks: Iterable[Chunk],
+        *,
+        checksum: int | None = None,
+    ) -> None:
         """Writes a tensor of numbers.
 
         Args:
@@ -121,13 +129,14 @@ class BundleWriter:
             shape: Sizes of its dimensions.
             chunks: Its elements in row-major order, in pieces of any size: little-endian bytes or
                 little-endian arrays.
+            checksum: Their CRC32C, if it is known.
 
         Raises:
             UsageError: The type is not one of numbers, there is a tensor of this name, or the
                 chunks have another size than the shape.
             OSError: The data file cannot be written.
         """
-        self._add(_key(name), name, dtype, tuple(shape), chunks)
+        self._add(_key(name), name, dtype, tuple(shape), chunks, checksum)
 
     def add_rows(
         self, name: str, dtype: str, shape: Sequence[int], begin: int, values: NDArray[Any]
@@ -153,7 +162,13 @@ class BundleWriter:
         self._entries[_key(name)] = TensorEntry(name, dtype, tuple(shape), 0, 0, 0, 0, 0, slices)
 
     def _add(
-        self, key: bytes, name: str, dtype: str, shape: tuple[int, ...], chunks: Iterable[Chunk]
+        self,
+        key: bytes,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        chunks: Iterable[Chunk],
+        known: int | None = None,
     ) -> None:
         if dtype not in ITEM_SIZES:
             raise UsageError(f"{name} is {dtype}; expected a numeric type.")
@@ -161,9 +176,14 @@ class BundleWriter:
         checksum = 0
         for chunk in chunks:
             for data in _pieces(_as_bytes(chunk)):
-                checksum = crc32c(data, checksum)
+                if known is None:
+                    checksum = crc32c(data, checksum)
                 self._write(data)
-        entry = replace(entry, size=self._offset - entry.offset, crc32c=checksum)
+        entry = replace(
+            entry,
+            size=self._offset - entry.offset,
+            crc32c=checksum if known is None else known,
+        )
         expected = ITEM_SIZES[dtype] * entry.element_count
         if entry.size != expected:
             what = format_tensor(dtype, entry.shape)

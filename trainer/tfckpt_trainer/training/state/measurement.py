@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
-from tfckpt_trainer.training.state.variables import Rule, components
+from tfckpt_trainer.training.state.variables import Rule, components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -19,8 +20,22 @@ DIFFERS = -1
 """Stands for the checksum of a value that differs between the replicas of one worker."""
 
 
-def find_differing(group: WorkerGroup, states: Sequence[Found]) -> list[str]:
-    """Returns the paths of all values that must be stored for each worker.
+@dataclass(frozen=True)
+class Differing:
+    """What a comparison of all replicas found.
+
+    Attributes:
+        paths: Those of the values that must be stored for each worker.
+        checksums: CRC32C of variables that were compared in main memory, if all replicas of this
+            worker are equal, by the identity of the variable.
+    """
+
+    paths: list[str]
+    checksums: Mapping[int, int] = field(default_factory=dict)
+
+
+def find_differing(group: WorkerGroup, states: Sequence[Found]) -> Differing:
+    """Finds all values that must be stored for each worker.
 
     Those are the values that are not equal on all replicas, all on-read variables, whose replicas
     have values of their own, and all iterators. Objects that do not give their value away are
@@ -40,17 +55,30 @@ def find_differing(group: WorkerGroup, states: Sequence[Found]) -> list[str]:
     if alone and not any(
         state.rule.is_variable and len(components(state.thing)) > 1 for state in states
     ):
-        return [state.path for state in states if not (state.tracked or state.rule.is_variable)]
+        return Differing(
+            [state.path for state in states if not (state.tracked or state.rule.is_variable)]
+        )
     devices = DeviceChecksums()
     # All are started before the first result is waited for, so that all devices compute together.
-    started = [_start(state, devices, alone=alone) for state in states]
-    mine = [finish() for finish in started]
+    started = [
+        devices.start(state.thing) if state.rule is Rule.MIRRORED else None for state in states
+    ]
+    mine = [
+        _measure(state, alone=alone) if sums is None else _common(map(result_of, sums))
+        for state, sums in zip(states, started, strict=True)
+    ]
     paths = [state.path for state in states]
+    checksums = {
+        id(raw_variable(state.thing)): value
+        for state, sums, value in zip(states, started, mine, strict=True)
+        if state.rule is Rule.MIRRORED and sums is None and value != DIFFERS
+    }
     summary = [crc32c("\n".join(paths).encode()), crc32c(np.array(mine, np.int64).tobytes())]
     summaries = group.all_gather(summary)
     if any(other != summary for other in summaries):
-        return _compare(group, dict(zip(paths, mine, strict=True)))
-    return [path for path, value in zip(paths, mine, strict=True) if value == DIFFERS]
+        return Differing(_compare(group, dict(zip(paths, mine, strict=True))), checksums)
+    differing = [path for path, value in zip(paths, mine, strict=True) if value == DIFFERS]
+    return Differing(differing, checksums)
 
 
 def _is_storable(state: Found) -> bool:
@@ -72,14 +100,6 @@ def _compare(group: WorkerGroup, mine: dict[str, int]) -> list[str]:
         for path, value in mine.items()
         if value == DIFFERS or any(other.get(path) != value for other in of_all)
     ]
-
-
-def _start(state: Found, devices: DeviceChecksums, *, alone: bool) -> Callable[[], int]:
-    """Starts to measure a value; returns what waits for its checksum, or for `DIFFERS`."""
-    sums = devices.start(state.thing) if state.rule is Rule.MIRRORED else None
-    if sums is None:
-        return lambda: _measure(state, alone=alone)
-    return lambda: _common(map(result_of, sums))
 
 
 def _common(checksums: Iterable[int]) -> int:

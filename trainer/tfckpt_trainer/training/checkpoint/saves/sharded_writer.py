@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -154,8 +155,15 @@ class ShardedWriter:
         """
         return self._layout.snapshot(self._keys)
 
-    def write(self, snapshot: Snapshot, prefix: Path) -> list[Path]:
+    def write(
+        self, snapshot: Snapshot, prefix: Path, checksums: Mapping[int, int] = MappingProxyType({})
+    ) -> list[Path]:
         """Writes this worker's shards of the checkpoint that will be at `prefix`.
+
+        Args:
+            snapshot: The values.
+            prefix: Path without suffix.
+            checksums: CRC32C of values that are known, by the identity of the variable.
 
         Returns:
             A prefix for each shard; each is a bundle until `merge`.
@@ -163,7 +171,7 @@ class ShardedWriter:
         written = []
         for number, shard in self._shards.items():
             place = self._shard_prefix(prefix, number)
-            self._write_shard(snapshot, shard, place, with_graph=number == 0)
+            self._write_shard(snapshot, shard, place, checksums, with_graph=number == 0)
             written.append(place)
         return written
 
@@ -191,7 +199,13 @@ class ShardedWriter:
         return prefix.with_name(f"{prefix.name}.part-{number:05d}")
 
     def _write_shard(
-        self, snapshot: Snapshot, shard: Shard, prefix: Path, *, with_graph: bool
+        self,
+        snapshot: Snapshot,
+        shard: Shard,
+        prefix: Path,
+        checksums: Mapping[int, int],
+        *,
+        with_graph: bool,
     ) -> None:
         with BundleWriter(prefix) as writer:
             for part in shard:
@@ -200,7 +214,8 @@ class ShardedWriter:
                 if dtype == "string":
                     writer.add_strings(part.key, _strings_of(value), value.shape)
                 elif part.rows is None:
-                    writer.add(part.key, dtype, value.shape, [value])
+                    known = checksums.get(id(raw_variable(self._layout.variables[part.key])))
+                    writer.add(part.key, dtype, value.shape, [value], checksum=known)
                 else:
                     rows = value[part.begin : part.begin + part.rows]
                     writer.add_rows(part.key, dtype, value.shape, part.begin, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,16 @@ class WholeWriter:
         self._structure: tuple[Any, ...] | None = None
         self._writer: ShardedWriter | None = None
 
-    def write(self, prefix: Path, found: FoundState) -> None:
+    def write(self, prefix: Path, found: FoundState, checksums: Mapping[int, int]) -> None:
         """Writes the values of this step, without a flush.
 
         Args:
             prefix: Path without suffix.
             found: All state of the script.
+            checksums: Those that are known, as `ShardedWriter.write` takes them.
         """
         if self._structure == found.structure and self._writer is not None:
-            self._writer.write(self._writer.snapshot(), prefix)
+            self._writer.write(self._writer.snapshot(), prefix, checksums)
             return
         self._shared.write(prefix)
         if self._structure != found.structure:

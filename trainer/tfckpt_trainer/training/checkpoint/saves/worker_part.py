@@ -27,7 +27,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.state.measurement import find_differing
+from tfckpt_trainer.training.state.measurement import Differing, find_differing
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
     read_values,
@@ -65,14 +65,14 @@ class MeasuredState:
         found: All state of the script.
         is_read_by_all: Whether reading it is a collective, because a variable of the shared state
             is synchronised on read.
-        per_worker: Paths of the values that each worker stores.
+        differing: The values that each worker stores.
         untracked: Variables that a `tf.train.Checkpoint` would leave out, by path.
         contents: Names of the contents.
     """
 
     found: FoundState
     is_read_by_all: bool
-    per_worker: list[str]
+    differing: Differing
     untracked: Mapping[str, Any]
     contents: list[str]
 
@@ -105,7 +105,7 @@ class CopiedPart:
             exactness=self.exactness,
             files=files,
             contents=self.values.contents,
-            per_worker=self.values.per_worker,
+            per_worker=self.values.differing.paths,
             write_seconds=self.timer.seconds["write"],
             flush_seconds=self.timer.seconds["flush"],
             verify_seconds=self.timer.seconds["verify"],
@@ -164,7 +164,7 @@ class WorkerPart:
             is_read_by_all=any(
                 one.tracked and one.rule.is_variable and is_read_by_all(one.thing) for one in states
             ),
-            per_worker=find_differing(self._group, states),
+            differing=find_differing(self._group, states),
             untracked=read_values(
                 variable
                 for variable in untracked_variables(states)
@@ -191,7 +191,7 @@ class WorkerPart:
                     # Others take part in the reading, or hold the values.
                     shared.write(prefix)
                 else:
-                    self._whole.write(prefix, values.found)
+                    self._whole.write(prefix, values.found, values.differing.checksums)
             writes.append(lambda timer: _without_directory(self._secure(prefix, timer)))
         make_directory(directory)
         if self._group.is_chief and values.untracked:
@@ -201,7 +201,7 @@ class WorkerPart:
             writes.append(lambda timer: self._secure(untracked_prefix, timer))
         worker_prefix = directory / f"worker-{self._group.index}"
         with timer.phase("write"):
-            self._state.worker.write(worker_prefix, values.found, values.per_worker)
+            self._state.worker.write(worker_prefix, values.found, values.differing.paths)
         writes.append(lambda timer: self._secure_worker_state(worker_prefix, timer))
         return writes
 
@@ -214,7 +214,7 @@ class WorkerPart:
 
         def write(timer: SaveTimer) -> list[FileFacts]:
             with timer.phase("write"):
-                written = sharded.write(snapshot, prefix)
+                written = sharded.write(snapshot, prefix, values.differing.checksums)
             return [
                 facts
                 for shard in written
