@@ -19,9 +19,9 @@ from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 
-RENAMES_OF_A_SAVE = 8
-"""Manifest, random state, manifest of the commit, data file, copy of the record, record, index,
-state file."""
+RENAMES_OF_A_SAVE = 10
+"""Manifest, data file and index as they are written, random state, manifest of the commit, data
+file, copy of the record, record, index, state file."""
 
 
 def arguments(*more):

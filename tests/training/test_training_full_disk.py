@@ -22,6 +22,7 @@ def test_a_full_disk_is_told_by_the_error_not_by_its_words(tmp_path):
     told = json.loads(done.stdout.splitlines()[-1])
     assert "; No space left on device" in told["words"], "not an error of TensorFlow"
     assert told["full"] == {
+        "no memory for TensorFlow": False,
         "no room for the manifest": True,
         "no room for a part": True,
         "quota at the commit": True,
@@ -30,4 +31,5 @@ def test_a_full_disk_is_told_by_the_error_not_by_its_words(tmp_path):
         "error of the disk at the commit": False,
         "no memory": False,
         "TensorFlow": True,
+        "a known layout": True,
     }
