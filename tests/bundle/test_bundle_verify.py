@@ -95,11 +95,11 @@ def test_the_checksums_of_whole_files_are_those_of_their_bytes(prefix: Path) -> 
     assert verify(prefix).file_checksums == {}
 
 
-@pytest.mark.parametrize("at", [0, 400, -1])
+@pytest.mark.parametrize("at", [0, 400, LARGE // 2, -1])
 def test_the_checksums_of_whole_files_are_right_where_tensors_are_damaged(
     prefix: Path, at: int
 ) -> None:
-    paths = write(prefix, everything())
+    paths = write(prefix, everything() | {"large": array(np.arange(LARGE, dtype=np.uint8))})
     flip(paths[0], at)
     found = verify(prefix, digests=True)
     assert not found.ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MASK_DELTA = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78
+_ONE = 1 << 31
+"""The polynomials of CRC32C and of 1; the highest bit is the coefficient of x**0."""
 
 
 def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
@@ -30,6 +34,41 @@ def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
             "`pip install --force-reinstall google-crc32c`."
         )
     return int(google_crc32c.extend(value, data))
+
+
+def combine(first: int, second: int, size: int) -> int:
+    """Returns the CRC32C of two pieces of data, one after the other.
+
+    Args:
+        first: The checksum of the first piece.
+        second: The checksum of the second piece.
+        size: Bytes of the second piece.
+    """
+    # The first is shifted by the bits of the second, as a polynomial modulo that of CRC32C.
+    return _product(_shift(size), first) ^ second
+
+
+@lru_cache(maxsize=1024)
+def _shift(size: int) -> int:
+    """Returns x to the power of the bits of so many bytes."""
+    power, square = _ONE, _ONE >> 8
+    while size:
+        if size & 1:
+            power = _product(square, power)
+        square = _product(square, square)
+        size >>= 1
+    return power
+
+
+def _product(one: int, other: int) -> int:
+    """Returns the product of two polynomials modulo that of CRC32C."""
+    product = 0
+    while one:
+        if one & _ONE:
+            product ^= other
+        one = (one << 1) & 0xFFFFFFFF
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product
 
 
 def mask(checksum: int) -> int:
