@@ -250,7 +250,7 @@ class WorkerPart:
                     sync_file(path)
                 sync_directory(prefix.parent)
 
-        # The disk is slow at the one, the processor at the other.
+        # A flush waits for the disk, and a verification for the processor.
         with ThreadPoolExecutor(1) as beside:
             flushed = beside.submit(flush)
             with timer.phase("verify"):
