@@ -64,6 +64,20 @@ class Terminal:
         return "\n".join(self._screen.display)
 
     @property
+    def cells(self) -> list[tuple[object, ...]]:
+        """What it shows; the colour of the text only where there is some."""
+        rows = [self._screen.buffer[y] for y in range(self._screen.lines)]
+        return [
+            (cell.data, cell.bg, *(() if cell.data == " " else (cell.fg, cell.bold)))
+            for row in rows
+            for cell in (row[x] for x in range(self._screen.columns))
+        ]
+
+    def lose_all(self) -> None:
+        """Clears the screen, unnoticed by the process."""
+        self._screen.erase_in_display(2)
+
+    @property
     def fileno(self) -> int:
         """The file descriptor of the person's side."""
         return self._fd
@@ -250,6 +264,31 @@ def test_a_resize_is_followed_at_once(made: RunFactory) -> None:
     terminal.resize(80, 24)
     terminal.wait_for("ckpt-b1-400")
     terminal.wait_for("q detach")
+    terminal.press("q")
+    assert terminal.end() == 0
+
+
+def test_changes_leave_what_a_whole_frame_shows(tmp_path: Path) -> None:
+    """Opens pages over each other; after a resize, even to the same size, all is drawn anew."""
+    made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
+    made.run.worker_log(0).write_text("步骤 5 損失 2.5\nstep 6 e\u0301t loss 2.4\n" * 20)
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    pages = {"l": "損失", "?": "Keys of the logs", "qq": "ckpt-b1-400", "p": "keep last"}
+    for keys, words in pages.items():
+        terminal.press(keys)
+        terminal.wait_for(words)
+        assert any(_is_silent(terminal, 1.0) for _ in range(20))
+        changed = terminal.cells
+        terminal.lose_all()
+        os.kill(terminal.pid, signal.SIGWINCH)
+        wait_until(
+            lambda left=changed: terminal.read(0.1) and terminal.cells == left,
+            LEAST_SECONDS,
+            f"the same frame after {keys}",
+        )
+    terminal.press("\x1b")
+    terminal.wait_until_gone("keep last")
     terminal.press("q")
     assert terminal.end() == 0
 

@@ -11,19 +11,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.driver import Driver
-from textual.events import Event, Key, Paste
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Event, Key, Paste, Resize
 from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
+from textual.screen import Screen
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
+from tfckpt_tui.app.terminal_driver import TerminalDriver
 from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config
@@ -106,6 +110,8 @@ class BaseApp(App[ResultT]):
             await self._key_turns.take(event)
         else:
             await super().on_event(event)
+        if isinstance(event, Resize) and isinstance(self._driver, TerminalDriver):
+            self._driver.redraw_after(event)
 
     def push_screen(self, *arguments: Any, **options: Any) -> Any:
         """Opens a screen, without the toasts of the screen below."""
@@ -127,10 +133,6 @@ class BaseApp(App[ResultT]):
 
     def get_driver_class(self) -> type[Driver]:
         """Returns a driver that ends the app when its terminal is closed."""
-        from textual.drivers.linux_driver import LinuxDriver
-
-        from tfckpt_tui.app.terminal_driver import TerminalDriver
-
         driver = super().get_driver_class()
         return TerminalDriver if driver is LinuxDriver else driver
 
@@ -146,6 +148,11 @@ class BaseApp(App[ResultT]):
             variables = with_contrast(variables)
         self.theme_variables = variables
         return variables
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        if isinstance(self._driver, TerminalDriver):
+            renderable = self._driver.changed_cells(renderable)
+        super()._display(screen, renderable)
 
     def on_mount(self) -> None:
         """Restores the terminal when a signal ends the app."""

@@ -11,7 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rich.console import RenderableType
+from textual._compositor import CompositorUpdate
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Resize
+
+from tfckpt_tui.app.terminal_cells import ChangedCells, TerminalCells
 
 _MOST_QUEUED = 30
 _SLICE_BYTES = 4096
@@ -143,12 +148,14 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.exit_event = _EndOfInput(self.fileno)
+        self._cells = TerminalCells()
         self._is_resuming = False
         self._must_resume = False
 
     def start_application_mode(self) -> None:
         """Starts to write, and to watch the terminal."""
         assert self._file is not None
+        self._cells.forget()
         self._writer = TerminalWriter(self._file.fileno(), self._redraw_soon)
         self._writer.start()
         self._is_watching = threading.Event()
@@ -157,6 +164,23 @@ class TerminalDriver(LinuxDriver):
         )
         watch.start()
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def changed_cells(self, frame: RenderableType | None) -> RenderableType | None:
+        """Returns a frame that writes only the cells that it changes."""
+        return ChangedCells(self._cells, frame) if isinstance(frame, CompositorUpdate) else frame
+
+    def redraw(self) -> None:
+        """Draws every cell anew, whatever the terminal shows."""
+        self._cells.forget()
+        self._app.refresh(layout=True)
+
+    def redraw_after(self, event: Resize) -> None:
+        """Draws everything anew if the terminal has its size again, which Textual takes for none.
+
+        It may have been smaller meanwhile.
+        """
+        if self._cells.size == event.size:
+            self.redraw()
 
     def write(self, data: str) -> None:
         """Writes to the terminal."""
@@ -198,7 +222,7 @@ class TerminalDriver(LinuxDriver):
         self._redraw_soon()
 
     def _redraw_soon(self) -> None:
-        self._app.call_later(self._app.refresh, layout=True)
+        self._app.call_later(self.redraw)
 
     def _watch(self, ended: threading.Event) -> None:
         """Ends the app when the terminal is closed, also where no signal tells it."""

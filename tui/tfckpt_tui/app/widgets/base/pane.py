@@ -16,7 +16,6 @@ from tfckpt_tui.app.widgets.base.dashboard_layout import is_short
 from tfckpt_tui.app.widgets.base.styled_text import (
     Line,
     Span,
-    changed_region,
     line,
     spread,
     strip,
@@ -101,18 +100,15 @@ class Pane(Widget):
         self.repaint()
 
     def repaint(self) -> None:
-        """Makes all lines again and redraws the parts that changed."""
+        """Makes all lines again and redraws those that changed."""
         if not self.is_mounted or not self.size.area:
             return
         old, self._strips = self._strips, self._paint()
         if len(old) != len(self._strips):
             self.refresh()
             return
-        regions: list[Region] = []
-        for y, (before, after) in enumerate(zip(old, self._strips, strict=True)):
-            region = changed_region(before, after, y)
-            if region is not None:
-                regions.append(region)
+        pairs = enumerate(zip(old, self._strips, strict=True))
+        regions = [Region(0, y, self.size.width, 1) for y, pair in pairs if pair[0] != pair[1]]
         if regions:
             self.refresh(*regions)
 

@@ -1,4 +1,4 @@
-"""Lines of styled text, measured in cells: fitting, drawing, and finding what changed."""
+"""Lines of styled text, measured in cells: fitting and drawing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
-from textual.geometry import Region
 from textual.strip import Strip
 
 ELLIPSIS = "…"
@@ -131,7 +130,7 @@ def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
     for text, name in shown.spans:
         style = base + style_of(name) if name else base
         last = segments[-1] if segments else None
-        # Each segment sends forty bytes of colours, so a gap joins the segment before it.
+        # Each segment takes time, so a gap joins the segment before it.
         if last is not None and (last.style == style or _is_gap(text, style, last.style)):
             segments[-1] = Segment(last.text + text, last.style)
         elif text:
@@ -147,35 +146,6 @@ def _is_gap(text: str, style: Style, before: Style | None) -> bool:
         and style.bgcolor == before.bgcolor
         and not (before.underline or before.reverse or style.underline or style.reverse)
     )
-
-
-def changed_region(old: Strip, new: Strip, y: int) -> Region | None:
-    """Returns the part of line `y` in which two strips differ, or None.
-
-    Textual sends a dirty region whole, so a smaller region saves traffic over SSH.
-    """
-    if old == new:
-        return None
-    before, after = _cells(old), _cells(new)
-    if before == after:
-        return None
-    if len(before) != len(after):
-        return Region(0, y, max(len(before), len(after)), 1)
-    first = next(i for i, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1])
-    last = next(i for i in range(len(after) - 1, -1, -1) if before[i] != after[i])
-    return Region(first, y, last - first + 1, 1)
-
-
-def _cells(shown: Strip) -> list[tuple[str, Style | None]]:
-    cells: list[tuple[str, Style | None]] = []
-    for text, style, _ in shown:
-        for character in text:
-            size = cell_len(character)
-            if size == 0 and cells:
-                cells[-1] = (cells[-1][0] + character, style)
-            else:
-                cells.extend([(character, style)] + [("", style)] * (size - 1))
-    return cells
 
 
 BRANCH_COLOURS = 6
