@@ -1,0 +1,222 @@
+"""How soon a key shows, on every page and dialog of a run with many workers, checkpoints, metrics.
+
+    python tests/benchmarks/page_keys.py [--points N] [--only PAGE] [--profile KEY]
+
+The real app runs without a terminal, on one snapshot of a run, at 140 by 40. The time runs from a
+key to the first frame that it changes, in which the page that it opens is on top, with the escape
+sequences of the frame made. Writing them is not in it. `chart_keys.py` tells when the charts beside
+the chosen one follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+for part in ("", "tui"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from app_driving import StillMonitor, type_ahead, until_jobs_are_shown
+from chart_keys import KEYS as CHART_KEYS
+from chart_keys import series_of
+from large_list import enlarged
+from rich.console import Console
+from rundir_factory import two_branches
+from screen_walk import STOPS, Stop, furnish
+from scripts.figures import report
+from scripts.machine import on_quiet_machine
+from textual._compositor import CompositorUpdate
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
+
+from tfckpt_tui.app import base_app
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.terminal_cells import TerminalCells
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+
+SIZE = (140, 40)
+LONGEST_SECONDS = 0.5
+"""A key that changes nothing is given up after it."""
+
+MOVES = ("down", "up", "pagedown", "pageup", "end", "home", "tab")
+KEYS = {
+    "dashboard": (*MOVES, "tab", "down", "tab", "down", "shift+tab", ">", "=", "<", "space", "M"),
+    "charts": CHART_KEYS,
+    "logs": (*MOVES, "slash", "5", "9", "enter", "n", "escape"),
+    "palette": ("v", "e", "r", "down"),
+    "filter": ("1", "backspace", "space", "p"),
+}
+"""Of each page; the others get those that move."""
+
+
+class Times(NamedTuple):
+    """Seconds, or how long something took.
+
+    Attributes:
+        clock: Of the clock.
+        processor: Of processor time of this process.
+    """
+
+    clock: float
+    processor: float
+
+
+def now() -> Times:
+    """Returns the times now."""
+    return Times(time.perf_counter(), time.process_time())
+
+
+class TimedApp(TfckptApp):
+    """Notes when each frame that changes cells was made.
+
+    Attributes:
+        frames: The screen on top of each, and when it was made.
+    """
+
+    CSS_PATH = Path(base_app.__file__).with_name("app.tcss")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.frames: list[tuple[Screen[Any], Times]] = []
+        self._cells = TerminalCells()
+        self._terminal = Console(color_system="truecolor", force_terminal=True)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if isinstance(renderable, CompositorUpdate) and self._cells.changes(
+            renderable, self._terminal
+        ):
+            self.frames.append((screen, now()))
+        super()._display(screen, renderable)
+
+
+@on_quiet_machine
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--checkpoints", type=int, default=20_000)
+    parser.add_argument("--metrics", type=int, default=100)
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--only", metavar="PAGE", help="press the keys of this page alone")
+    parser.add_argument("--profile", metavar="KEY", help="say where the time of this key goes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        made = furnish(two_branches(Path(directory) / "run", live=True))
+        for index in range(2, options.workers):
+            made.live_worker(index)
+        snapshot = SnapshotReader(made.run).read(made.now)
+        many = enlarged(snapshot, options.checkpoints).checkpoints
+        snapshot = replace(
+            snapshot,
+            # Those of the run itself are on disk, and come first.
+            checkpoints=(*snapshot.checkpoints, *many[: -len(snapshot.checkpoints)]),
+            points=series_of(options.metrics, options.points, made.now).points,
+        )
+        app = TimedApp(made.run, monitor=StillMonitor(snapshot))
+        stops = [stop for stop in STOPS if not stop.toast and options.only in (None, stop.name)]
+        asyncio.run(measure(app, snapshot, stops, options.profile))
+
+
+async def measure(
+    app: TimedApp, snapshot: RunSnapshot, stops: Sequence[Stop], profiled: str | None
+) -> None:
+    """Presses the keys of all pages, and reports."""
+    taken: list[Times] = []
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        while app.snapshot is None:
+            await pilot.pause(0.05)
+        await settled(pilot)
+        for stop in stops:
+            keys = Keys(app, pilot, profiled)
+            await keys.press_on(stop, snapshot)
+            if keys.taken:
+                taken += keys.taken.values()
+                for what in Times._fields:
+                    key, slowest = max(keys.taken.items(), key=lambda one: getattr(one[1], what))
+                    report(f"{stop.name}, key {key}", [1e3 * getattr(slowest, what)], f"ms {what}")
+    for what in Times._fields:
+        times = sorted(1e3 * getattr(one, what) for one in taken)
+        late = times[int(0.95 * len(times))]
+        report(f"95 % of keys on all pages to their frames, {what}", [late], "ms")
+        report(f"the slowest key, {what}", [times[-1]], "ms")
+
+
+class Keys:
+    """Presses the keys of one page.
+
+    Attributes:
+        taken: By key, how long it took; the longest time of a key that is pressed twice.
+    """
+
+    def __init__(self, app: TimedApp, pilot: Pilot[int], profiled: str | None) -> None:
+        self.taken: dict[str, Times] = {}
+        self._app = app
+        self._pilot = pilot
+        self._profiled = profiled
+
+    async def press_on(self, stop: Stop, snapshot: RunSnapshot) -> None:
+        """Opens a page, presses its keys, and closes it."""
+        app = self._app
+        if stop.state is not snapshot.state:
+            app._monitor.give(replace(snapshot, state=stop.state, job=stop.job))
+            await settled(self._pilot)
+        if callable(stop.open):
+            app.push_screen(stop.open(snapshot))
+            await settled(self._pilot)
+        else:
+            await self._pilot.press("home")
+            await settled(self._pilot)
+            for key in stop.open:
+                await self._press(f"{key} to open", key)
+        for key in KEYS.get(stop.name, MOVES):
+            for line in app.screen.query(Input):
+                # A blinking cursor is a frame too.
+                line.cursor_blink = False
+            await self._press(key, key)
+        while len(app.screen_stack) > 1:
+            await app.pop_screen()
+        await self._pilot.press("escape", "escape")
+        app.clear_notifications()
+        await settled(self._pilot)
+
+    async def _press(self, name: str, key: str) -> None:
+        app = self._app
+        app.frames.clear()
+        profile = cProfile.Profile() if key == self._profiled else None
+        began = now()
+        if profile is not None:
+            profile.enable()
+        type_ahead(self._pilot, key)
+        while not self._shown() and now().clock < began.clock + LONGEST_SECONDS:
+            await asyncio.sleep(0)
+        if profile is not None:
+            profile.disable()
+            pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+        if app.frames:
+            shown = app.frames[-1][1]
+            took = Times(shown.clock - began.clock, shown.processor - began.processor)
+            self.taken[name] = max(took, self.taken.get(name, took))
+        await settled(self._pilot)
+
+    def _shown(self) -> bool:
+        return any(screen is self._app.screen for screen, _ in self._app.frames)
+
+
+async def settled(pilot: Pilot[int]) -> None:
+    """Waits until all frames of a key are there."""
+    await until_jobs_are_shown(pilot)
+    await asyncio.sleep(0.05)
+    await pilot.pause()
+
+
+if __name__ == "__main__":
+    main()
