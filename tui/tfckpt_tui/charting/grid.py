@@ -123,8 +123,8 @@ def tiles_of(
     for one in measurements:
         if one.name in placed:
             continue
-        group = next((names for names in joined if one.name in names), (one.name,))
-        tile = tuple(other for other in measurements if other.name in group)
+        group = next((names for names in joined if one.name in names), ())
+        tile = tuple(other for other in measurements if other.name in group) or (one,)
         placed.update(other.name for other in tile)
         if any(matches(other.name, pattern) for other in tile):
             tiles.append(tile)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -56,11 +56,14 @@ class View:
             return entry.step
         return entry.step / self.epoch_steps if self.epoch_steps else None
 
-    def shows(self, point: SeriesPoint) -> bool:
-        """Whether a point is in the visible part."""
-        x = self.x_of(point)
-        in_window = x is not None and (self.window is None or self.window.contains(x))
-        return in_window and point.branch not in self.hidden
+    def visible(self, points: Iterable[SeriesPoint]) -> Iterator[SeriesPoint]:
+        """Yields the points that are in the visible part."""
+        x_of, window, hidden = self.x_of, self.window, self.hidden
+        for point in points:
+            x = x_of(point)
+            in_window = x is not None and (window is None or window.contains(x))
+            if in_window and point.branch not in hidden:
+                yield point
 
 
 @dataclass(frozen=True)

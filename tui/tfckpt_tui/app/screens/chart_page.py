@@ -170,9 +170,9 @@ class ChartPage(Page):
         """Returns what the copy key copies; by default the visible values of the chart."""
         tile = self.tile
         yield csv_line(("step", "branch", "at", *(one.name for one in tile)))
-        for point in self.charted().points:
+        for point in self._view.visible(self.charted().points):
             values = [one.value_of(point) for one in tile]
-            if self._view.shows(point) and any(value is not None for value in values):
+            if any(value is not None for value in values):
                 cells = ("" if value is None else value for value in values)
                 yield csv_line((point.step, point.branch, point.at, *cells))
 
@@ -324,13 +324,10 @@ class ChartPage(Page):
     def statistics(self) -> list[Sequence[Span]]:
         """Returns the visible range, and statistics of its values."""
         shown = self.shown
-        points, values = [], []
-        for point in self.charted().points:
-            value = shown.value_of(point)
-            if value is not None and self._view.shows(point):
-                points.append(point)
-                if math.isfinite(value):
-                    values.append(value)
+        visible = self._view.visible(self.charted().points)
+        measured = [(point, shown.value_of(point)) for point in visible]
+        points = [point for point, value in measured if value is not None]
+        values = [value for _, value in measured if value is not None and math.isfinite(value)]
         if not points or not values:
             return [[("no measurements in this range", "muted")]]
         steps = f"{points[0].step:,} to {max(point.step for point in points):,}"
