@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.cells import cell_len
@@ -57,6 +58,10 @@ class UnsafeTextFilter(LineFilter):
         Each segment gets a style: Textual's filter for terminals without colours needs one.
         """
         del background
+        if all(map(attrgetter("style"), segments)) and not UNSAFE.search(
+            "".join([segment.text for segment in segments])
+        ):
+            return segments
         return [
             Segment(UNSAFE.sub(_replacement, segment.text), segment.style or _PLAIN)
             if segment.control is None

@@ -247,7 +247,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         """Keeps the cursor visible."""
         if self.has_cursor:
             self._bring_into_view()
-        super().on_resize()
+            self.repaint()
 
     def _clamp(self) -> None:
         count = self.row_count()

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from rich.style import Style
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
@@ -45,6 +45,7 @@ class Pane(Widget):
         super().__init__(id=id)
         self.snapshot: RunSnapshot | None = None
         self._strips: list[Strip] = []
+        self._painted_size = Size(0, 0)
         self._styles_by_name: dict[str, Style] = {}
 
     # -- for subclasses ----------------------------------------------------------------------
@@ -113,23 +114,34 @@ class Pane(Widget):
             self.refresh(*regions)
 
     def render_line(self, y: int) -> Strip:
-        """Returns line `y` as it was made last."""
-        if not self._strips:
+        """Returns line `y` as it was made last in this size."""
+        if not self._strips or self._painted_size != self.size:
             self._strips = self._paint()
         if y < len(self._strips):
             return self._strips[y]
         return Strip.blank(self.size.width, self.rich_style)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns lines as they were made last.
+
+        Textual looks up borders, padding and opacity for each line. Panes have none.
+        """
+        if self.styles.gutter or self.opacity < 1:
+            return super().render_lines(crop)
+        background, filters = self.background_colors[1], self.get_line_filters()
+        strips = []
+        for y in crop.line_range:
+            shown = self.render_line(y)
+            for each in filters:
+                shown = shown.apply_filter(each, background)
+            strips.append(shown.crop(crop.x, crop.right))
+        return strips
 
     def notify_style_update(self) -> None:
         """Drops the lines in the colours of the previous theme."""
         self._styles_by_name.clear()
         self._strips = []
         super().notify_style_update()
-
-    def on_resize(self) -> None:
-        """Redraws in the new size."""
-        self._strips = []
-        self.refresh()
 
     def style_of(self, name: str) -> Style:
         """Returns the style `name` in the current theme; the empty name is the default style."""
@@ -150,6 +162,7 @@ class Pane(Widget):
         return whole.without_color + Style(color=whole.color)
 
     def _paint(self) -> list[Strip]:
+        self._painted_size = self.size
         inner_width, inner_height = self.inner_size
         body = list(self.body(inner_width, inner_height))[:inner_height]
         body += [Line()] * (inner_height - len(body))
