@@ -45,9 +45,6 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 SIZE = (140, 40)
-LONGEST_SECONDS = 0.5
-"""A key that changes nothing is given up after it."""
-
 MOVES = ("down", "up", "pagedown", "pageup", "end", "home", "tab")
 KEYS = {
     "dashboard": (*MOVES, "tab", "down", "tab", "down", "shift+tab", ">", "=", "<", "space", "M"),
@@ -196,19 +193,14 @@ class Keys:
         if profile is not None:
             profile.enable()
         type_ahead(self._pilot, key)
-        while not self._shown() and now().clock < began.clock + LONGEST_SECONDS:
-            await asyncio.sleep(0)
+        await settled(self._pilot)
         if profile is not None:
             profile.disable()
             pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
-        if app.frames:
-            shown = app.frames[-1][1]
+        shown = next((at for screen, at in app.frames if screen is app.screen), None)
+        if shown is not None:
             took = Times(shown.clock - began.clock, shown.processor - began.processor)
             self.taken[name] = max(took, self.taken.get(name, took))
-        await settled(self._pilot)
-
-    def _shown(self) -> bool:
-        return any(screen is self._app.screen for screen, _ in self._app.frames)
 
 
 async def settled(pilot: Pilot[int]) -> None:

@@ -60,6 +60,7 @@ BENCHMARKS = (
     Benchmark("follow", ("--rounds", "8"), 1.5),
     Benchmark("large_list"),
     Benchmark("chart_keys"),
+    Benchmark("page_keys", (), 1.5),
     Benchmark("fleet", ("--seconds", "20"), 2),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
     Benchmark("open_index", (), 1),

@@ -1,13 +1,14 @@
 """What the app costs while it is open: processor, bytes to the terminal, memory; and how soon a
 key shows.
 
-    python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--hour N]
+    python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--hour N] [--wandb VENV]
 
 The app runs in a pseudo-terminal of 140 by 40 on a run that a process of its own simulates: its
 files are real, its training is not. Idle is a run that ended. With 64 workers that report every
 second, the time runs from a key to the frame in which the cursor has moved, a screen emulator
 included. The hour is one of a run with a step a second and a save a minute, written N times as
-fast; memory is told at a tenth of it and at its end.
+fast; memory is told at a tenth of it and at its end. With `--wandb`, W&B LEET shows a run that
+logs the same values as four workers, in a terminal of the same size.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
+from waiting import wait_until
+
 SIMULATED = Path(__file__).with_name("scripts") / "simulated_run.py"
 SETTLE_SECONDS = 5.0
 HOUR_STEPS = 3600
@@ -42,6 +45,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--presses", type=int, default=100)
     parser.add_argument("--hour", type=int, default=20, help="how many times as fast; 0 for none")
+    parser.add_argument("--wandb", type=Path, help="a virtual environment with wandb")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         run = two_branches(Path(directory) / "run", now=time.time() - 86400).run
@@ -51,6 +55,8 @@ def main() -> None:
         with simulated(workers, 1.0) as root, opened(root) as (terminal, app):
             report_load(f"{workers} live workers", terminal, app, options.seconds)
             report_keys(f"{workers} live workers", terminal, options.presses)
+    if options.wandb:
+        report_leet(options.wandb / "bin", options.seconds)
     if options.hour:
         report_memory(options.hour)
 
@@ -95,6 +101,29 @@ def report_load(what: str, terminal: Terminal, app: psutil.Process, seconds: flo
     report(f"processor, {what}", [100 * used / passed], "% of a core")
     report(f"to the terminal, {what}", [sent / passed / 1e3], "KB/s")
     report(f"resident memory, {what}", [app.memory_info().rss / 1e6], "MB")
+
+
+def report_leet(programs: Path, seconds: float) -> None:
+    """Reports what W&B LEET writes on a live run of its own."""
+    with tempfile.TemporaryDirectory() as home:
+        script = SIMULATED.with_name("wandb_run.py")
+        writer = subprocess.Popen(
+            [programs / "python", script, home, "4", str(HOUR_STEPS)], stdout=subprocess.DEVNULL
+        )
+        try:
+            wait_until(lambda: [*Path(home).glob("wandb/*/run-*.wandb")], 60, "a run of W&B")
+            (log,) = Path(home).glob("wandb/offline-run-*/run-*.wandb")
+            command = [str(programs / "wandb"), "leet", "run", str(log)]
+            with Terminal(command, columns=140, rows=40, environment={"HOME": home}) as terminal:
+                terminal.wait_for("examples_per_second", 60)
+                time.sleep(SETTLE_SECONDS)
+                count = len(terminal.raw)
+                time.sleep(seconds)
+                sent = (len(terminal.raw) - count) / seconds
+                report("to the terminal, W&B LEET", [sent / 1e3], "KB/s")
+        finally:
+            writer.kill()
+            writer.wait()
 
 
 def report_keys(what: str, terminal: Terminal, presses: int) -> None:
