@@ -256,15 +256,17 @@ class ChartPage(Page):
                 selection=selection,
                 distributions=self.distributions(tile),
             )
-        # The others follow, so that keys do not wait for them.
+        # The others follow in the frame after this, so that keys do not wait for them.
         self.chart.draw()
-        self.call_later(self._draw_next)
+        self.call_after_refresh(self._draw_next)
         self.query_one("#figures", TextPane).show_lines([self._figures(place, len(tiles))])
 
     def _draw_next(self) -> None:
-        """Draws the next chart that is not drawn yet."""
-        if is_open(self) and any(chart.draw() for chart in self.query_one(ChartGrid).charts):
-            self.call_later(self._draw_next)
+        """Draws the next chart that has its size and is not drawn yet."""
+        if is_open(self):
+            sized = [chart for chart in self.query_one(ChartGrid).charts if chart.size.area]
+            if any(chart.draw() for chart in sized):
+                self.call_later(self._draw_next)
 
     def _place_in(self, tiles: Sequence[Tile]) -> int:
         """Returns which of the charts is chosen."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from textual import events
 from textual.message import Message
+from textual.strip import Strip
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS, MARK, Icon
@@ -160,6 +161,12 @@ class Chart(Pane):
         if was_stale:
             self.repaint()
         return was_stale
+
+    def render_line(self, y: int) -> Strip:
+        """Returns line `y` as it was made last; blank until `draw` draws it the first time."""
+        if self._is_stale and not self._strips:
+            return Strip.blank(self.size.width, self.rich_style)
+        return super().render_line(y)
 
     def show_cursor(self, cursor: float | None) -> None:
         """Shows a vertical line, and the values there."""
