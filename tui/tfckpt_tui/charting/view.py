@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -56,14 +56,18 @@ class View:
             return entry.step
         return entry.step / self.epoch_steps if self.epoch_steps else None
 
-    def visible(self, points: Iterable[SeriesPoint]) -> Iterator[SeriesPoint]:
-        """Yields the points that are in the visible part."""
+    def visible(self, points: Sequence[SeriesPoint]) -> Sequence[SeriesPoint]:
+        """Returns the points that are in the visible part."""
         x_of, window, hidden = self.x_of, self.window, self.hidden
-        for point in points:
-            x = x_of(point)
-            in_window = x is not None and (window is None or window.contains(x))
-            if in_window and point.branch not in hidden:
-                yield point
+        if window is None and not hidden and self.across is not Across.EPOCHS:
+            return points
+        return [
+            point
+            for point in points
+            if (x := x_of(point)) is not None
+            and (window is None or window.contains(x))
+            and point.branch not in hidden
+        ]
 
 
 @dataclass(frozen=True)
