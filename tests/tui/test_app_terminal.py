@@ -268,6 +268,7 @@ def test_a_resize_is_followed_at_once(made: RunFactory) -> None:
     assert terminal.end() == 0
 
 
+@pytest.mark.matrix
 def test_changes_leave_what_a_whole_frame_shows(tmp_path: Path) -> None:
     """Opens pages over each other; after a resize, even to the same size, all is drawn anew."""
     made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
