@@ -5,6 +5,8 @@ A user without a home directory, as in many containers, has none of them.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 # The Unix rules on macOS too: the configuration file is in `~/.config` there, as for other tools
@@ -20,8 +22,20 @@ NO_HOME = (
 
 
 def cache_directory() -> Path | None:
-    """Returns the directory for verification results, or None without a home directory."""
+    """Returns the directory of what can be found out again, or None without a home directory."""
     return _directory("user_cache_dir")
+
+
+def cached_path(kind: str, directory: Path) -> Path | None:
+    """Returns where the cache keeps something about a directory, or None without a home directory.
+
+    Args:
+        kind: What is kept.
+        directory: The directory; its real path counts.
+    """
+    cache = cache_directory()
+    key = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:24]
+    return cache / kind / key if cache is not None else None
 
 
 def config_directory() -> Path | None:

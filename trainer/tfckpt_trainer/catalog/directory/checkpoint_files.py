@@ -177,16 +177,22 @@ class FileScanner:
         files: The files of every checkpoint, by its name.
     """
 
-    def __init__(self, directory: Path, only: AbstractSet[str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        only: AbstractSet[str] | None = None,
+        entries: AbstractSet[str] | None = None,
+    ) -> None:
         """Prepares the scanner.
 
         Args:
             directory: The directory.
             only: The only checkpoints to look for; by default all.
+            entries: The names of their files, if these are known: the directory is not listed.
         """
         self._directory = directory
-        if only is None:
-            self._listing = Listing(directory, _relevant_place)
+        if only is None or entries is not None:
+            self._listing = Listing(directory, _relevant_place, only=entries)
         else:
             self._listing = Listing(
                 directory,

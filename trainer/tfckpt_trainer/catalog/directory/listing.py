@@ -191,6 +191,7 @@ class Listing(Generic[PlaceT]):
         directory: Path,
         place_of: Callable[[str], PlaceT | None],
         is_kept: Callable[[str], object] | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
         """Prepares the listing.
 
@@ -198,9 +199,10 @@ class Listing(Generic[PlaceT]):
             directory: The directory.
             place_of: What a file with this name is to the caller; None if it is irrelevant.
             is_kept: Whether to know the name of another file too; by default, of all.
+            only: The only names to look for, which needs no listing; by default all.
         """
         is_listed = is_kept and (lambda name: is_kept(name) or place_of(name) is not None)
-        self._entries = NameList(directory, is_kept=is_listed)
+        self._entries = NameList(directory, only=only, is_kept=is_listed)
         self._place_of = place_of
         self._unsettled: set[str] = set()
         self.links: dict[str, LinkFact] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -19,7 +17,7 @@ from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
-from tfckpt_trainer.user_directories import NO_HOME, cache_directory
+from tfckpt_trainer.user_directories import NO_HOME, cached_path
 
 StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)
 
@@ -239,7 +237,4 @@ def _with_known_values(path: Path, record: VerificationRecord) -> VerificationRe
 
 def _cache_of(run: RunDirectory, kind: type[Document]) -> Path | None:
     """Returns the user's cache for a run directory that must not be written to."""
-    cache = cache_directory()
-    key = hashlib.sha256(os.fsencode(os.path.realpath(run.root))).hexdigest()[:24]
-    place = "results" if kind is ResultsRecord else "verifications"
-    return cache / place / key if cache is not None else None
+    return cached_path("results" if kind is ResultsRecord else "verifications", run.root)

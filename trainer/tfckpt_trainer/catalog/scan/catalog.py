@@ -53,6 +53,7 @@ class Catalog:
         run: The run directory.
         only: The only checkpoints to look for. By default all, which `diagnostics`, `branch_tips`
             and `Checkpoint.is_head` need.
+        entries: The names of their files, if these are known: the directory is not listed.
 
     Attributes:
         resumed: What a cold start resumes from, as of the last scan; None if there is nothing.
@@ -62,12 +63,17 @@ class Catalog:
         other_files: Files of other formats, newest first, as of the last `diagnostics`.
     """
 
-    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        only: AbstractSet[str] | None = None,
+        entries: AbstractSet[str] | None = None,
+    ) -> None:
         self._run = run
         self._quiet = quiet_seconds_of(run.root)
         self._observer = Observer(run)
         self._annotations = Annotations(run)
-        self._reader = EvidenceReader(run, only)
+        self._reader = EvidenceReader(run, only, entries)
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, Checkpoint] = {}
         self._result: tuple[Checkpoint, ...] = ()

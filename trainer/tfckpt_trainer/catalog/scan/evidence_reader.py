@@ -30,15 +30,21 @@ class EvidenceReader:
         records: The records of checkpoints.
     """
 
-    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        only: AbstractSet[str] | None = None,
+        entries: AbstractSet[str] | None = None,
+    ) -> None:
         """Prepares the reader.
 
         Args:
             run: The run directory.
             only: The only checkpoints to read about; by default all.
+            entries: The names of their files, if these are known: the directory is not listed.
         """
         self._run = run
-        self.files = FileScanner(run.root, only)
+        self.files = FileScanner(run.root, only, entries)
         self.records = Records(run, only)
         self._aside = FileScanner(run.saving_directory, only)
         self._trash = TrashReader(run)
