@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.charting.choices import ChartChoices
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from waiting import LEAST_SECONDS, pause_after
 
 Result = TypeVar("Result")
@@ -31,7 +31,13 @@ class StillMonitor:
         self._snapshot = snapshot
         self._take: Callable[[RunSnapshot], None] | None = None
 
-    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+    def start(
+        self,
+        on_snapshot: Callable[[RunSnapshot], None],
+        on_newest: Callable[[NewestRows], None],
+        count: int,
+    ) -> None:
+        del on_newest, count
         self._take = on_snapshot
         on_snapshot(self._snapshot)
 

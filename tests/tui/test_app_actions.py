@@ -101,7 +101,7 @@ def unread(directory: Path) -> TfckptApp:
     """The app on a directory that does not answer."""
     run = two_branches(directory).run
     monitor = StillMonitor(SnapshotReader(run).read(time.time()))
-    monitor.start = lambda on_snapshot: None  # type: ignore[method-assign]
+    monitor.start = lambda *_: None  # type: ignore[method-assign]
     return TfckptApp(run, monitor=monitor)
 
 

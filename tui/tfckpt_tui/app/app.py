@@ -34,7 +34,7 @@ from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.services.processes.own_actions import wants
 from tfckpt_tui.services.runs.recent_runs import LastLook, last_look, remember_look
@@ -46,7 +46,7 @@ _SIGNALLED = 128
 
 _SWITCH_SECONDS = 0.001
 _FIRST_FRAME_SECONDS = 0.03
-"""How long the first frame takes to reach the terminal; reading starts after it."""
+"""How long the first frame takes to reach the terminal."""
 
 
 def _actions_provider() -> type[Provider]:
@@ -74,6 +74,14 @@ class SnapshotTaken(Message):
         return isinstance(message, SnapshotTaken)
 
 
+class NewestFound(Message):
+    """The monitor read the newest checkpoints, before its first snapshot."""
+
+    def __init__(self, newest: NewestRows) -> None:
+        super().__init__()
+        self.newest = newest
+
+
 class ActionEnded(Message):
     """A run of an own action ended."""
 
@@ -97,6 +105,7 @@ class TfckptApp(JobApp[int]):
         dashboard_type: The class of the main screen.
         run_directory: The run directory.
         read_only: Whether actions that change the run are disabled.
+        newest: The newest checkpoints, if they are shown before the first snapshot.
         snapshot: The newest snapshot; None before the first one.
         selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
         verifier: Verifies checkpoints in the background.
@@ -146,6 +155,7 @@ class TfckptApp(JobApp[int]):
         super().__init__(config or Config())
         self.run_directory = run
         self.read_only = read_only
+        self.newest: NewestRows | None = None
         self.snapshot: RunSnapshot | None = None
         self.selected_name = select
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
@@ -195,12 +205,9 @@ class TfckptApp(JobApp[int]):
         """Starts to watch the run."""
         # The longest time that a busy thread may keep the others waiting.
         sys.setswitchinterval(_SWITCH_SECONDS)
-        self.call_after_refresh(self.set_timer, _FIRST_FRAME_SECONDS, self._start_monitor)
+        self._monitor.start(self._post_snapshot, self._post_newest, self.size.height)
+        self.call_after_refresh(self.set_timer, _FIRST_FRAME_SECONDS, gc.enable)
         self.set_interval(_SILENCE_SECONDS, self._show_staleness)
-
-    def _start_monitor(self) -> None:
-        gc.enable()
-        self._monitor.start(self._post_snapshot)
 
     def on_unmount(self) -> None:
         """Stops the background threads."""
@@ -213,6 +220,18 @@ class TfckptApp(JobApp[int]):
         self.own_actions.stop()
 
     # -- snapshots -----------------------------------------------------------------------------
+
+    def _post_newest(self, newest: NewestRows) -> None:
+        self.post_message(NewestFound(newest))
+
+    @on(NewestFound)
+    def _show_newest(self, message: NewestFound) -> None:
+        """Shows the newest checkpoints, then has the others read."""
+        self.newest = message.newest
+        for screen in self.screen_stack:
+            if isinstance(screen, DashboardScreen) and screen.is_running and screen.children:
+                screen.show_newest(message.newest)
+        self.call_after_refresh(self._monitor.refresh)
 
     def _post_snapshot(self, snapshot: RunSnapshot) -> None:
         self.post_message(SnapshotTaken(snapshot))

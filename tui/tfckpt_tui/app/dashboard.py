@@ -32,7 +32,7 @@ from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
-from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot, differs_only_in_time
 from tfckpt_tui.services.checkpoints.verify import can_be_verified
 from tfckpt_tui.services.runs.failure_card import newest_loss
 
@@ -102,6 +102,7 @@ class DashboardScreen(Screen[None]):
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
+        self._has_panes = False
         self._shown_at = 0.0
         self._chosen: Selection | None = None
         self._verification_timer: Timer | None = None
@@ -130,11 +131,16 @@ class DashboardScreen(Screen[None]):
         yield DashboardPanes(read_only=self.read_only)
 
     def on_mount(self) -> None:
-        """Shows the keys before the first snapshot."""
+        """Shows the keys, and what was read while the panes were made."""
+        self._has_panes = True
         self._update_keys()
         self._verification_timer = self.set_interval(
             _VERIFICATION_POLL_SECONDS, self._show_reading, pause=True
         )
+        if self.run_app.snapshot is not None:
+            self.show(self.run_app.snapshot)
+        elif self.run_app.newest is not None:
+            self.show_newest(self.run_app.newest)
 
     def on_screen_resume(self) -> None:
         """Shows a verification that was started on another screen."""
@@ -143,8 +149,16 @@ class DashboardScreen(Screen[None]):
 
     # -- what the app tells it ---------------------------------------------------------------
 
+    def show_newest(self, newest: NewestRows) -> None:
+        """Lists the newest checkpoints until the first snapshot has all."""
+        if self._has_panes and self.snapshot is None:
+            self.panes.history.show_newest(newest)
+            self.panes.fit()
+
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows a new snapshot."""
+        """Shows a new snapshot; before there are panes, their mount shows it."""
+        if not self._has_panes:
+            return
         before, self.snapshot = self.snapshot, snapshot
         if before is not None and self._is_up_to_date(before, snapshot):
             return
@@ -156,7 +170,7 @@ class DashboardScreen(Screen[None]):
 
     def update_progress(self) -> None:
         """Shows changed commands and failures."""
-        if self.is_running and self.children:
+        if self.is_running and self.children and self._has_panes:
             self.panes.progress.repaint()
             self.panes.fit()
 

@@ -121,6 +121,10 @@ class DashboardPanes(Widget):
         """Whether the filter line is open."""
         return self._arranged.filtering
 
+    def on_resize(self) -> None:
+        """Fits the heights to the new size; a snapshot may come before the first one."""
+        self.fit()
+
     def fit(self) -> None:
         """Fits the height of workers, card, checkpoints and progress to their content."""
         lines = self.progress.line_count(self.size.width)

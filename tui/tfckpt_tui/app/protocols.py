@@ -17,7 +17,7 @@ from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.settings.config import Config
 
@@ -180,6 +180,8 @@ class RunApp(ActionApp, Protocol):
     runs_each_new: bool
     chart_choices: ChartChoices
     from_list: bool
+    newest: NewestRows | None
+    snapshot: RunSnapshot | None
 
     @property
     def verifier(self) -> BackgroundVerifier:

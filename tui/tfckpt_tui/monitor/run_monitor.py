@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.file_events import DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.job_watch import JobWatch
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.job_reader import JobReader
 
@@ -33,7 +33,14 @@ READ_SHARE = 0.05
 TIMEOUT_SECONDS = 5.0
 """Seconds that a read may take before the run directory counts as not answering."""
 
+SHOWN_SECONDS = 1.0
+"""Seconds that the app has to show the newest checkpoints before all are read."""
+
 _STOP_SECONDS = 0.4
+
+
+def _ignore(newest: NewestRows) -> None:
+    """Shows no rows before the first snapshot."""
 
 
 class SnapshotSource(Protocol):
@@ -43,8 +50,20 @@ class SnapshotSource(Protocol):
     def snapshot_timeout(self) -> float:
         """Seconds without a snapshot after which the run directory counts as not answering."""
 
-    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
-        """Starts passing snapshots to `on_snapshot`, in any thread."""
+    def start(
+        self,
+        on_snapshot: Callable[[RunSnapshot], None],
+        on_newest: Callable[[NewestRows], None],
+        count: int,
+    ) -> None:
+        """Starts passing snapshots to `on_snapshot`, in any thread.
+
+        Args:
+            on_snapshot: Receives each snapshot.
+            on_newest: Receives the newest checkpoints, before the first snapshot of many. The
+                others are read after a `refresh`, which says that these are shown.
+            count: How many checkpoints have room on the screen.
+        """
 
     def refresh(self) -> None:
         """Requests a new snapshot."""
@@ -96,10 +115,15 @@ class Monitor:
         """Seconds without a snapshot after which the run directory counts as not answering."""
         return TIMEOUT_SECONDS + 2 * self._pause
 
-    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
-        """Starts the thread, which calls `on_snapshot`."""
+    def start(
+        self,
+        on_snapshot: Callable[[RunSnapshot], None],
+        on_newest: Callable[[NewestRows], None] = _ignore,
+        count: int = 0,
+    ) -> None:
+        """Starts the thread, which calls `on_newest` for some checkpoints, and `on_snapshot`."""
         self._thread = threading.Thread(
-            target=self._work, args=(on_snapshot,), name="monitor", daemon=True
+            target=self._work, args=(on_snapshot, on_newest, count), name="monitor", daemon=True
         )
         self._thread.start()
 
@@ -118,7 +142,18 @@ class Monitor:
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
 
-    def _work(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+    def _work(
+        self,
+        on_snapshot: Callable[[RunSnapshot], None],
+        on_newest: Callable[[NewestRows], None],
+        count: int,
+    ) -> None:
+        newest = self._newest(count) if count else None
+        if newest is not None:
+            on_newest(newest)
+            # Reading all takes the processor from the app, which shows these first.
+            self._wake.wait(SHOWN_SECONDS)
+            self._wake.clear()
         while not self._stopped.is_set():
             began = time.monotonic()
             if self._watch is not None:
@@ -137,6 +172,13 @@ class Monitor:
                 self._stopped.wait(max(DEBOUNCE_SECONDS, spent))
         if self._watch is not None:
             self._watch.stop()
+
+    def _newest(self, count: int) -> NewestRows | None:
+        try:
+            return self._reader.read_newest(count, self._clock())
+        except Exception:
+            # A bug must not stop the updates; the read of all checkpoints shows it.
+            return None
 
     def _can_be_quiet(self, snapshot: RunSnapshot) -> bool:
         """Whether file events suffice: they work, and nothing has happened for long."""

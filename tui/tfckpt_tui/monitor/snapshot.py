@@ -37,6 +37,21 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class NewestRows:
+    """The newest checkpoints, to be shown until the first snapshot has all.
+
+    It is no snapshot: without one, no action on checkpoints is available.
+
+    Attributes:
+        at: When they were read, in seconds since the epoch.
+        checkpoints: Newest first; the head is not determined.
+    """
+
+    at: float
+    checkpoints: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True)
 class RunSnapshot(RunAccount):
     """The account of a run, with everything else that the app shows of it.
 

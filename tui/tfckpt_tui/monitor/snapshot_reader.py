@@ -11,12 +11,20 @@ from functools import partial
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.remembered_listing import (
+    NAMES_REMEMBERED,
+    DirectoryIdentity,
+    directory_identity,
+    is_settled_directory,
+    remember_newest,
+)
 from tfckpt_trainer.catalog.directory.stored_results import result_directories
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
+from tfckpt_trainer.catalog.scan.newest import scan_newest
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -29,7 +37,7 @@ from tfckpt_tui.charting.series import Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import give_account
@@ -75,6 +83,19 @@ class SnapshotReader:
         self._described: tuple[RunInfo | None, RunInfo | None] = None, None
         self._problems: list[str] = []
         self._forget()
+
+    def read_newest(self, count: int, now: float) -> NewestRows | None:
+        """Returns the newest checkpoints alone, before the first snapshot.
+
+        Args:
+            count: How many are shown.
+            now: Seconds since the epoch.
+
+        Returns:
+            The checkpoints; None if a snapshot takes no longer.
+        """
+        checkpoints = try_read(lambda: scan_newest(self._run, count, now))
+        return NewestRows(now, tuple(checkpoints)) if checkpoints else None
 
     def read(self, now: float) -> RunSnapshot:
         """Returns a snapshot of the run.
@@ -150,6 +171,7 @@ class SnapshotReader:
         run = self._run
         self._catalog = Catalog(run)
         self._known: tuple[Checkpoint, ...] = ()
+        self._remembered: DirectoryIdentity | None = None
         self._branch_tips = BranchTips()
         self._branch_tips_are_old = False
         self._diagnostics: tuple[Diagnostic, ...] = ()
@@ -200,12 +222,22 @@ class SnapshotReader:
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
+            identity = self._try(lambda: directory_identity(run.root))
             checkpoints = self._try(lambda: self._catalog.scan(now, quick=True))
             if checkpoints is not None:
                 self._known, self._known_signature, self._known_at = checkpoints, signature, now
                 self._branch_tips_are_old = True
                 self._diagnostics_are_old = True
+                self._remember(identity, now)
         return self._known
+
+    def _remember(self, identity: DirectoryIdentity | None, now: float) -> None:
+        """Remembers the newest checkpoints for the next start, once there are no newer ones."""
+        if identity is None or identity == self._remembered or len(self._known) <= NAMES_REMEMBERED:
+            return
+        if is_settled_directory(identity, now):
+            self._remembered = identity
+            remember_newest(self._run.root, identity, [c.name for c in self._known])
 
     def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
         """Returns the diagnostics, which cost more than a scan in a directory of thousands."""

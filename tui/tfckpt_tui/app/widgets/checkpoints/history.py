@@ -25,10 +25,12 @@ from tfckpt_tui.formats.checkpoint_columns import (
 )
 from tfckpt_tui.formats.checkpoint_filter import Filter
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 
 _MEASURED_ROWS = 200
 """Number of rows whose texts decide how wide a column is."""
+
+_READING = "the newest checkpoints, reading all"
 
 _UNASKED_RANK = 100
 """Added to the rank of columns that the user did not ask for: these are left out first."""
@@ -128,6 +130,12 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         if distances:
             self.move_to(min(distances)[1])
 
+    def show_newest(self, newest: NewestRows) -> None:
+        """Lists the newest checkpoints until a snapshot has all."""
+        self._at = newest.at
+        self._take(newest.checkpoints, newest.checkpoints[0].branch)
+        self.choose_rows()
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot; rebuilds the tree only if the checkpoints changed."""
         self.snapshot = snapshot
@@ -135,9 +143,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         is_other = snapshot.checkpoints != self._all
         is_other |= self._unsupported != (() if self._filter.tests else _unsupported_in(snapshot))
         if is_other:
-            self._all = snapshot.checkpoints
-            self._pinned = sum(checkpoint.pinned for checkpoint in self._all)
-            self._whole_tree = BranchTree(self._all, snapshot.branch)
+            self._take(snapshot.checkpoints, snapshot.branch)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             was_first = self.cursor == 0 and self.top == 0
@@ -145,6 +151,11 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             if was_first and not self.has_moved:
                 self.move_to(0)
         self.repaint()
+
+    def _take(self, checkpoints: tuple[Checkpoint, ...], branch: int) -> None:
+        self._all = checkpoints
+        self._pinned = sum(checkpoint.pinned for checkpoint in checkpoints)
+        self._whole_tree = BranchTree(checkpoints, branch)
 
     def choose_rows(self) -> None:
         """Lists the checkpoints that match the filter, in the sort order."""
@@ -182,7 +193,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         """Returns the numbers of checkpoints: all, pinned, marked, in the trash; and of files."""
         snapshot = self.snapshot
         if snapshot is None:
-            return ()
+            return ((_READING, "label"),) if self._all else ()
         spans = [*self._count(len(snapshot.checkpoints))]
         if self._pinned:
             spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{self._pinned:,} pinned", "label")]
