@@ -3,7 +3,8 @@
     python tests/benchmarks/first_frame.py [--rounds N] [--checkpoints N ...]
 
 Each program is started in a pseudo-terminal; the time runs until its words are on the screen.
-The two apps and `import tensorflow` take turns in one run.
+The two apps and `import tensorflow` take turns in one run. A first start has an empty cache of the
+user; the others have what an earlier start, which read all checkpoints, remembered there.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from pathlib import Path
 
 import psutil
 
-for part in ("", "e2e", "tui"):
+for part in ("", "e2e"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
-from rundir_factory import RunFactory
+from listing import Directory
 from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
+
+from tfckpt_trainer.catalog.directory.remembered_listing import NAMES_REMEMBERED
+from waiting import wait_until
 
 BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")]
 
@@ -41,42 +45,67 @@ def main() -> None:
 
 def compare(root: Path, count: int, rounds: int) -> None:
     """Starts both apps in turns on a directory of so many checkpoints."""
-    factory = RunFactory(root).create()
+    run, cache = root / "run", root / "cache"
+    run.mkdir()
+    made = Directory(run, "ours")
     for step in range(1, count + 1):
-        factory.checkpoint(step, listed=step == count)
-    ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "attach", str(root)]
-    newest = f"ckpt-{count}" if count else "no checkpoint"
-    first_frame(ours, "history")
-    bare_times, frame_times, row_times, memory = [], [], [], []
-    for _ in range(rounds):
-        bare_times.append(first_frame(BARE, "bare app ready")[0])
-        frame, rows, resident = first_frame(ours, "history", newest)
+        made.checkpoint(step)
+    made.finish()
+    ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "attach", str(run)]
+    newest = f"ckpt-{count}"
+    # The files of the programs and of the directory are in the page cache from now on.
+    first_frame(ours, "history", cache=root / "before")
+    resident = until_all_read(ours, cache, count)
+    bare_times, frame_times, row_times, first_times = [], [], [], []
+    for number in range(rounds):
+        bare_times.append(first_frame(BARE, "bare app ready", cache=cache)[0])
+        frame, rows = first_frame(ours, "history", newest, cache=cache)
         frame_times.append(frame)
         row_times.append(rows)
-        memory.append(resident)
+        first = first_frame(ours, "history", newest, cache=root / f"empty-{number}")
+        first_times.append(first[1])
     size = {"along": "checkpoints", "at": count}
-    report("a bare Textual app", [1e3 * seconds for seconds in bare_times], "ms", **size)
-    report_ratio("first frame", frame_times, bare_times, "a bare Textual app", **size)
-    report_ratio("rows on screen", row_times, bare_times, "a bare Textual app", **size)
-    report("resident memory", [resident / 1e6 for resident in memory], "MB", **size)
+    bare = "a bare Textual app"
+    report(bare, [1e3 * seconds for seconds in bare_times], "ms", **size)
+    report_ratio("first frame", frame_times, bare_times, bare, **size)
+    report_ratio("rows on screen", row_times, bare_times, bare, **size)
+    report_ratio("rows on screen, first start", first_times, bare_times, bare, **size)
+    report("resident memory", [resident / 1e6], "MB", **size)
+
+
+def until_all_read(ours: list[str], cache: Path, count: int) -> int:
+    """Starts our app until it has read all checkpoints; returns the memory that is resident then.
+
+    If there are many, it remembers the newest.
+    """
+    with Terminal(ours, columns=140, rows=40, environment=environment(cache)) as terminal:
+        terminal.wait_for(f"{count:,} checkpoints", 120)
+        if count > NAMES_REMEMBERED:
+            wait_until(lambda: list(cache.rglob("newest.json")), 60, "the newest are remembered")
+        resident: int = psutil.Process(terminal.process.pid).memory_info().rss
+        terminal.press("q")
+        terminal.process.wait(30)
+    return resident
+
+
+def environment(cache: Path) -> dict[str, str]:
+    # Installed programs have their bytecode; a working copy may be told not to write it.
+    return {"PYTHONDONTWRITEBYTECODE": "", "XDG_CACHE_HOME": str(cache)}
 
 
 def first_frame(
-    command: list[str], frame: str, rows: str | None = None
-) -> tuple[float, float, float]:
-    """Seconds until `frame` is shown, until `rows` are, and the memory that is resident then."""
+    command: list[str], frame: str, rows: str | None = None, *, cache: Path
+) -> tuple[float, float]:
+    """Seconds until `frame` is shown, and until `rows` are."""
     began = time.perf_counter()
-    # Installed programs have their bytecode; a working copy may be told not to write it.
-    environment = {"PYTHONDONTWRITEBYTECODE": ""}
-    with Terminal(command, columns=140, rows=40, environment=environment) as terminal:
+    with Terminal(command, columns=140, rows=40, environment=environment(cache)) as terminal:
         terminal.wait_for(frame, 60)
         until_frame = time.perf_counter() - began
         terminal.wait_for(rows or frame, 60)
         until_rows = time.perf_counter() - began
-        resident = psutil.Process(terminal.process.pid).memory_info().rss
         terminal.press("q")
-        terminal.process.wait(10)
-    return until_frame, until_rows, resident
+        terminal.process.wait(30)
+    return until_frame, until_rows
 
 
 def import_tensorflow() -> float:
