@@ -47,6 +47,7 @@ def test_all_benchmarks_are_run():
 
 SMALL = {
     "background_save": "--megabytes 5 --rounds 1",
+    "commands": "--rounds 1 --checkpoints 3",
     "chart_keys": "--metrics 3 --points 5000",
     "check": "--variables 50",
     "first_frame": "--checkpoints 10 --rounds 1",

@@ -59,6 +59,7 @@ BENCHMARKS = (
     Benchmark("one_of_many", ("--kinds", "ours"), 2),
     Benchmark("follow", ("--rounds", "8"), 1.5),
     Benchmark("large_list"),
+    Benchmark("commands", (), 0.5),
     Benchmark("chart_keys"),
     Benchmark("page_keys", (), 1.5),
     Benchmark("fleet", ("--seconds", "20"), 2),
