@@ -96,3 +96,12 @@ def test_the_directories_are_in_the_home(monkeypatch, kind, place):
     monkeypatch.setenv("HOME", "/home/ada")
     found = getattr(user_directories, f"{kind}_directory")()
     assert found == Path("/home/ada", place, "tfckpt-tui")
+
+
+@pytest.mark.parametrize("kind", ["cache", "config", "state"])
+@pytest.mark.parametrize("value", ["", " ", "here"])
+def test_a_variable_without_an_absolute_path_is_ignored(monkeypatch, kind, value):
+    monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", value)
+    monkeypatch.setenv("HOME", "/home/ada")
+    found = getattr(user_directories, f"{kind}_directory")()
+    assert found.is_relative_to("/home/ada")

@@ -1,6 +1,7 @@
 """The user's own directories for cache, configuration and state, as the XDG standard places them.
 
-A user without a home directory, as in many containers, has none of them.
+So on macOS too, where other tools of the command line have their files in `~/.config`. A user
+without a home directory, as in many containers, has none of them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-
-# The Unix rules on macOS too: the configuration file is in `~/.config` there, as for other tools
-# of the command line.
-from platformdirs.unix import Unix
 
 _NAME = "tfckpt-tui"
 
@@ -23,7 +20,7 @@ NO_HOME = (
 
 def cache_directory() -> Path | None:
     """Returns the directory of what can be found out again, or None without a home directory."""
-    return _directory("user_cache_dir")
+    return _directory("XDG_CACHE_HOME", "~/.cache")
 
 
 def cached_path(kind: str, directory: Path) -> Path | None:
@@ -40,18 +37,17 @@ def cached_path(kind: str, directory: Path) -> Path | None:
 
 def config_directory() -> Path | None:
     """Returns the directory of the configuration file, or None without a home directory."""
-    return _directory("user_config_dir")
+    return _directory("XDG_CONFIG_HOME", "~/.config")
 
 
 def state_directory() -> Path | None:
     """Returns the directory of recent runs and demos, or None without a home directory."""
-    return _directory("user_state_dir")
+    return _directory("XDG_STATE_HOME", "~/.local/state")
 
 
-def _directory(kind: str) -> Path | None:
-    try:
-        place: str = getattr(Unix(_NAME), kind)
-    except RuntimeError:
-        return None
-    # Older releases of platformdirs leave `~` as it is.
-    return None if place.startswith("~") else Path(place)
+def _directory(variable: str, default: str) -> Path | None:
+    place = os.environ.get(variable, "")
+    # The standard says to ignore a relative path.
+    if not os.path.isabs(place):
+        place = os.path.expanduser(default)
+    return Path(place, _NAME) if os.path.isabs(place) else None
