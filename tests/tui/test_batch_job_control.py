@@ -372,7 +372,7 @@ def test_a_record_cannot_name_a_script_elsewhere(queued: RunFactory, script: str
 def commands_with(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
     for function in (find_waiting_job, cancel_waiting_job, plan_force_stop, force_stop):
         changed: Callable[..., object] = partial(function, runner=slurm)
-        monkeypatch.setattr(f"tfckpt_tui.cli.run.control.{function.__name__}", changed)
+        monkeypatch.setattr(f"tfckpt_tui.cli.run.stop.{function.__name__}", changed)
 
 
 def test_stop_cancels_a_job_that_waits(
@@ -390,7 +390,9 @@ def test_a_command_for_a_trainer_says_that_the_job_waits(
     queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = waits(reason="JobHeldUser")
-    monkeypatch.setattr("tfckpt_tui.services.control.request.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr(
+        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(slurm)
+    )
     said = tool("save", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
     assert "its batch job 1234 waits in the queue: it is held; release it" in said.words
@@ -401,7 +403,9 @@ def test_a_job_that_slurm_cannot_be_asked_about_is_not_nothing(
 ) -> None:
     slurm = without_slurm()
     commands_with(monkeypatch, slurm)
-    monkeypatch.setattr("tfckpt_tui.services.control.request.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr(
+        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(slurm)
+    )
     said = tool("stop", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
     assert "Batch job 1234 of this run may wait in the queue or run. Slurm cannot be" in said.words

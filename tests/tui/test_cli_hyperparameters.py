@@ -85,7 +85,7 @@ def test_a_run_without_any_is_told_how_to_have_some(tool: Tool, tmp_path: Path) 
 def test_set_sends_the_values_and_prints_the_answer(tool: Tool, live: RunFactory) -> None:
     message = "learning_rate 0.0003 → 0.001 on 2 workers, after step 438."
     words = ["learning_rate=1e-3", "generator/beta_1=0.9", "--at-step", "900", "--over", "10"]
-    looks_again = mock.patch("tfckpt_tui.services.control.request.detect_trainer")
+    looks_again = mock.patch("tfckpt_tui.services.control.request.trainer_answers")
     with AnsweringTrainer(live.run, done(message)), looks_again as looked:
         said = tool("set", live.run.root, *words)
     assert (said.code, said.data) == (0, f"{message}\n")

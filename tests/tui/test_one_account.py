@@ -41,8 +41,9 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reading.run_reader import open_run
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.control.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.services.runs.brief_reading import brief_account
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.settings.config import Config

@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.control import prune, request
+from tfckpt_tui.services.control import prune, trainer_presence
 from tfckpt_tui.services.control.request import FrontEnd
 from waiting import LEAST_SECONDS, wait_until
 
@@ -42,7 +42,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def ended(disk: Path, monkeypatch: pytest.MonkeyPatch) -> RunFactory:
     """A run on a disk of its own; its trainer is gone, and is not waited for."""
-    monkeypatch.setattr(request, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(trainer_presence, "HEARTBEAT_SECONDS", 0.1)
     made = two_branches(disk / "run")
     for index in range(2):
         made.run.worker_status(index).unlink()
@@ -182,7 +182,7 @@ def test_a_trainer_whose_heartbeat_does_not_fit_is_asked(
     ended: RunFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lives and holds the run, and looks dead: the reserve lets it say so."""
-    monkeypatch.setattr(request, "HEARTBEAT_SECONDS", LEAST_SECONDS)
+    monkeypatch.setattr(trainer_presence, "HEARTBEAT_SECONDS", LEAST_SECONDS)
     run = ended.run
     with beating(run, interval=0.2), AnsweringTrainer(run, moving_files(run)) as trainer:
         wait_until(lambda: trainer_answers(run, time.time()), 10, "it beats")

@@ -13,8 +13,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.control.force_stop import ForceStopPlan
-from tfckpt_tui.services.control.request import FORCE_SECONDS
+from tfckpt_tui.services.control.force_stop import FORCE_SECONDS, ForceStopPlan
 
 _NAMED = 8
 _FRESH_SECONDS = 10.0

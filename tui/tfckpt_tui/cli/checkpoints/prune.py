@@ -55,7 +55,8 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_al
 from tfckpt_tui.services.checkpoints.tensor_files import find_file
 from tfckpt_tui.services.control import prune as service
 from tfckpt_tui.services.control.prune import PruneOutcome
-from tfckpt_tui.services.control.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.settings.config import default_policy, read_config
 
 

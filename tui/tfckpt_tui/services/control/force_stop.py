@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
+from tfckpt_trainer.errors import NoTrainerError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
+from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.control.request import (
-    FrontEnd,
-    end_processes,
-    log_event,
-    require_processes,
-)
+from tfckpt_tui.services.control.request import FrontEnd, log_event
+
+FORCE_SECONDS = 60.0
+"""Seconds that the processes have to save and exit before they are killed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceSto
         job.state in ACTIVE or unknown_job(run, job.record, job.silence) is not None
     ):
         return ForceStopPlan(job)
-    return ForceStopPlan(None, require_processes(run))
+    return ForceStopPlan(None, _require_processes(run))
 
 
 def force_stop(
@@ -67,9 +68,41 @@ def force_stop(
         LaunchError: Slurm did not cancel the job, or a process cannot be ended from here.
     """
     if plan.job is None:
-        return end_processes(run, through=through)
+        return _end_processes(run, through=through)
     job_id = plan.job.record.id
     cancel_job(job_id, runner=runner)
     message = f"Cancelled batch job {job_id}. Slurm ends its processes; they may save first."
     warning = log_event(run, EventKind.STOP, message, through=through)
     return message, (warning,) if warning else ()
+
+
+def _require_processes(run: RunDirectory) -> tuple[str, ...]:
+    """Describes the processes of a run that live.
+
+    Raises:
+        NoTrainerError: There are none.
+    """
+    processes = living_processes(run)
+    if not processes:
+        raise _nothing_runs(run)
+    return tuple(processes)
+
+
+def _end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[str, ...]]:
+    """Ends supervisor and workers; returns what was done, and warnings.
+
+    Raises:
+        NoTrainerError: No process of the run lives.
+        LaunchError: One runs on another machine, belongs to another user, or cannot be killed.
+    """
+    began = time.monotonic()
+    warnings: list[str] = []
+    if not stop_supervisor(run, FORCE_SECONDS, by=through.requester, on_warning=warnings.append):
+        raise _nothing_runs(run)
+    message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
+    return message, tuple(warnings)
+
+
+def _nothing_runs(run: RunDirectory) -> NoTrainerError:
+    """Returns the error that there is nothing to end."""
+    return NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")

@@ -12,13 +12,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import GuardsArguments
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
-from tfckpt_tui.services.control.request import (
-    DEFAULT_TIMEOUT,
-    FrontEnd,
-    OnChange,
-    ask,
-    detect_trainer,
-)
+from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask
+from tfckpt_tui.services.control.trainer_presence import detect_trainer
 
 
 def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str]) -> None:

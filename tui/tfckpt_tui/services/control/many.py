@@ -33,13 +33,8 @@ from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.control.prune import ForeignTrainerError, prune, pruned_words
-from tfckpt_tui.services.control.request import (
-    FrontEnd,
-    NothingRunsError,
-    ask,
-    detect_trainer,
-    require_trainer,
-)
+from tfckpt_tui.services.control.request import FrontEnd, NothingRunsError, ask, require_trainer
+from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.brief_reading import brief_account, read_info
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters

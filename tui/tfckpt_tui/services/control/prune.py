@@ -33,15 +33,8 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.control.request import (
-    DEFAULT_TIMEOUT,
-    FrontEnd,
-    OnChange,
-    TrainerPresence,
-    ask,
-    detect_trainer,
-    log_event,
-)
+from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask, log_event
+from tfckpt_tui.services.control.trainer_presence import TrainerPresence, detect_trainer
 
 LOCK_SECONDS = 5.0
 """How long to wait for the lock of the trainer."""

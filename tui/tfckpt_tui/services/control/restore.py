@@ -21,8 +21,9 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.compatibility import check_compatibility, find_reference
 from tfckpt_tui.services.control.prune import foreign_words, wait_words, without_trainer
-from tfckpt_tui.services.control.request import FrontEnd, detect_trainer, log_event
+from tfckpt_tui.services.control.request import FrontEnd, log_event
 from tfckpt_tui.services.control.restore_effects import RestoreEffects, find_effects
+from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.services.runs.account import RunReading, give_account
 from tfckpt_tui.services.runs.brief_reading import read_info
 from tfckpt_tui.services.runs.reading import read_whole_run
