@@ -13,7 +13,7 @@ from json_reference import check
 from rundir_factory import two_branches
 
 from command_running import BINARY, LIMIT_SECONDS
-from tfckpt_tui.reports.listing import FollowedLineReport
+from tfckpt_tui.reports.logs import FollowedLineReport
 
 Follow = Callable[..., "subprocess.Popen[str]"]
 

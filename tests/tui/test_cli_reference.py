@@ -25,7 +25,8 @@ from tfckpt_tui.reports.control import (
     QuickCheckReport,
     StoppedTensorBoardReport,
 )
-from tfckpt_tui.reports.listing import JournalReport, ListReport, LogsReport
+from tfckpt_tui.reports.listing import ListReport
+from tfckpt_tui.reports.logs import JournalReport, LogsReport
 from tfckpt_tui.reports.retention import (
     EmptiedReport,
     PinReport,

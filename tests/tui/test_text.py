@@ -5,6 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wcwidth import wcwidth
 
 from tfckpt_tui.formats.text import (
     LONGEST,
@@ -88,3 +89,9 @@ def test_a_cut_keeps_all_that_fits() -> None:
 )
 def test_a_strategy_is_shown_by_a_name_that_users_know(name: str, words: str) -> None:
     assert strategy_words(name) == words
+
+
+def test_characters_of_one_cell_are_those_that_wcwidth_says() -> None:
+    for character in map(chr, range(0x20, 0x2300)):
+        if unicodedata.category(character) not in {"Cc", "Cf"}:
+            assert cell_width(character) == max(0, wcwidth(character)), hex(ord(character))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.version import __version__
+
 if TYPE_CHECKING:
     from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
     from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from tfckpt_trainer.catalog.retention.rules import BestBy
     from tfckpt_trainer.errors import TfckptError
     from tfckpt_trainer.training import SaveOptions, SaveWhen, TrainingRun
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BestBy",

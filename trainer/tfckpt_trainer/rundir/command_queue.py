@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -95,7 +94,7 @@ def new_command(
     """
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
     return Command(
-        id=f"{stamp}-{kind.value}-{secrets.token_hex(4)}",
+        id=f"{stamp}-{kind.value}-{os.urandom(4).hex()}",
         kind=kind,
         arguments=arguments,
         requested_at=at,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 
 from tfckpt_trainer.clean_text import LONGEST as LONGEST
@@ -12,6 +13,9 @@ from tfckpt_trainer.clean_text import clean as clean
 
 _STRATEGIES = {"_DefaultDistributionStrategy": "one device (default)"}
 """Strategies whose class has no public name."""
+
+_ONE_CELL_EACH = re.compile("[\0-\x7f\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff]*")
+"""ASCII, Latin letters, dashes, dots and arrows, without anything that combines with them."""
 
 
 def clean_message(text: str) -> str:
@@ -43,9 +47,9 @@ def csv_line(cells: Iterable[object]) -> str:
 
 def cell_width(text: str) -> int:
     """Returns the number of terminal cells that a cleaned text takes."""
-    if text.isascii():
+    if _ONE_CELL_EACH.fullmatch(text):
         return len(text)
-    # Imported here: it takes 20 ms, which the first frame of the app does not wait for.
+    # Imported here: it takes 20 ms, which neither commands nor the first frame wait for.
     from wcwidth import wcswidth
 
     return max(0, wcswidth(text))

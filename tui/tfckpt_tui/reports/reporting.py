@@ -10,7 +10,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.reports.base import Report
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
-from tfckpt_tui.reports.listing import Event
+from tfckpt_tui.reports.logs import Event
 from tfckpt_tui.reports.run_facts import AlertFacts, FailureFacts, JobFacts, RunFacts, WorkerLine
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
@@ -156,6 +154,8 @@ def is_trainer_gone(run: RunDirectory) -> bool:
 
 def _open_files(root: str) -> tuple[list[_Open], int]:
     """Returns the open files below `root`, and how many processes could not be checked."""
+    import psutil
+
     files: list[_Open] = []
     unseen = 0
     for pid in psutil.pids():
@@ -191,6 +191,8 @@ def _writes(info: str) -> bool:
 
 
 def _of_process_elsewhere(pid: int, root: str) -> Iterator[_Open]:
+    import psutil
+
     for opened in psutil.Process(pid).open_files():
         if opened.path.startswith(f"{root}/"):
             # Only Linux reports the mode.
@@ -214,6 +216,8 @@ def _our_pids(run: RunDirectory) -> Iterator[int]:
 
 
 def _describe(opened: _Open) -> WritingProcess:
+    import psutil
+
     name, command = "", ""
     try:
         process = psutil.Process(opened.pid)

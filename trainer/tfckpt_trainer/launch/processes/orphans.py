@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
-
 from tfckpt_trainer.rundir.heartbeats.health import (
     is_live,
     living,
@@ -47,6 +45,8 @@ class OrphanProcess:
     @property
     def keeps_its_number(self) -> bool:
         """Whether no other process has got its id, so that its group may be signaled."""
+        import psutil
+
         try:
             started_at = psutil.Process(self.pid).create_time()
         except psutil.NoSuchProcess:

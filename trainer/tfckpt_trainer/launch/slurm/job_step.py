@@ -11,11 +11,23 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.launch.options import LaunchOptions
+
 ALIVE_SECONDS = 2.0
 """Interval of the signs of life between the supervisor and the tasks."""
 
 CANCEL_SECONDS = 3.0
 """How long to wait for a cancelled step; one with a dead node takes longer."""
+
+
+SILENT_INTERVALS = 3
+SILENT_PEERS = 3
+"""How many intervals, and how often the silence that other workers allow, a task may be silent."""
+
+
+def silence_seconds(options: LaunchOptions) -> float:
+    """Returns after which silence of a task or of the supervisor the other counts it as gone."""
+    return max(SILENT_INTERVALS * ALIVE_SECONDS, SILENT_PEERS * options.peer_seconds)
 
 
 class JobStep:

@@ -17,7 +17,7 @@ from tfckpt_trainer.cluster.tasks import least_tasks_in_words, tasks
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import plan_gpus
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
-from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, JobStep
+from tfckpt_trainer.launch.slurm.job_step import JobStep, silence_seconds
 from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -31,10 +31,6 @@ ALIVE_WORD = "ALIVE"
 
 KILL_SECONDS = 3.0
 """How long to wait until killed workers report their end; those of a dead node never do."""
-
-SILENT_INTERVALS = 3
-SILENT_PEERS = 3
-"""How many intervals, and how often the silence that other workers allow, a task may be silent."""
 
 LOST = -signal.SIGKILL
 """Exit status of a worker whose task or node is gone."""
@@ -236,11 +232,6 @@ class StepStarter:
 
     def close(self) -> None:
         """Does nothing: there is no standby process."""
-
-
-def silence_seconds(options: LaunchOptions) -> float:
-    """Returns after which silence of a task or of the supervisor the other counts it as gone."""
-    return max(SILENT_INTERVALS * ALIVE_SECONDS, SILENT_PEERS * options.peer_seconds)
 
 
 def place_tasks(options: LaunchOptions, job: int, number: int, nodes: Sequence[str]) -> Placement:

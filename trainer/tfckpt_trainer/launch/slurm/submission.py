@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError
@@ -82,6 +81,8 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
 
 def new_job(run: RunDirectory, job_id: str, cluster: str, asked: SlurmOptions | None) -> BatchJob:
     """Returns the record of a job that was submitted a moment ago."""
+    import psutil
+
     return BatchJob(
         scheduler="slurm",
         id=job_id,

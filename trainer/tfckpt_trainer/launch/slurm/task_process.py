@@ -29,12 +29,8 @@ from tfckpt_trainer.launch.processes.workers import RunningWorker, start_worker
 from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
-from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
-from tfckpt_trainer.launch.slurm.step_starter import (
-    PLACEMENT_VARIABLE,
-    decode_placement,
-    silence_seconds,
-)
+from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, silence_seconds
+from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
 from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor

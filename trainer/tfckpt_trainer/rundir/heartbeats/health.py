@@ -8,7 +8,6 @@ from enum import StrEnum
 from functools import partial
 
 import msgspec
-import psutil
 
 from tfckpt_trainer.rundir.heartbeats.clock import load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
@@ -106,6 +105,8 @@ def process_lives(pid: int, started_at: float) -> bool:
     """
     if pid <= 0:
         return False
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return (

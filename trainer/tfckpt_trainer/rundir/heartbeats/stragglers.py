@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import psutil
-
 from tfckpt_trainer.rundir.heartbeats.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
@@ -122,6 +120,8 @@ def is_process_stopped(status: WorkerStatus) -> bool:
     """Whether the process of a worker on this machine was stopped by a signal."""
     if status.pid <= 0 or not is_pid_valid_here(status):
         return False
+    import psutil
+
     try:
         return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)
     except psutil.Error:

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from hashlib import blake2s
 from pathlib import Path
 
-import psutil
-
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 
@@ -30,6 +28,8 @@ _TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
 
 def own_mark() -> str:
     """Returns the mark of this process."""
+    import psutil
+
     started = psutil.Process().create_time()
     return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
 

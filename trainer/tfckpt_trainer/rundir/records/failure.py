@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfckpt_trainer.script_errors import ScriptError
+if TYPE_CHECKING:
+    from tfckpt_trainer.script_errors import ScriptError
 
 
 class OutOfMemory(StrEnum):

@@ -6,8 +6,6 @@ import os
 import threading
 import zlib
 from collections.abc import Callable
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -27,6 +25,7 @@ from tfckpt_trainer.rundir.storage.files import (
     read_bounded,
     write_atomic,
 )
+from tfckpt_trainer.version import __version__
 
 SCHEMA = 1
 """Schema version of documents without a checksum, and of the JSON output of commands."""
@@ -195,18 +194,9 @@ def _newer_words(source: str, schema: int, version: int, release: object) -> str
     needed = f"'tfckpt-tui>={release}'" if is_known else "tfckpt-tui"
     return (
         f"{source} was written by {by}: it has schema {schema}, and this release "
-        f"({own_release() or 'of unknown version'}) reads up to {version}. Upgrade with "
+        f"({__version__}) reads up to {version}. Upgrade with "
         f"`pip install --upgrade {needed}`."
     )
-
-
-@cache
-def own_release() -> str:
-    """Returns the version of this installation; empty if it is not installed."""
-    try:
-        return metadata.version("tfckpt-tui")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def prepare(kind: type) -> None:
@@ -344,7 +334,7 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
     newer = "" if _training.is_set() else find_newer(path)
     if newer:
         raise RefusedError(f"{newer} Nothing was changed.")
-    data = encode(document, release=own_release())
+    data = encode(document, release=__version__)
     unflushed: NotFlushedError | None = None
     if document.has_copy:
         # Written first, so that a file never exists without its copy.

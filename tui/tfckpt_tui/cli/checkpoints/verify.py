@@ -46,7 +46,7 @@ from tfckpt_tui.services.checkpoints.choose import checkpoints_to_bisect
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_all
 from tfckpt_tui.services.checkpoints.tensor_files import find_file
 from tfckpt_tui.services.checkpoints.verify import CachedResults, can_be_verified, verify_and_store
-from tfckpt_tui.services.runs.report import list_with_diagnostics
+from tfckpt_tui.services.runs.listing import list_with_diagnostics
 
 _UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
 

@@ -13,8 +13,6 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.runs.guards import read_guards
-from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 
 
 class NameInRun(click.types.StringParamType):
@@ -51,6 +49,9 @@ class HyperparameterName(NameInRun):
 
     def names(self, run: RunDirectory) -> Iterable[str]:
         """Returns the names of the hyperparameters."""
+        # Imported here and below: a command that declares its arguments reads none of them.
+        from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
+
         return [f"{name}{self._suffix}" for name in read_hyperparameters(run).values]
 
 
@@ -62,5 +63,7 @@ class GuardRule(NameInRun):
 
     def names(self, run: RunDirectory) -> Iterable[str]:
         """Returns the guards of the run."""
+        from tfckpt_tui.services.runs.guards import read_guards
+
         guards = read_guards(run).guards
         return [guard.rule for guard in guards if self._source in {None, guard.source}]

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
-from tfckpt_tui.reports.listing import FollowedLineReport, LoggedLine, LogsReport
+from tfckpt_tui.reports.logs import FollowedLineReport, LoggedLine, LogsReport
 from tfckpt_tui.services.batch.job_reader import why_no_logs
 
 FOLLOW_SECONDS = 0.2

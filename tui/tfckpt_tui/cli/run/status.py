@@ -1,11 +1,10 @@
-"""Commands that show the run: status, ls, journal."""
+"""Commands that show the run: status, journal."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import click
 import msgspec
@@ -17,21 +16,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
-from tfckpt_tui.formats import checkpoint_columns, units
-from tfckpt_tui.formats.checkpoint_columns import Row
-from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, parse_complete_filter
+from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
 from tfckpt_tui.formats.text import strategy_words
-from tfckpt_tui.reports.listing import Event, JournalReport, ListReport
+from tfckpt_tui.reports.logs import Event, JournalReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.failure_card import failure_text
-from tfckpt_tui.services.runs.report import (
-    has_problem,
-    list_report,
-    list_with_diagnostics,
-    status_report,
-)
+from tfckpt_tui.services.runs.report import has_problem, status_report
 
 WATCH_SECONDS = 2.0
 _NODES_SHOWN = 8
@@ -60,72 +52,6 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
         time.sleep(WATCH_SECONDS)
         if not as_json:
             print_line()
-
-
-@click.command()
-@RunArgument
-@click.option(
-    "--filter",
-    "wanted",
-    type=parse_complete_filter,
-    default="",
-    metavar="WORDS",
-    help="List only checkpoints that match all words, as in 'step>1000 state:verified -pinned'.",
-)
-@prints(ListReport)
-@on_open_run
-def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
-    """List all checkpoints, newest first, and diagnostics of the directory."""
-    contents, now = list_with_diagnostics(run), time.time()
-    checkpoints = [
-        checkpoint for checkpoint in contents.checkpoints if wanted.matches(checkpoint, now)
-    ]
-    for name in wanted.find_unknown_metrics(contents.checkpoints):
-        print_message(
-            f"No checkpoint has the metric {name!r}. A filter can compare: "
-            f"{', '.join(comparable_fields(contents.checkpoints))}."
-        )
-    if as_json:
-        print_json(list_report(run, replace(contents, checkpoints=checkpoints)))
-        return
-    columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
-    rows = (
-        [column.printed_text(row) for column in columns]
-        for row in (Row(checkpoint, now) for checkpoint in checkpoints)
-    )
-    right = {place for place, column in enumerate(columns) if column.align == ">"}
-    if checkpoints or not contents.other_files:
-        print_table([column.ls for column in columns], rows, right)
-    if contents.version_one:
-        print_line()
-        unsupported = [
-            (
-                checkpoint.name,
-                "V1",
-                units.size(checkpoint.size),
-                units.count(len(checkpoint.files), "file"),
-            )
-            for checkpoint in contents.version_one
-        ]
-        print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
-    if contents.other_files:
-        if checkpoints:
-            print_line()
-        others = [
-            (
-                other_file.name,
-                other_file.format.name,
-                other_file.position or "–",
-                units.size(other_file.size),
-                units.age(now - other_file.saved_at),
-                other_file.format.reader.replace("`", ""),
-            )
-            for other_file in contents.other_files
-        ]
-        header = ("OTHER FILE", "FORMAT", "POSITION", "SIZE", "AGE", "LOADED BY")
-        print_table(header, others, right={3, 4})
-    for diagnostic in contents.diagnostics:
-        print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
 
 @click.command()

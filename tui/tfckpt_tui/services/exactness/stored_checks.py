@@ -13,7 +13,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
@@ -24,7 +24,21 @@ from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.user_directories import state_directory
-from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult
+
+if TYPE_CHECKING:
+    from tfckpt_tui.services.exactness.check import CheckResult
+
+
+class StartedCommand(Protocol):
+    """A command, as a check, a launcher or the trainer names it."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command of each worker."""
+
+    @property
+    def working_directory(self) -> str:
+        """Where it runs."""
 
 
 class StoredCheck(Document, frozen=True, kw_only=True):
@@ -118,14 +132,13 @@ def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
     return outdated
 
 
-def _command_of(run: RunDirectory) -> CheckOptions | None:
+def _command_of(run: RunDirectory) -> StartedCommand | None:
     """Returns the command of a run; None if it is not known, or another user's."""
     try:
         started = load_if_exists(run.command_file, ScriptCommand)
-        record = started or load_if_exists(run.launch_file, LaunchOptions)
+        return started or load_if_exists(run.launch_file, LaunchOptions)
     except (DamagedFileError, OSError):
         return None
-    return CheckOptions(record.command, record.working_directory) if record is not None else None
 
 
 def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
@@ -141,13 +154,13 @@ def with_stored_check(info: RunInfo, run: RunDirectory) -> RunInfo:
     return msgspec.structs.replace(info, check=check)
 
 
-def script_digest(options: CheckOptions) -> str:
+def script_digest(options: StartedCommand) -> str:
     """Returns a digest of the script that a command runs; empty if it names no file."""
     argument = _find_script(options)
     return hashlib.sha256(argument[1].read_bytes()).hexdigest() if argument is not None else ""
 
 
-def _find_script(options: CheckOptions) -> tuple[int, Path] | None:
+def _find_script(options: StartedCommand) -> tuple[int, Path] | None:
     """Returns the place of the script in a command and its path; None if it names no file."""
     for place, word in enumerate(options.command):
         is_module = place > 0 and options.command[place - 1] == "-m"
@@ -158,7 +171,7 @@ def _find_script(options: CheckOptions) -> tuple[int, Path] | None:
     return None
 
 
-def _file(options: CheckOptions, processes: int, run_directory: str) -> Path | None:
+def _file(options: StartedCommand, processes: int, run_directory: str) -> Path | None:
     directory = state_directory()
     if directory is None:
         return None
@@ -168,7 +181,7 @@ def _file(options: CheckOptions, processes: int, run_directory: str) -> Path | N
     return directory / "checks" / f"{digest[:32]}.json"
 
 
-def _what_runs(options: CheckOptions, run_directory: str) -> list[str]:
+def _what_runs(options: StartedCommand, run_directory: str) -> list[str]:
     """Returns the command without its Python, and without the word that is the run directory."""
     command = list(options.command)
     argument = _find_script(options)

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.reports.listing import Event
+from tfckpt_tui.reports.logs import Event
 from tfckpt_tui.reports.reporting import (
     CurvesFacts,
     HyperparameterChange,

@@ -6,8 +6,8 @@ import textwrap
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
+from tfckpt_trainer.launch.slurm.job_step import silence_seconds
 from tfckpt_trainer.launch.slurm.jobs import ENDED
-from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import look_again
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler

@@ -1,36 +1,22 @@
-"""The reports of `status` and `ls`, for `--json` and for tables."""
+"""The report of `status`, for `--json` and for tables."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import (
     OtherFile,
     find_neighbours,
 )
-from tfckpt_trainer.catalog.directory.version_one import VersionOne
-from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, describe_newer
+from tfckpt_trainer.catalog.scan.diagnostics import describe_newer
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load_if_exists
-from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
 from tfckpt_tui.formats.worker_phases import phase_in_words
-from tfckpt_tui.reports.base import Records
-from tfckpt_tui.reports.listing import (
-    ListedDiagnostic,
-    ListedFile,
-    ListedRun,
-    ListReport,
-    UnsupportedCheckpoint,
-)
 from tfckpt_tui.reports.run_facts import (
     AlertFacts,
     ExactnessFacts,
@@ -53,60 +39,6 @@ _BAD = frozenset(
     }
 )
 """States of a run that are problems."""
-
-
-@dataclass(frozen=True)
-class DirectoryContents:
-    """All that `ls` shows.
-
-    Attributes:
-        checkpoints: Newest first.
-        version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
-        other_files: Files of other formats, newest first.
-    """
-
-    checkpoints: Sequence[Checkpoint]
-    diagnostics: Sequence[Diagnostic]
-    version_one: Sequence[VersionOne]
-    other_files: Sequence[OtherFile]
-
-
-def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
-    """Returns all checkpoints and the diagnostics of the directory."""
-    catalog, now = Catalog(run), time.time()
-    checkpoints, diagnostics = catalog.scan(now), catalog.diagnostics(now)
-    return DirectoryContents(checkpoints, diagnostics, catalog.version_one, catalog.other_files)
-
-
-def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
-    """Returns the report that `ls --json` prints."""
-    info = load_if_exists(run.run_file, RunInfo)
-    listed = json_record()
-    diagnostics = tuple(
-        msgspec.convert(diagnostic, ListedDiagnostic, from_attributes=True)
-        for diagnostic in contents.diagnostics
-    )
-    return ListReport(
-        run=ListedRun(info.id if info else None, str(run.root)),
-        checkpoints=Records(contents.checkpoints, lambda found: listed(*json_values(found))),
-        unsupported=tuple(
-            UnsupportedCheckpoint(name=old.name, format="V1", bytes=old.size, files=old.files)
-            for old in contents.version_one
-        ),
-        other_files=tuple(
-            ListedFile(
-                name=file.name,
-                format=file.format.name,
-                epoch=file.epoch,
-                step=file.step,
-                bytes=file.size,
-                saved_at=file.saved_at,
-                loaded_by=file.format.reader.replace("`", ""),
-            )
-            for file in contents.other_files
-        ),
-        diagnostics=diagnostics,
-    )
 
 
 def status_report(

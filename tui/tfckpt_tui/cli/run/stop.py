@@ -1,0 +1,104 @@
+"""The command `stop`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
+from tfckpt_trainer.launch.supervision.stop import wait_for_end
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandState, StopArguments
+from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
+from tfckpt_tui.cli.run.control import send, waiting
+from tfckpt_tui.reports.control import CommandReport, ForcedStopReport
+from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
+from tfckpt_tui.services.control.request import FrontEnd, require_trainer
+
+END_SECONDS = 5.0
+"""Seconds that `stop` waits for the processes to end, at least."""
+
+
+@click.command()
+@RunArgument
+@click.option(
+    "--save/--no-save", "with_save", default=True, help="Save a checkpoint first (default)."
+)
+@click.option("--force", is_flag=True, help="End the processes if the trainer does not answer.")
+@waiting
+@prints(CommandReport, ForcedStopReport)
+@on_open_run
+def stop(
+    run: RunDirectory,
+    with_save: bool,
+    force: bool,
+    no_wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Stop the run on all workers, and wait until it can be launched again.
+
+    If the batch job of the run waits in the queue of a cluster, cancels the job.
+    """
+    if find_waiting_job(run) is not None:
+        _cancel(run, as_json)
+        return
+    deadline = time.monotonic() + timeout
+
+    def await_end(stopped: Command) -> None:
+        _await_end(run, stopped, max(END_SECONDS, deadline - time.monotonic()))
+
+    try:
+        if force:
+            # Without a trainer, force does not wait for the supervisor.
+            require_trainer(run)
+        arguments = StopArguments(save=with_save)
+        send(run, arguments, no_wait, timeout, as_json, then=await_end)
+    except RefusedError:
+        raise
+    except TfckptError as error:
+        if not force:
+            raise
+        _force(run, str(error), as_json)
+
+
+def _cancel(run: RunDirectory, as_json: bool) -> None:
+    message = cancel_waiting_job(run, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json(ForcedStopReport(stopped=True, message=message, warnings=()))
+    else:
+        print_line(message)
+
+
+def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
+    """Waits until all processes of a stopped run have ended."""
+    show = CommandProgress()
+
+    def waits_for(alive: Sequence[str]) -> None:
+        message = f"Waiting for {', '.join(alive)} to end."
+        show(msgspec.structs.replace(stopped, state=CommandState.WORKING, message=message))
+
+    try:
+        wait_for_end(run, timeout, waits_for)
+    except LaunchError as error:
+        raise TfckptError(f"{stopped.message} {error}") from error
+    finally:
+        show(stopped)
+
+
+def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
+    plan = plan_force_stop(run)
+    what = "Cancelling its batch job" if plan.job is not None else "Ending its processes"
+    print_message(f"{reason} {what}.")
+    message, warnings = force_stop(run, plan, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json(ForcedStopReport(stopped=True, message=message, warnings=tuple(warnings)))
+    else:
+        print_line(message)
+    for warning in warnings:
+        print_message(f"Done, but: {warning}")
