@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.bundle.checksum import unmask
 from tfckpt_trainer.bundle.slices import Slice, decode_slice_key, parse_slice, slice_key
@@ -36,6 +39,16 @@ _SHAPE = {2: BYTES, 3: VARINT}
 _DIMENSION = {1: VARINT, 2: BYTES}
 """Wire types by field number."""
 
+_BEGIN = re.compile(rb"\x08[\0-\x7f]\x12[\0-\x7f]")
+"""A type, and the length of a shape."""
+
+_NUMBERS = re.compile(
+    rb"(?:\x18([\x80-\xff]{0,8}[\0-\x7f]))?(?:\x20([\x80-\xff]{0,8}[\0-\x7f]))?"
+    rb"(?:\x28([\x80-\xff]{0,8}[\0-\x7f]))?(?:\x35(.{4}))?",
+    re.DOTALL,
+)
+"""Shard, offset, size and checksum as TensorFlow writes them: each once, and below 2**63."""
+
 MAX_SHARDS = 100_000
 MAX_RANK = 254
 """TensorFlow's own limit on the number of dimensions."""
@@ -55,8 +68,7 @@ DTYPES = {
 """`tf.DType.name` by the numbers in `tensorflow/core/framework/types.proto`."""
 
 
-@dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(msgspec.Struct, frozen=True):
     """One tensor of a checkpoint.
 
     Attributes:
@@ -264,6 +276,56 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
+    dtype, shapes, shard, offset, size, checksum, slices = _usual_fields(data) or _any_fields(data)
+    if dtype not in DTYPES:
+        raise WireError(f"has type number {dtype}, which this version does not know")
+    if not 0 <= shard < shard_count or offset < 0 or size < 0:
+        raise WireError("has an invalid shard, offset or size")
+    shape = _known_shape(shapes)
+    checksum = unmask(checksum)
+    return TensorEntry(
+        name, DTYPES[dtype], shape, shard, shard_count, offset, size, checksum, slices
+    )
+
+
+_EntryFields = tuple[int, bytes, int, int, int, int, tuple[Slice, ...]]
+"""Type, shape, shard, offset, size, masked checksum and slices of a `BundleEntryProto`."""
+
+
+def _usual_fields(data: bytes) -> _EntryFields | None:
+    """Decodes an entry as TensorFlow writes all but the tensors in parts; None for any other.
+
+    It takes a fifth of the time of `_any_fields`, which reads such an entry the same.
+    """
+    begin = _BEGIN.match(data)
+    end = 4 + data[3] if begin is not None else len(data) + 1
+    numbers = _NUMBERS.fullmatch(data, end) if end <= len(data) else None
+    if numbers is None:
+        return None
+    shard, offset, size, checksum = numbers.groups(b"")
+    return (
+        data[1],
+        data[4:end],
+        _number(shard) if shard else 0,
+        _number(offset) if offset else 0,
+        _known_number(size),
+        int.from_bytes(checksum, "little"),
+        (),
+    )
+
+
+def _number(varint: bytes) -> int:
+    value = 0
+    for byte in reversed(varint):
+        value = value << 7 | byte & 0x7F
+    return value
+
+
+_known_number = lru_cache(maxsize=1024)(_number)
+"""For sizes, of which most tensors share a few."""
+
+
+def _any_fields(data: bytes) -> _EntryFields:
     dtype = shard = offset = size = checksum = 0
     shapes: list[bytes] = []
     slices = []
@@ -282,21 +344,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
             checksum = value
         elif number == 7:
             slices.append(parse_slice(content))
-    if dtype not in DTYPES:
-        raise WireError(f"has type number {dtype}, which this version does not know")
-    if not 0 <= shard < shard_count or offset < 0 or size < 0:
-        raise WireError("has an invalid shard, offset or size")
-    return TensorEntry(
-        name=name,
-        dtype=DTYPES[dtype],
-        shape=_known_shape(_merged(shapes)),
-        shard=shard,
-        shard_count=shard_count,
-        offset=offset,
-        size=size,
-        crc32c=unmask(checksum),
-        slices=tuple(slices),
-    )
+    return dtype, _merged(shapes), shard, offset, size, checksum, tuple(slices)
 
 
 def _check_utf8(text: bytes) -> None:

@@ -165,7 +165,12 @@ def _name_findings(file: str, index: Index) -> Iterator[Finding]:
 
 
 def _is_utf8(name: str) -> bool:
-    return not any("\udc80" <= character <= "\udcff" for character in name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # Bytes that are not UTF-8 were read as single surrogates.
+        return False
+    return True
 
 
 def slice_problem(index: Index, entry: TensorEntry) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.bundle.checksum import crc32c, mask, unmask
 from tfckpt_trainer.bundle.index import TensorEntry
-from tfckpt_trainer.bundle.shard import Shard
+from tfckpt_trainer.bundle.shard import CHUNK, Shard
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError
 
@@ -51,6 +51,11 @@ def checksum_of_strings(strings: Sequence[bytes]) -> int:
 
 
 def _streamed(shard: Shard, offset: int, size: int, value: int, on_chunk: OnChunk) -> int:
+    if size <= CHUNK:
+        data = shard.read(offset, size)
+        value = crc32c(data, value)
+        on_chunk(data)
+        return value
     for data in shard.chunks(offset, size):
         value = crc32c(data, value)
         on_chunk(data)

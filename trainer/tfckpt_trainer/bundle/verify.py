@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.analysis.contents import read_contents
 from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import combine, crc32c
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
-from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
+from tfckpt_trainer.bundle.index import Index, IndexReader, TensorEntry, index_path, shard_path
 from tfckpt_trainer.bundle.links import leads_to_no_file, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, tensors_of
 from tfckpt_trainer.bundle.shard import CHUNK, Shard
@@ -73,8 +73,8 @@ def verify(
 
     Args:
         prefix: The checkpoint.
-        on_progress: Called with bytes read and total bytes, after each chunk.
-        cancelled: Called after each chunk; return True to stop.
+        on_progress: Called with bytes read and total bytes, about once in a chunk.
+        cancelled: Called as often; return True to stop.
         digests: Whether to compute checksums of whole files too, which doubles the CPU time of
             small tensors.
         finite: Whether to look for NaN and infinite elements.
@@ -85,8 +85,8 @@ def verify(
     """
     path = index_path(prefix)
     try:
-        index = read_index(prefix)
         table = Table(path)
+        index = IndexReader(table).read()
         unused, content = table.unused_damage(), table.content
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
@@ -171,7 +171,7 @@ class _Checks:
         self._checksums: dict[str, int] = {}
         self._not_finite: list[NotFinite] = []
         self._tensors = set[str]()
-        self._done = 0
+        self._done = self._told = 0
         count = index.shard_count
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
         self._total = sum(map(_size, self._paths))
@@ -264,6 +264,7 @@ class _Checks:
             whole = self._check_tensor(path, shard, entry, whole, scan)
             position = max(position, entry.offset + entry.size)
         whole = self._read_through(shard, position, shard.size, whole)
+        self._on_read(self._done, self._total)
         if self._digests:
             self._checksums[path.name] = whole
 
@@ -311,4 +312,6 @@ class _Checks:
 
     def _advance(self, count: int) -> None:
         self._done += count
-        self._on_read(self._done, self._total)
+        if self._done - self._told >= CHUNK:
+            self._told = self._done
+            self._on_read(self._done, self._total)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from tfckpt_trainer.bundle.analysis.contents import Contents, SavedObjects
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY
@@ -87,7 +89,7 @@ def renamed_index(index: Index, names: Mapping[str, str]) -> Index:
 
 
 def _renamed(entry: TensorEntry, names: Mapping[str, str]) -> TensorEntry:
-    return replace(entry, name=names.get(entry.name, entry.name))
+    return msgspec.structs.replace(entry, name=names.get(entry.name, entry.name))
 
 
 def _add(counterparts: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:

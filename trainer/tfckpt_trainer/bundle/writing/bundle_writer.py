@@ -7,10 +7,11 @@ import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.checksum import crc32c, mask
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
