@@ -25,7 +25,7 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage import filesystems
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.filesystems import file_system_type, is_network_file_system
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system, mounted_type
 
 SCRIPT = Path(__file__).parent / "scripts" / "holder.py"
 LATER = 3600.0
@@ -190,15 +190,16 @@ def test_fresh_files(made):
     assert foreign_writers(made.run, now).fresh_seconds == pytest.approx(3, abs=0.01)
 
 
-MOUNTS = [
-    ("/", "ext4"),
-    ("/data", "nfs4"),
-    ("/data/scratch", "xfs"),
-    ("/home", "autofs"),
-    ("/home", "ext4"),
-    ("/mnt/a b", "fuse.sshfs"),
-    ("/usb", "fuseblk"),
-]
+MOUNTS = rb"""/dev/vda1 / ext4 rw,relatime 0 0
+server:/a /data nfs4 rw 0 0
+/dev/vdb /data/scratch xfs rw 0 0
+auto /home autofs rw 0 0
+/dev/vdc /home EXT4 rw 0 0
+me@host: /mnt/a\040b\134c fuse.sshfs rw 0 0
+/dev/sda1 /usb/ fuseblk rw 0 0
+
+broken /lost
+"""
 
 
 @pytest.mark.parametrize(
@@ -210,18 +211,26 @@ MOUNTS = [
         ("/database", "ext4", False),
         ("/data/scratch/run", "xfs", False),
         ("/home/me", "ext4", False),
-        ("/mnt/a b/run", "fuse.sshfs", True),
+        ("/mnt/a b\\c/run", "fuse.sshfs", True),
         ("/usb/run", "fuseblk", False),
     ],
 )
-def test_file_systems(monkeypatch, path, kind, is_network):
-    assert file_system_type(Path(path), MOUNTS) == kind
-    monkeypatch.setattr(filesystems, "_mounts", lambda: MOUNTS)
+def test_file_systems(monkeypatch, tmp_path, path, kind, is_network):
+    table = tmp_path / "mounts"
+    table.write_bytes(MOUNTS)
+    monkeypatch.setattr(filesystems, "_MOUNT_TABLE", table)
+    assert mounted_type(Path(path)) == kind
     assert is_network_file_system(Path(path)) is is_network
 
 
 def test_this_one_is_found(tmp_path):
-    assert file_system_type(tmp_path, filesystems._mounts())
+    assert mounted_type(tmp_path)
+
+
+def test_without_a_mount_table_it_is_found_too(tmp_path, monkeypatch):
+    known = mounted_type(tmp_path)
+    monkeypatch.setattr(filesystems, "_MOUNT_TABLE", tmp_path / "none")
+    assert mounted_type(tmp_path) == known
 
 
 def test_on_a_network_a_save_is_given_more_time(made, monkeypatch):
@@ -229,7 +238,7 @@ def test_on_a_network_a_save_is_given_more_time(made, monkeypatch):
     now = made.root.joinpath("ckpt-1_temp").stat().st_mtime + 300
     assert Catalog(made.run).scan(now)[0].state is CheckpointState.ORPHANED
     assert foreign_writers(made.run, now).fresh_seconds is None
-    monkeypatch.setattr(filesystems, "_mounts", lambda: [("/", "nfs")])
+    monkeypatch.setattr(filesystems, "_mounts", lambda: {"/": "nfs"})
     assert Catalog(made.run).scan(now)[0].state is CheckpointState.WRITING
     found = foreign_writers(made.run, now)
     assert (found.fresh_seconds, found.other_machines) == (300, True)

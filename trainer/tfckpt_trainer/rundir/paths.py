@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class RunDirectory:
         """The checkpoint directory as one word of a command that is to be pasted."""
         return shlex.quote(str(self.root))
 
-    @property
+    @cached_property
     def control(self) -> Path:
         """The subdirectory with all files of this library."""
         return self.root / ".tfckpt"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 _NETWORK = {
@@ -34,14 +35,13 @@ def mounted_type(path: Path) -> str:
     return file_system_type(path, _mounts())
 
 
-def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
+def file_system_type(path: Path, kinds: Mapping[str, str]) -> str:
     """Returns the type of the file system of `path`; empty if it is unknown.
 
     Args:
         path: Path that may not exist.
-        mounts: Mount points and types, in the order in which they were mounted.
+        kinds: Types by mount point.
     """
-    kinds = {os.path.normpath(point): kind.lower() for point, kind in mounts}
     place, rest = "/", list(Path(os.path.abspath(path)).parts[1:])
     kind = kinds.get(place, "")
     links = 0
@@ -66,14 +66,23 @@ def _is_network(kind: str) -> bool:
     return kind in _NETWORK or kind.startswith("fuse.")
 
 
-def _mounts() -> list[tuple[str, str]]:
-    """Returns mount points and types; none if they are unknown, as if all disks were local."""
+def _mounts() -> Mapping[str, str]:
+    """Returns types by mount point; none if they are unknown, as if all disks were local."""
     try:
-        table = _MOUNT_TABLE.read_bytes()
+        return _parsed(_MOUNT_TABLE.read_bytes())
     except OSError:
         return _mounts_elsewhere()
+
+
+@lru_cache(maxsize=1)
+def _parsed(table: bytes) -> Mapping[str, str]:
+    """Returns types by mount point; of several mounts at one point, that of the last."""
     lines = (line.split(b" ") for line in table.splitlines())
-    return [(_unescaped(words[1]), os.fsdecode(words[2])) for words in lines if len(words) > 2]
+    return {
+        os.path.normpath(_unescaped(words[1])): os.fsdecode(words[2]).lower()
+        for words in lines
+        if len(words) > 2
+    }
 
 
 def _unescaped(word: bytes) -> str:
@@ -81,12 +90,13 @@ def _unescaped(word: bytes) -> str:
     return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), word))
 
 
-def _mounts_elsewhere() -> list[tuple[str, str]]:
+def _mounts_elsewhere() -> Mapping[str, str]:
     """Returns the same where there is no `/proc`."""
     # Imported here, as where it looks at processes: it takes 15 ms, and most commands do neither.
     import psutil
 
     try:
-        return [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
+        parts = psutil.disk_partitions(all=True)
     except (OSError, psutil.Error):
-        return []
+        return {}
+    return {os.path.normpath(part.mountpoint): part.fstype.lower() for part in parts}

@@ -65,9 +65,10 @@ class BriefReader:
             run.saving_directory,
             run.trash,
         )
+        self._latest: Checkpoint | None = None
         self._info = Kept(lambda: (run.run_file,), lambda now: read_info(run))
         self._saves = Kept(lambda: files, self._read_saves)
-        self._start = Kept(lambda: files, lambda now: try_read(partial(read_next_start, run, now)))
+        self._start = Kept(lambda: files, self._read_start)
         self._disk = Kept(lambda: (run.root,), lambda now: _disk_used(run.root))
         self._glance = Kept(
             lambda: (run.root, run.series),
@@ -111,8 +112,11 @@ class BriefReader:
 
     def _read_saves(self, now: float) -> tuple[Checkpoint | None, float]:
         """Returns the newest checkpoint by TensorFlow's state file, and the time of a save."""
-        latest = try_read(partial(_newest_listed, self._run, now))
+        self._latest = latest = try_read(partial(_newest_listed, self._run, now))
         return latest, latest.saved_at if latest is not None else _last_saved(self._run)
+
+    def _read_start(self, now: float) -> NextStart | None:
+        return try_read(partial(read_next_start, self._run, now, self._latest))
 
 
 def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
@@ -135,11 +139,20 @@ def read_info(run: RunDirectory) -> RunInfo | None:
     return try_read(partial(load_if_exists, run.run_file, RunInfo))
 
 
-def read_next_start(run: RunDirectory, now: float) -> NextStart | None:
-    """Returns what a start continues from; scans all checkpoints only if one does not tell."""
+def read_next_start(
+    run: RunDirectory, now: float, latest: Checkpoint | None = None
+) -> NextStart | None:
+    """Returns what a start continues from; scans all checkpoints only if one does not tell.
+
+    Args:
+        run: The run directory.
+        now: Seconds since the epoch.
+        latest: The newest checkpoint, if it was read just now. Most starts continue from it.
+    """
     resumed = resume_point(run)
     if resumed is not None and resumed.branch is not None:
-        checkpoint = _read_one(run, resumed.checkpoint, now)
+        is_latest = latest is not None and latest.name == resumed.checkpoint
+        checkpoint = latest if is_latest else _read_one(run, resumed.checkpoint, now)
         if checkpoint is not None and checkpoint.restorable:
             return NextStart(checkpoint.name, checkpoint.step, resumed.branch, resumed.values)
     catalog = Catalog(run)
