@@ -51,7 +51,7 @@ SMALL = {
     "chart_keys": "--metrics 3 --points 5000",
     "check": "--variables 50",
     "first_frame": "--checkpoints 10 --rounds 1",
-    "fleet": "--seconds 2 --live 2 --ended 2",
+    "fleet": "--seconds 2 --live 2 --runs 4",
     "follow": "--rounds 1",
     "guards": "--steps 2000 --noise-steps 2000",
     "idle_file_calls": "--seconds 2 --commands 1 --only local",

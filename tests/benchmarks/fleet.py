@@ -1,16 +1,17 @@
-"""What the list of runs costs while it is open: processor, and bytes to the terminal.
+"""What the list of runs costs: the first list, and while it is open processor and terminal.
 
-    python tests/benchmarks/fleet.py [--seconds N] [--live N] [--ended N]
+    python tests/benchmarks/fleet.py [--seconds N] [--live N] [--runs N ...]
 
-The app runs in a pseudo-terminal of 140 by 40. A process of its own writes heartbeats and
-measurements of the live runs each second. Beside it, a bare Textual app that does nothing, and what
-`scandir` and `stat` of the same files cost every two seconds, as often as the app reads.
+The first list is made in a process of its own, against `scandir` and `stat` of the same files in
+that process. Then the app runs in a pseudo-terminal of 140 by 40. A process of its own writes
+heartbeats and measurements of the live runs each second. Beside it, a bare Textual app that does
+nothing, and what `scandir` and `stat` of the same files cost every two seconds, as often as the app
+reads live runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import psutil
 
 for part in ("", "e2e", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
-from scripts.figures import report
+from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 from terminal_load import report_load
@@ -38,16 +39,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--live", type=int, default=20)
-    parser.add_argument("--ended", type=int, default=180)
+    parser.add_argument("--runs", type=int, nargs="+", default=[200, 1000])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory)
-        with simulated(root, options.live, options.ended):
-            listed = [sys.executable, "-m", "tfckpt_tui.cli.main", "browse", str(root)]
-            measure("the list", listed, "[0-9]+ training", options.seconds)
-            bare = [sys.executable, str(SCRIPTS / "bare_app.py")]
-            measure("a bare app", bare, "bare app ready", options.seconds)
-            report("scandir and stat of the same files", [looked_at(root)], "% of a core")
+    for count in options.runs:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            simulated(Path(directory), options.live, count - options.live),
+        ):
+            measure_list(Path(directory), count, options.seconds)
+    bare = [sys.executable, str(SCRIPTS / "bare_app.py")]
+    measure("a bare app", bare, "bare app ready", options.seconds)
+
+
+def measure_list(root: Path, count: int, seconds: float) -> None:
+    """Reports what the list of all runs below a directory costs."""
+    size = {"along": "runs", "at": count}
+    words = [sys.executable, str(SCRIPTS / "first_lists.py"), str(root)]
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    rounds = [[float(word) for word in line.split()] for line in told.splitlines()]
+    wall, bare_wall, processor, bare_processor = zip(*rounds, strict=True)
+    against = "scandir and stat of the same files"
+    report_ratio("first list", wall, bare_wall, against, **size)
+    report_ratio("first list, processor", processor, bare_processor, against, **size)
+    listed = [sys.executable, "-m", "tfckpt_tui.cli.main", "browse", str(root)]
+    what = f"the list of {count:,} runs"
+    measure(what, listed, "[0-9]+ training", seconds)
+    # It is read once in POLL_SECONDS.
+    shares = [100 * seconds / POLL_SECONDS for seconds in bare_processor]
+    report(f"{against}, {count:,} runs", shares, "% of a core")
 
 
 @contextmanager
@@ -71,17 +90,6 @@ def measure(what: str, command: list[str], shown: str, seconds: float) -> None:
         started = psutil.Process(terminal.process.pid)
         # On network disks, a command runs in a child process.
         report_load(what, terminal, *(started.children() or [started]), seconds)
-
-
-def looked_at(root: Path) -> float:
-    """Percent of a core that a look at all files takes every `POLL_SECONDS`."""
-    began, times = time.process_time(), 5
-    for _ in range(times):
-        for place, _, _ in os.walk(root):
-            with os.scandir(place) as entries:
-                for entry in entries:
-                    entry.stat(follow_symlinks=False)
-    return 100 * (time.process_time() - began) / times / POLL_SECONDS
 
 
 if __name__ == "__main__":

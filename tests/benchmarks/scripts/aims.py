@@ -76,6 +76,8 @@ AIMS = (
     Aim("restore_in_place", "restore in place on 1 worker", 500, at_most=1.5),
     Aim("restore_in_place", "restore in place on 2 workers", 500, at_most=1.5),
     Aim("restart", "from a killed worker to the next step, with a standby process", at_most=1.2),
+    Aim("fleet", "first list", 1_000, at_most=2),
+    Aim("fleet", "processor, the list of 1,000 runs", at_most=3),
 )
 """In the order of the table that is made of them."""
 
