@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import lru_cache
 from pathlib import Path
 
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
@@ -18,6 +19,12 @@ _NAMESPACE = Path("/proc/self/ns/pid")
 
 def process_namespace() -> str:
     """Returns an identifier of this boot and PID namespace; empty if unknown."""
+    return _namespace_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _namespace_of(_own_pid: int) -> str:
+    """Reads it once: a process stays in its namespace, and only a forked one may be in another."""
     try:
         boot = _BOOT_ID.read_text(encoding="ascii").strip()
         return f"{boot}:{os.stat(_NAMESPACE).st_ino}"
