@@ -69,7 +69,7 @@ SMALL = {
     "save": "--megabytes 1 --shared 1 --rounds 1",
     "state_walk": "600",
     "terminal_load": "--seconds 2 --presses 4 --hour 0",
-    "verify": "--rounds 1",
+    "verify": "--rounds 1 --small 20",
 }
 
 

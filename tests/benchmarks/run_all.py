@@ -66,7 +66,7 @@ BENCHMARKS = (
     Benchmark("fleet", ("--seconds", "20"), 3),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
     Benchmark("open_index", (), 1),
-    Benchmark("verify", ("--rounds", "3"), 2),
+    Benchmark("verify", ("--rounds", "3"), 3),
     Benchmark("memory", (), 3),
     Benchmark("state_walk"),
     Benchmark("replica_checksums"),

@@ -1,13 +1,14 @@
 """The rate of verifying, against a plain CRC32C of the same files and against TensorFlow.
 
-    python tests/benchmarks/verify.py [--rounds N] [--directory DIR] [--no-tensorflow]
+    python tests/benchmarks/verify.py [--rounds N] [--small N] [--directory DIR] [--no-tensorflow]
 
 A plain CRC32C reads the files with the same reads of 1 MiB and computes the same google-crc32c
 over them, knowing nothing of tensors. It, `verify`, and parsing alone (reading the index and
 looking at sizes, which is the fixed cost) take turns in one process; the files are in the page
 cache, which is where verifying is measured against the processor and not against the disk.
 TensorFlow reads every tensor of the checkpoint in a process of its own, and so does
-`tfckpt-tui verify`, both with their imports.
+`tfckpt-tui verify`, both with their imports. At last, that command verifies very many small
+checkpoints, against a plain read of their files, and again, when it remembers the results.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).with_name("scripts")
 sys.path.insert(0, str(SCRIPTS))
 import google_crc32c
+from listing import Directory
 from made_checkpoints import make
 from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
@@ -47,6 +49,7 @@ PLAIN, FINITE, PARSING = "plain CRC32C", "verify, looking for what is not finite
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--small", type=int, default=10_000, help="how many small checkpoints")
     parser.add_argument("--directory", help="where to write the checkpoints, for a real disk")
     parser.add_argument("--no-tensorflow", action="store_true")
     options = parser.parse_args()
@@ -57,6 +60,8 @@ def main() -> None:
             report_rates(title, total, measure(prefix, options.rounds))
             if not options.no_tensorflow:
                 against_tensorflow(title, prefix, max(1, options.rounds // 2))
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        many_small(Path(directory), options.small)
 
 
 def measure(prefix: Path, rounds: int) -> dict[str, list[float]]:
@@ -110,6 +115,26 @@ def report_rates(title: str, total: int, times: dict[str, list[float]]) -> None:
         shares = [100 * plain / ours for plain, ours in zip(base, values, strict=True)]
         if what != PLAIN:
             report(f"{what}, {title}", shares, "%", against="of the rate of a plain CRC32C")
+
+
+def many_small(root: Path, count: int) -> None:
+    """Compares verifying many checkpoints of a run with reading their files."""
+    made = Directory(root, "ours")
+    for step in range(1, count + 1):
+        made.checkpoint(step)
+    made.finish()
+    files = [Path(entry.path) for entry in os.scandir(root) if entry.name.startswith("ckpt-")]
+    words = [sys.executable, "-m", "tfckpt_tui.cli.main", "verify", str(root)]
+    for what in ("`tfckpt-tui verify` of small checkpoints", "the same, remembered"):
+        began = time.perf_counter()
+        subprocess.run(words, check=True, capture_output=True)
+        ours = time.perf_counter() - began
+        began = time.perf_counter()
+        plain(files)
+        theirs = time.perf_counter() - began
+        report_ratio(
+            what, [ours], [theirs], "a plain read of the files", along="checkpoints", at=count
+        )
 
 
 def against_tensorflow(title: str, prefix: Path, rounds: int) -> None:

@@ -76,6 +76,10 @@ AIMS = (
     Aim("restore_in_place", "restore in place on 1 worker", 500, at_most=1.5),
     Aim("restore_in_place", "restore in place on 2 workers", 500, at_most=1.5),
     Aim("restart", "from a killed worker to the next step, with a standby process", at_most=1.2),
+    Aim("verify", "verify, 1 GB in 100 tensors", at_least=95),
+    Aim("verify", "verify, 400 MB in 2,000 tensors", at_least=85),
+    Aim("verify", "verify, 4 MB in 2,000 tensors", at_least=30),
+    Aim("verify", "`tfckpt-tui verify` of small checkpoints", 10_000, at_most=1.5),
     Aim("fleet", "first list", 1_000, at_most=2),
     Aim("fleet", "processor, the list of 1,000 runs", at_most=3),
 )
