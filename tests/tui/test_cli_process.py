@@ -27,7 +27,16 @@ WORKER = Path(__file__).parents[1] / "launch" / "scripts" / "worker.py"
 HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watchdog", "asyncio"}
 """What costs time or has no place in a command for scripts."""
 
-_SELDOM = {"email", "filelock", "http", "importlib.metadata", "tempfile", "tomlkit", "wcwidth"}
+_SELDOM = {
+    "email",
+    "filelock",
+    "http",
+    "importlib.metadata",
+    "random",
+    "shutil",
+    "tomlkit",
+    "wcwidth",
+}
 """What costs a frequent command more than it does."""
 
 UNNEEDED = {

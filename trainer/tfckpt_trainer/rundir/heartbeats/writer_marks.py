@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +57,9 @@ def remove_leftovers(directory: Path) -> None:
 def remove_temporary(path: Path) -> None:
     """Removes a temporary file or directory, if it exists."""
     if path.is_dir() and not path.is_symlink():
+        # Imported here: with it come modules for compression, which no reader of marks needs.
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

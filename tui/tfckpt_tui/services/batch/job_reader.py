@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import time
 from collections.abc import Callable, Iterable
 
@@ -130,7 +130,7 @@ class JobReader:
         topic = Topic.of(record, state, told_at)
         if share is None:
             return self._ask(record, state, topic)
-        self._spread = 1.0 + SPREAD * random.SystemRandom().random()
+        self._spread = 1.0 + SPREAD * os.urandom(1)[0] / 255
         answer_file = load_answer(share)
         if answer_file is not None and not answer_file.answer.is_about(topic):
             answer_file = None
