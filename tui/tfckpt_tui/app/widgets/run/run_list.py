@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretched
@@ -86,6 +87,18 @@ class RunListView:
     top: int = 0
 
 
+class _Texts(NamedTuple):
+    """The texts of a run that decide which columns there are, and how wide."""
+
+    run: RunAccount
+    words: str
+    job: str
+    alerts: str
+    strategy: str
+    place: str
+    path: str
+
+
 class RunList(TablePane[RunAccount, RunAccount]):
     """Runs: those with live processes first, then the most recently active."""
 
@@ -111,6 +124,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         self._order, self._needle, self._marks = view.order, view.needle, view.marks
         self._key, self._cursor, self._top = view.key, view.cursor, view.top
         self._all: tuple[RunAccount, ...] = ()
+        self._texts: dict[Path, _Texts] = {}
         self._layouts: dict[int, Layout] = {}
         self._at = 0.0
         self._is_read = False
@@ -149,6 +163,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
     def show_runs(self, runs: Sequence[RunAccount], at: float) -> None:
         """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
         self._all, self._at, self._is_read = tuple(runs), at, True
+        self._texts = {run.root: self._texts_of(run) for run in runs}
         self.choose_rows()
 
     def search(self, text: str) -> None:
@@ -183,6 +198,15 @@ class RunList(TablePane[RunAccount, RunAccount]):
         if below is None or run.root == below or below not in run.root.parents:
             return run.path
         return clean(str(run.root.relative_to(below)))
+
+    def _texts_of(self, run: RunAccount) -> _Texts:
+        """Returns the texts of a run; those of before while its account is the same one."""
+        known = self._texts.get(run.root)
+        if known is not None and known.run is run:
+            return known
+        path = self._path_of(run)
+        words, job = run.words, run.job_in_short
+        return _Texts(run, words, job, _alerts(run), _strategy(run), _place(run), path)
 
     def note(self) -> Sequence[Span]:
         """Returns the number of runs, of those that train, with alerts and marked; or matches."""
@@ -233,20 +257,22 @@ class RunList(TablePane[RunAccount, RunAccount]):
     def _columns(self) -> Iterator[Column]:
         if self.marked:
             yield _MARK
+        texts = [self._texts[run.root] for run in self.rows]
         # Beside the icon and a blank.
-        longest = 2 + max((len(run.words) for run in self.rows), default=0)
+        longest = 2 + max((len(one.words) for one in texts), default=0)
         yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
         yield from map(self.with_arrow, _COLUMNS)
-        has_alerts = any(run.alerts for run in self.rows)
-        words, text_of = (_ALERTS, _alerts) if has_alerts else (_STRATEGY, _strategy)
-        yield self._stretched(words, text_of)
-        has_jobs = any(run.job_in_short for run in self.rows)
-        yield self._stretched(_JOB if has_jobs else _HOST, _place)
-        yield self._stretched(_PATH, self._path_of)
+        if any(run.alerts for run in self.rows):
+            yield self._stretched(_ALERTS, [one.alerts for one in texts])
+        else:
+            yield self._stretched(_STRATEGY, [one.strategy for one in texts])
+        has_jobs = any(one.job for one in texts)
+        yield self._stretched(_JOB if has_jobs else _HOST, [one.place for one in texts])
+        yield self._stretched(_PATH, [one.path for one in texts])
 
-    def _stretched(self, column: Column, text_of: Callable[[RunAccount], str]) -> Column:
+    def _stretched(self, column: Column, texts: Iterable[str]) -> Column:
         """Returns a column that takes as much of the spare width as its texts need."""
-        return self.with_arrow(stretched(column, map(text_of, self.rows)))
+        return self.with_arrow(stretched(column, texts))
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of a run by column."""
