@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.by_step import next_step_of_draws
+from tfckpt_trainer.training.steps.compiled_step import CompiledStep
 from tfckpt_trainer.training.steps.inputs import batch_of_replicas
 from tfckpt_trainer.training.steps.left_out import LeftOut, mask
 
@@ -300,9 +301,7 @@ def _several(batches: Any) -> list[Any]:
 def _compiled(step: Callable[[Any], Any], *, run_eagerly: bool, inline: bool = True) -> Any:
     if run_eagerly:
         return step
-    # Copies of a large step take long to optimize, and compute no faster.
-    attributes = None if inline else {"_noinline": True}
-    return tf.function(step, reduce_retracing=True, experimental_attributes=attributes)
+    return CompiledStep(step, inline=inline)
 
 
 def mean_over_replicas(
