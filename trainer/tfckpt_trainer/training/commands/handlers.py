@@ -68,6 +68,13 @@ class CommandHandlers:
         self.trainer = trainer
         self.loop = trainer.loop
         self._handlers = {handler.arguments.kind: handler(trainer) for handler in HANDLERS}
+        self._check = self._handlers[CommandKind.CHECK]
+        # Every step calls them.
+        self._after_step = [
+            handler.step_done
+            for handler in self._handlers.values()
+            if type(handler).step_done is not Handler.step_done
+        ]
 
     def carry_out(self, command: Command) -> Answer | None:
         """Carries out `command`; returns its answer, or None if it is given later."""
@@ -102,14 +109,14 @@ class CommandHandlers:
 
         An error of ours ends the check, not training.
         """
-        check = self._handlers[CommandKind.CHECK]
-        if check.current is not None:
-            self._carry_out_together(check.current, check, act)
+        command = self._check.current
+        if command is not None:
+            self._carry_out_together(command, self._check, act)
 
     def step_done(self) -> None:
         """Carries out what was planned for this step."""
-        for handler in self._handlers.values():
-            handler.step_done()
+        for step_done in self._after_step:
+            step_done()
 
     def ended(self) -> None:
         """Answers what goes on when the run ends."""

@@ -100,7 +100,8 @@ class LoopProgress:
     def end_call(self) -> None:
         """Notes that the script asked for the input of the next call."""
         self.in_body, self.steps = False, 1
-        self._most = [max(pair) for pair in zip_longest(self._calls, self._most, fillvalue=0)]
+        if self._calls != self._most:
+            self._most = [max(pair) for pair in zip_longest(self._calls, self._most, fillvalue=0)]
 
     @property
     def call(self) -> Call:

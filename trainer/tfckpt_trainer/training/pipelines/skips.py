@@ -31,6 +31,8 @@ class InputSkips:
 
     def take_due(self, step: int) -> list[PlannedSkip]:
         """Returns what is to be dropped after so many steps, and forgets it."""
+        if not self.planned:
+            return []
         due = [skip for skip in self.planned if skip.at_step <= step]
         self.planned = [skip for skip in self.planned if skip.at_step > step]
         return due

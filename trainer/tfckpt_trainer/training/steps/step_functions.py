@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -124,6 +124,11 @@ class StepResult(Mapping[str, float]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._call.names)
+
+    def keys(self) -> KeysView[str]:
+        """Returns the names."""
+        # That of `Mapping` calls `__iter__` in a generator, and every step looks at its metrics.
+        return dict.fromkeys(self._call.names).keys()
 
     def __len__(self) -> int:
         return len(self._call.names)

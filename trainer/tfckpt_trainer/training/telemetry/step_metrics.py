@@ -135,7 +135,7 @@ class StepMetrics:
         for facts, metrics in zip(unsettled, self._newest, strict=True):
             self.reported = {**self.reported, **metrics}
             self.not_finite.step_done(facts.step, metrics)
-            done = facts._replace(metrics=metrics)
+            done = StepFacts(*facts[:-1], metrics)
             self.finished_steps.append(done)
             self.on_step(done)
 
