@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
@@ -139,3 +141,21 @@ def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first
     metrics.fresh.update(loss=0.5, val_loss=0.5)
     call_done(metrics, 902)
     assert metrics.not_finite.current == ()
+
+
+def test_the_stall_of_every_thread_is_read_and_never_falls():
+    from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall, stalled_seconds
+
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    try:
+        first, second = stalled_seconds(), stalled_seconds()
+    finally:
+        end.set()
+        other.join()
+    assert first is not None and second is not None
+    assert {str(threading.get_native_id()), str(other.native_id)} <= first.keys()
+    assert all(second[name] >= first[name] >= 0.0 for name in first.keys() & second.keys())
+    ratio = CpuStall().ratio()
+    assert ratio is not None and 0.0 <= ratio <= 1.0
