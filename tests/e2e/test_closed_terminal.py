@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,29 @@ LATEST_CLOSE = 0.3
 """Seconds after the last key: the app takes about as long to quit, or to open a dialog."""
 OPENING = "rpexL?ldcoTt,wu"
 """Keys that open a dialog or a screen."""
+
+
+STUCK = """
+import asyncio
+from textual.widgets import Static
+from tfckpt_tui.app import terminal_driver
+from tfckpt_tui.app.base_app import BaseApp
+from tfckpt_tui.settings.config import Config
+
+terminal_driver.LONGEST_LEAVE_SECONDS = 1.0
+
+class Stuck(BaseApp):
+    CSS_PATH = None
+
+    def compose(self):
+        yield Static("stuck")
+
+    async def on_key(self):
+        await asyncio.Event().wait()
+
+Stuck(Config()).run()
+"""
+"""An app that handles no further message, not even the one that ends it."""
 
 
 @pytest.fixture
@@ -70,3 +94,11 @@ def test_a_terminal_closed_at_any_moment_leaves_no_process_and_no_crash(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert [found for found in pool.map(what_stays, range(SESSIONS)) if found] == []
     assert [path.read_text() for path in tmp_path.rglob("crash-*")] == []
+
+
+def test_an_app_that_waits_forever_ends_with_its_terminal():
+    with Terminal([sys.executable, "-c", STUCK]) as terminal:
+        terminal.wait_for("stuck")
+        terminal.press("x")
+        terminal.close()
+        assert terminal.process.wait(LEAST_SECONDS) == 128 + signal.SIGHUP

@@ -26,6 +26,9 @@ _STALLED_SECONDS = 2.0
 _LEAVE_SECONDS = 2.0
 _WATCH_SECONDS = 0.5
 
+LONGEST_LEAVE_SECONDS = 15.0
+"""An app whose terminal is closed ends within this time, whatever it waits for."""
+
 
 class TerminalWriter(threading.Thread):
     """Writes to a terminal in a thread.
@@ -225,8 +228,14 @@ class TerminalDriver(LinuxDriver):
         self._app.call_later(self.redraw)
 
     def _watch(self, ended: threading.Event) -> None:
-        """Ends the app when the terminal is closed, also where no signal tells it."""
+        """Ends the app when the terminal is closed, also where no signal tells it.
+
+        Args:
+            ended: Set when the terminal is given back; then another thread watches the next one.
+        """
         while not ended.is_set():
             if _is_closed(self.fileno, _WATCH_SECONDS):
                 self._app.call_later(self._app.exit, return_code=128 + signal.SIGHUP)
-                return
+                if not ended.wait(LONGEST_LEAVE_SECONDS):
+                    # Nobody can see the app, or end it: it must not wait for anything.
+                    os._exit(128 + signal.SIGHUP)
