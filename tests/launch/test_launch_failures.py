@@ -115,6 +115,22 @@ def test_a_kill_from_outside_is_not_taken_for_lack_of_memory(run: Run) -> None:
     assert failure.next == "No restarts are allowed. Nothing starts it again."
 
 
+def test_a_restart_keeps_the_facts_until_the_run_trains(run: Run) -> None:
+    again = ["a1:note-start=Resumed.", "a1:ready", "a1:wait-for=go", "a1:train=60"]
+    actions = ["a0:step", "w1a0:say=ValueError: no", "w1a0:exit=1", "w0a0:sleep=60", *again]
+    run.supervise(run.options(*actions))
+    run.wait_for_file("ready-1")
+    run.wait_until_ready()
+
+    failure = card(run)
+    assert failure.message == "Worker 1 ended with status 1."
+    assert (failure.step, failure.lost_steps) == (1, 1)
+    assert "ValueError: no" in failure.log
+    assert failure.next == "All workers are starting again (restart 1 of 3)."
+    (run.root / "go").touch()
+    wait_until(lambda: status_report(run.directory).failure is None, 15, "no card")
+
+
 def test_a_traceback_that_the_script_handled_is_not_the_cause(run: Run) -> None:
     code = """
 import os, signal, traceback

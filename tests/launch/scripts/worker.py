@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
@@ -95,6 +95,12 @@ def serve_a_stop(value: str) -> None:
     beat(Activity.EXITED, ending=Ending.STOPPED)
 
 
+def note_start(value: str) -> None:
+    """Says that a checkpoint was restored, as a trainer does before its first step."""
+    write_entry(RUN, EventEntry(at=time.time(), kind=EventKind.START, message=value, step=20))
+    beat(Activity.STARTING, phase=Phase.STEP)
+
+
 def wait_for(value: str) -> None:
     while not (RUN.root / value).exists():
         time.sleep(0.01)
@@ -115,6 +121,7 @@ def note_devices(_value: str) -> None:
 
 VERBS = {
     "note-devices": note_devices,
+    "note-start": note_start,
     "say": lambda value: print(value, flush=True),
     "environment": lambda _: write_own("environment", dict(os.environ)),
     "beat": lambda _: beat(Activity.STARTING),

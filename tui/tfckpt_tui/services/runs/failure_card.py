@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -230,11 +231,15 @@ def _workers(indexes: Sequence[int]) -> str:
 
 
 def _recorded(trouble: Trouble) -> _Cause | None:
-    """Returns the loss of a worker that the supervisor noted since the newest start."""
+    """Returns the loss of a worker that the supervisor noted since the newest start.
+
+    In a restart, since the first one: the restart and its restore are noted before it trains.
+    """
+    restarts = trouble.state is RunState.RESTARTING
     for entry in reversed(trouble.event_log):
-        if entry.kind is EventKind.START or (
-            entry.kind is EventKind.RESTART and trouble.state is not RunState.RESTARTING
-        ):
+        if entry.kind in _STARTS and not restarts:
+            return None
+        if entry.kind is EventKind.START and entry.by == BY:
             return None
         loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
         if loss is not None:
