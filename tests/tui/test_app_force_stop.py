@@ -14,6 +14,7 @@ import pytest
 from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.storage.documents import store
@@ -123,6 +124,8 @@ async def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(
         assert words in text_of(ForceStopDialog(snapshot, plan))
         assert words not in text_of(ForceStopDialog(left, plan))
         assert words not in text_of(ForceStopDialog(replace(snapshot, workers=silent), plan))
+        hangs = replace(snapshot, state=RunState.DEGRADED)
+        assert words not in text_of(ForceStopDialog(hangs, plan))
 
 
 def text_of(dialog: ForceStopDialog) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
@@ -57,11 +58,12 @@ class ForceStopDialog(Dialog[bool]):
 
     @property
     def _takes_commands(self) -> bool:
-        """Whether the trainer answers, and has not just left a command to expire."""
+        """Whether the trainer acts on a command: not if a worker hangs, or one just expired."""
         snapshot, chief = self.snapshot, self.snapshot.chief
         expired = any(command.state is CommandState.EXPIRED for command in snapshot.finished[-1:])
         is_fresh = chief is not None and chief.age < _FRESH_SECONDS
-        return snapshot.trainer_answers and is_fresh and not expired
+        hangs = snapshot.state is RunState.DEGRADED
+        return snapshot.trainer_answers and is_fresh and not (expired or hangs)
 
     def _processes(self) -> Iterable[Iterable[Span]]:
         processes = self._plan.processes
