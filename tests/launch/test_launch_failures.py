@@ -131,6 +131,18 @@ def test_a_restart_keeps_the_facts_until_the_run_trains(run: Run) -> None:
     wait_until(lambda: status_report(run.directory).failure is None, 15, "no card")
 
 
+def test_what_tensorflow_prints_at_its_start_is_no_part_of_the_card(run: Run) -> None:
+    noise = [
+        "I0000 00:00:1764000000.123456  123 coordination_service.cc:502] Worker 1 joined",
+        "2026-11-24 14:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN is on",
+        "W0000 00:00:1764000000.123456  123 cuda.cc:1] already registered",
+    ]
+    said = ["say=epoch 3", *(f"say={line}" for line in noise), "say=E0000 00:00:1.2 3 x.cc:1] no"]
+    run.to_the_end(run.options(*said, "kill", workers=1, max_restarts=0))
+
+    assert card(run).log == ("epoch 3", "E0000 00:00:1.2 3 x.cc:1] no")
+
+
 def test_a_traceback_that_the_script_handled_is_not_the_cause(run: Run) -> None:
     code = """
 import os, signal, traceback

@@ -196,6 +196,18 @@ async def test_the_card_opens_the_log_of_the_worker_that_failed(made: RunFactory
         assert "printed by 0" not in top(app)
 
 
+async def test_a_long_error_is_shown_to_its_end(tmp_path: Path) -> None:
+    fault = replace_fault("ValueError: The start failed: " + "word " * 50 + "the end")
+    made = fail(two_branches(tmp_path / "run"), replace_loss(LOSS, fault=fault))
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "the end" in top(app), "the end of the error")
+
+
+def replace_fault(error: str) -> ScriptFault:
+    return msgspec.structs.replace(FAULT, error=error)
+
+
 async def test_with_the_focus_the_card_has_keys_of_its_own(made: RunFactory) -> None:
     for index in range(2):
         made.run.worker_log(index).write_text(f"printed by {index}\n")

@@ -26,6 +26,11 @@ LINE_LIMIT = 300
 
 _SEPARATOR = re.compile(r"^--- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d start \d+: .*$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_NOISE = re.compile(
+    r"[IW]\d{4} \d\d:\d\d:\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
+    r"|WARNING: All log messages before absl::InitializeLog|To enable the following instructions:"
+)
+"""How lines begin that TensorFlow prints below the level of an error."""
 
 
 def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
@@ -49,10 +54,15 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
     return log
 
 
-def last_lines(path: Path, count: int = 8) -> list[str]:
+def last_lines(path: Path, count: int = 8, *, noise: bool = True) -> list[str]:
     """Returns the last lines since the newest start, safe to print on a terminal.
 
     Empty lines are left out. Of a line with carriage returns only the last part is kept.
+
+    Args:
+        path: The log.
+        count: How many lines at most.
+        noise: Whether to keep what TensorFlow prints below the level of an error.
     """
     try:
         with open(path, "rb") as file:
@@ -63,7 +73,8 @@ def last_lines(path: Path, count: int = 8) -> list[str]:
         return []
     latest = _SEPARATOR.split(text)[-1]
     lines = [_plain(line) for line in latest.split("\n")]
-    return [line for line in lines if line.strip()][-count:]
+    kept = [line for line in lines if line.strip() and (noise or not _NOISE.match(line))]
+    return kept[-count:]
 
 
 def _plain(line: str) -> str:

@@ -351,7 +351,7 @@ class Supervisor:
         assert index is not None
         loss = WorkerLoss(
             worker=index,
-            log=last_lines(self._run.worker_log(index), LAST_LINES),
+            log=last_lines(self._run.worker_log(index), LAST_LINES, noise=False),
             disk_free_bytes=self._disk_free(),
             verdict=decision.verdict,
         )

@@ -19,6 +19,7 @@ from tfckpt_tui.services.runs.failure_card import LOG, failure_rows, failure_tex
 
 _LABEL_WIDTH = 9
 _MOST_WRAPPED = 2
+_MOST_OF_ERROR = 5
 _EDGES = 4
 _STYLES = {"failure": "bad", "error": "bad", "cause": "bad", "line": "strong", "": "accent"}
 
@@ -139,8 +140,9 @@ class FailureCard(Pane, can_focus=True):
         if facts is None:
             return
         for label, text in failure_rows(facts, at):
+            most = _MOST_OF_ERROR if label == "error" else _MOST_WRAPPED
             room = width - max(_LABEL_WIDTH, len(label) + 1)
-            parts = [text] if label == LOG else _wrapped(text, room)
+            parts = [text] if label == LOG else _wrapped(text, room, most)
             for place, part in enumerate(parts):
                 yield line(*_label(label, first=not place), (part, _STYLES.get(label, "value")))
 
@@ -149,6 +151,6 @@ def _label(label: str, *, first: bool) -> tuple[Span, ...]:
     return ((f"{label if first else '':<{_LABEL_WIDTH - 1}} ", "label"),)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(text, max(1, width), max_lines=_MOST_WRAPPED, placeholder="…")
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    lines = textwrap.wrap(text, max(1, width), max_lines=most, placeholder="…")
     return lines or [""]
