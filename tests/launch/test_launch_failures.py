@@ -13,6 +13,7 @@ import pytest
 from supervised import Run
 
 from real_file_systems import small_tmpfs
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.reports.run_facts import FailureFacts
@@ -101,6 +102,9 @@ def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group
     assert (failure.worker, failure.exit_code) == (1, -signal.SIGKILL)
     assert failure.out_of_memory is OutOfMemory.ON_HOST
     assert "probably this one" in text_of(failure)
+    why = "Worker 1 was killed by SIGKILL probably because memory ran out."
+    assert run.status().reason.startswith(why)
+    assert run.event_log(EventKind.WORKER_LOST)[0].message.startswith(why)
     assert (failure.place, failure.error) == ("", "")
 
 

@@ -23,6 +23,12 @@ HEALTHY_SECONDS = 600.0
 PORT_RETRIES = 3
 """How often other ports are tried after another program took one."""
 
+_MEMORY_WORDS = {
+    OutOfMemory.COUNTED: "because memory ran out",
+    OutOfMemory.LOGGED: "because memory ran out",
+    OutOfMemory.ON_HOST: "probably because memory ran out",
+}
+
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -209,7 +215,8 @@ def describe_exit(ended: Exit) -> str:
     if ended.silent:
         return "is gone, or its node is"
     if ended.code < 0:
-        return f"was killed by {signal_name(-ended.code)}"
+        why = f" {_MEMORY_WORDS[ended.out_of_memory]}" if ended.out_of_memory is not None else ""
+        return f"was killed by {signal_name(-ended.code)}{why}"
     cause = f": {ended.detail}" if ended.detail else ""
     return f"ended with status {ended.code}{cause}"
 
