@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.reports.run_facts import FailureFacts
-from tfckpt_tui.services.runs.failure_card import failure_rows
+from tfckpt_tui.services.runs.failure_card import failure_rows, failure_text
 from tfckpt_tui.services.runs.reading import read_account
 
 
@@ -131,6 +131,22 @@ def test_a_run_that_hangs_says_where_each_worker_stands(tmp_path: Path) -> None:
     assert labels["worker 0"] == "train.py:9: step()"
     assert labels["worker 1"] == "data.py:3: time.sleep(9)"
     assert labels["next"] == "No supervisor watches this run. Nothing starts it again."
+
+
+async def test_a_run_that_hangs_names_what_ends_it(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    stall(made)
+    failure = card(made)
+    assert failure is not None
+    command = f"`tfckpt-tui stop --force {made.run.root}`"
+    assert any(command in text for text in failure_text(failure, made.now, made.run.root))
+    app = running(made)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "processes with the key X." in joined(app), "the key")
+
+
+def joined(app: TfckptApp) -> str:
+    return " ".join(top(app).split())
 
 
 def test_hundreds_of_workers_that_wait_alike_take_one_line(tmp_path: Path) -> None:

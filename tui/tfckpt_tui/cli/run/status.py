@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -109,7 +110,7 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"problem   {problem}")
     if report.failure is not None:
         print_line()
-        for text in failure_text(report.failure, time.time()):
+        for text in failure_text(report.failure, time.time(), Path(run.directory)):
             print_line(text)
     if report.workers:
         _print_workers(report.workers)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, takewhile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
@@ -141,12 +143,26 @@ def explain_failure(
     )
 
 
-def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
+def how_to_act(facts: FailureFacts, root: Path) -> Advice | None:
+    """Returns how to end a run that hangs; None if it does not.
+
+    Args:
+        facts: What happened.
+        root: The run directory.
+    """
+    if not facts.hangs:
+        return None
+    stop = command_or_key("force-stop", "stop", "--force", root)
+    return Advice.of("End its processes with {stop}.", stop=stop)
+
+
+def failure_rows(facts: FailureFacts, now: float, act: str = "") -> Iterator[tuple[str, str]]:
     """Yields the lines of a card, each with its label: what happened first, the log last.
 
     Args:
         facts: What happened.
         now: Seconds since the epoch.
+        act: How to act, as a sentence; empty if that is not said.
     """
     yield "failure", _what(facts)
     if facts.out_of_memory is not None:
@@ -161,7 +177,7 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
     yield "resume", _resume(facts)
     left = facts.next_start_at - now if facts.next_start_at is not None else 0.0
     soon = f", in {units.duration(left)}." if left >= 1 else "."
-    yield "next", facts.next.removesuffix(".") + soon
+    yield "next", f"{facts.next.removesuffix('.')}{soon} {act}".rstrip()
     for place in facts.others:
         yield _workers(place.workers), place.words
     resources = _resources(facts)
@@ -171,17 +187,18 @@ def failure_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
         yield LOG, text
 
 
-def printed_rows(facts: FailureFacts, now: float) -> Iterator[tuple[str, str]]:
+def printed_rows(facts: FailureFacts, now: float, act: str = "") -> Iterator[tuple[str, str]]:
     """Yields the same lines, without a label that is that of the line before."""
     before = ""
-    for label, text in failure_rows(facts, now):
+    for label, text in failure_rows(facts, now, act):
         yield "" if label == before else label, text
         before = label
 
 
-def failure_text(facts: FailureFacts, now: float) -> list[str]:
-    """Returns the same as lines of text."""
-    return [f"{label:<9} {text}" for label, text in printed_rows(facts, now)]
+def failure_text(facts: FailureFacts, now: float, root: Path) -> list[str]:
+    """Returns the same as lines of text, with the command to act."""
+    act = str(how_to_act(facts, root) or "")
+    return [f"{label:<9} {text}" for label, text in printed_rows(facts, now, act)]
 
 
 def _what(facts: FailureFacts) -> str:

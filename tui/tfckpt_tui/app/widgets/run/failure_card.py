@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import events
@@ -15,7 +16,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.run_facts import FailureFacts
-from tfckpt_tui.services.runs.failure_card import LOG, failure_rows, failure_text
+from tfckpt_tui.services.runs.failure_card import LOG, failure_rows, failure_text, how_to_act
 
 _LABEL_WIDTH = 9
 _MOST_WRAPPED = 2
@@ -105,7 +106,7 @@ class FailureCard(Pane, can_focus=True):
         facts, snapshot = self._facts, self.snapshot
         if facts is None or snapshot is None:
             return
-        rows = failure_text(facts, snapshot.at)
+        rows = failure_text(facts, snapshot.at, snapshot.root)
         self.app.copy_to_clipboard("\n".join([snapshot.path, *rows]))
         self.notify(f"Copied what happened: {units.count(len(rows), 'line')}.", markup=False)
 
@@ -136,10 +137,12 @@ class FailureCard(Pane, can_focus=True):
 
     def _lines(self, width: int) -> Iterator[Line]:
         """Yields all lines; those of the log last, each in one line."""
-        facts, at = self._facts, self.snapshot.at if self.snapshot is not None else 0.0
-        if facts is None:
+        facts, snapshot = self._facts, self.snapshot
+        if facts is None or snapshot is None:
             return
-        for label, text in failure_rows(facts, at):
+        advice = how_to_act(facts, snapshot.root)
+        act = advice.in_app(partial(key_of, self)) if advice is not None else ""
+        for label, text in failure_rows(facts, snapshot.at, act):
             most = _MOST_OF_ERROR if label == "error" else _MOST_WRAPPED
             room = width - max(_LABEL_WIDTH, len(label) + 1)
             parts = [text] if label == LOG else _wrapped(text, room, most)
