@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_reference import check
-from rundir_factory import ABOVE, HYPERPARAMETERS, SPIKE, RunFactory, fail, loss_at, two_branches
+from rundir_factory import (
+    ABOVE,
+    HYPERPARAMETERS,
+    LOSS,
+    SPIKE,
+    RunFactory,
+    fail,
+    loss_at,
+    two_branches,
+)
 
 from command_running import Tool
 from tfckpt_trainer.rundir.event_log import read_series
@@ -145,6 +154,12 @@ def test_a_failed_run_is_explained_with_each_lost_worker(tool: Tool, tmp_path: P
     assert tool("report", made.run.root, "--json").json["failure"]["worker"] == 1
 
 
+def test_the_log_keeps_its_indentation(tmp_path: Path) -> None:
+    log = ["Traceback:", "  File x, line 1", "    rates[0]", "    ~~~~~^^^"]
+    made = fail(two_branches(tmp_path / "run"), msgspec.structs.replace(LOSS, log=log))
+    assert "\n".join(log) in as_html(report_of(made.run))
+
+
 def test_a_run_without_anything(tool: Tool, tmp_path: Path) -> None:
     RunFactory(tmp_path / "run").create(strategy="")
     said = tool("report", tmp_path / "run", "--json")
@@ -268,7 +283,7 @@ class Page(HTMLParser):
 
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "h1", "h2", "nav", "a", "section", "p"),
-    *("div", "table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "span"),
+    *("div", "table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "span", "pre"),
     *("svg", "line", "text", "polyline", "circle", "g"),
 }
 HOSTILE = [

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from tfckpt_tui.formats.markup import Markup, element
+from tfckpt_tui.formats.markup import Markup, element, safe
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, MarkFacts, RunReport
 from tfckpt_tui.services.reporting.figure import HUES, MARKS, figure, step_range
 from tfckpt_tui.services.reporting.sections import (
     Block,
     Figures,
+    Log,
     Table,
     quantity_words,
     sections_of,
@@ -114,6 +115,10 @@ def _block(block: Block) -> Markup:
         return _figures(block.facts)
     if isinstance(block, Table):
         return element("div", _table(block), class_="scroll")
+    if isinstance(block, Log):
+        return element(
+            "div", element("pre", Markup("\n".join(map(safe, block.lines)))), class_="scroll"
+        )
     return element("p", block)
 
 

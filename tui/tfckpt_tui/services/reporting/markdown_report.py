@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from tfckpt_tui.formats.markdown import escape, table
 from tfckpt_tui.reports.reporting import RunReport
-from tfckpt_tui.services.reporting.sections import Block, Figures, Table, sections_of
+from tfckpt_tui.services.reporting.sections import Block, Figures, Log, Table, sections_of
 
 
 def as_markdown(report: RunReport) -> str:
@@ -25,6 +25,8 @@ def _lines(block: Block) -> list[str]:
         return []
     if isinstance(block, str):
         return [escape(block)]
+    if isinstance(block, Log):
+        return _table(Table((), tuple(("log", line) for line in block.lines)))
     return _table(block)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import CodeVersion
@@ -53,7 +55,14 @@ class Figures:
     facts: CurvesFacts
 
 
-Block = str | Table | Figures
+@dataclass(frozen=True)
+class Log:
+    """Lines that a worker printed, in which spaces matter."""
+
+    lines: tuple[str, ...]
+
+
+Block = str | Table | Figures | Log
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,10 @@ def sections_of(report: RunReport) -> Iterator[Section]:
     """Yields the sections of a report."""
     yield Section("Summary", tuple(_summary(report)))
     if report.failure is not None:
-        rows = tuple(printed_rows(report.failure, report.written_at))
-        yield Section("What happened", (Table((), rows),))
+        failure = msgspec.structs.replace(report.failure, log=())
+        rows = Table((), tuple(printed_rows(failure, report.written_at)))
+        log = Log(report.failure.log)
+        yield Section("What happened", (rows, log) if log.lines else (rows,))
     yield Section("Metrics", tuple(_metrics(report.curves)))
     yield Section("Hyperparameters", tuple(_hyperparameters(report)))
     yield Section("Guards", tuple(_guards(report)))
