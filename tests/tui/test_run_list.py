@@ -163,6 +163,17 @@ def test_a_link_counts_once_and_a_strange_file_not_at_all(tmp_path: Path) -> Non
     assert used == sum(path.stat().st_size for path in made.run.root.glob("ckpt-10.*"))
 
 
+def test_the_state_of_workers_is_a_part_of_a_checkpoint(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=1)
+    made.checkpoint(10)
+    used = listed(JobList(), made.run.root)["run"].glance.disk_used
+    state = made.run.worker_state_directory("ckpt-10")
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "worker-7.data-00000-of-00001").write_bytes(bytes(1000))
+    (state.parent / "no directory").write_bytes(bytes(1000))
+    assert listed(JobList(), made.run.root)["run"].glance.disk_used == used + 1000
+
+
 def test_a_series_of_garbage_has_no_sparkline(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run").create(worker_count=1)
     made.run.series.write_bytes(b"\xff" * 100_000 + b'\n{"at": 1}\n{"at": 2, "step"')

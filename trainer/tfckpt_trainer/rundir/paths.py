@@ -175,7 +175,12 @@ class RunDirectory:
 
     def worker_state_directory(self, name: str) -> Path:
         """Per-worker state of checkpoint `name`: iterator state and random state."""
-        return self.control / "workers" / _checked(name)
+        return self.worker_states_directory / _checked(name)
+
+    @property
+    def worker_states_directory(self) -> Path:
+        """Per-worker state, a directory for each checkpoint."""
+        return self.control / "workers"
 
     @property
     def verifications_directory(self) -> Path:
@@ -329,7 +334,7 @@ class RunDirectory:
             self.records_directory,
             self.verifications_directory,
             self.results_directory,
-            self.control / "workers",
+            self.worker_states_directory,
             self.saving_directory,
             self.pins_directory,
             self.inbox.parent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -69,7 +69,7 @@ class BriefReader:
         self._info = Kept(lambda: (run.run_file,), lambda now: read_info(run))
         self._saves = Kept(lambda: files, self._read_saves)
         self._start = Kept(lambda: files, self._read_start)
-        self._disk = Kept(lambda: (run.root,), lambda now: _disk_used(run.root))
+        self._disk = Kept(lambda: (run.root,), lambda now: _disk_used(run))
         self._glance = Kept(
             lambda: (run.root, run.series),
             lambda now: Glance(_recent_losses(run), self._disk.get(now)),
@@ -189,15 +189,23 @@ def _needs_start(processes: RunReading) -> bool:
     return is_unknown or state in EXPLAINED or has_lost_steps(heartbeats, state)
 
 
-def _disk_used(root: Path) -> int | None:
+def _disk_used(run: RunDirectory) -> int | None:
     """Returns the bytes of all checkpoints; a file with several names counts once."""
     sizes: dict[int, int] = {}
+
+    def add(files: Iterable[os.DirEntry[str]]) -> None:
+        for file in files:
+            stats = file.stat(follow_symlinks=False)
+            sizes[stats.st_ino] = stats.st_size
+
     try:
-        with os.scandir(root) as entries:
-            for entry in entries:
-                if owner_of(entry.name):
-                    stats = entry.stat(follow_symlinks=False)
-                    sizes[stats.st_ino] = stats.st_size
+        with os.scandir(run.root) as entries:
+            add(entry for entry in entries if owner_of(entry.name))
+        with suppress(FileNotFoundError), os.scandir(run.worker_states_directory) as states:
+            for state in states:
+                if state.is_dir(follow_symlinks=False):
+                    with os.scandir(state) as files:
+                        add(files)
     except OSError:
         return None
     return sum(sizes.values())
