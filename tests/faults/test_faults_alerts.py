@@ -62,6 +62,8 @@ def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_i
         root = run.run.root
         # Of the checkpoints of NaN, the first ones have to be pruned.
         wait_until(lambda: {"ckpt-10"} < run.names() and "ckpt-15" not in run.names(), 90, "prunes")
+        # A heartbeat comes once a second, in which many steps may pass.
+        wait_until(lambda: run.workers()[0].not_finite, 20, "the heartbeat after the NaN")
         told = run_binary("status", root, "--json")
         assert (told.code, told.json["run"]["state"]) == (1, "training"), told
         assert told.json["workers"][0]["not_finite"] == {"loss": "nan", "twice": "nan"}

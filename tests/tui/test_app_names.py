@@ -11,12 +11,14 @@ from textual.dom import DOMNode
 import tfckpt_tui
 
 MEANT = (
+    "BaseApp._display replaces App._display",
     "BaseApp._handle_exception replaces App._handle_exception",
     "BaseApp._fatal_error replaces App._fatal_error",
 )
 """Textual prints a traceback with the values of all variables and has no other place to keep it
 from that; that the app's own way works is tested with a real crash. Errors of screens of an app
-that quits come to the first."""
+that quits come to the second. The first is the only place that has each frame before its escape
+sequences are made."""
 
 
 def our_widgets() -> list[type]:

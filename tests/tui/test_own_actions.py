@@ -7,9 +7,9 @@ import os
 import shlex
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from json_reference import check
@@ -163,7 +163,7 @@ def test_a_hostile_name_is_one_word_and_reaches_no_shell(tmp_path: Path, name: s
 
 
 def test_a_name_never_becomes_an_option(live: RunFactory) -> None:
-    newest = replace(list_checkpoints(live.run)[0], name="-rf")
+    newest = msgspec.structs.replace(list_checkpoints(live.run)[0], name="-rf")
     with pytest.raises(RefusedError, match="would take '-rf' for an option"):
         command_of(ActionSection(command="rm {name}"), live.run, [newest])
 
