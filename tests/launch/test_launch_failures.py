@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from supervised import Run
 
-from real_file_systems import small_tmpfs
+from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
-from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.runs.failure_card import failure_rows
 from tfckpt_tui.services.runs.report import status_report
@@ -189,6 +190,27 @@ def test_a_full_disk(tmp_path: Path) -> None:
         failure = card(run)
         assert "OSError: [Errno 28] No space left on device" in text_of(failure)
         assert f"{script}:4" in text_of(failure)
+
+
+def test_a_worker_lost_on_a_full_disk_is_named_although_nothing_can_be_noted(
+    tmp_path: Path,
+) -> None:
+    with small_tmpfs(tmp_path / "disk", megabytes=4) as disk:
+        run = Run(disk / "run")
+        # As a trainer does; the next start writes its cluster there.
+        run.directory.create()
+        store(run.directory.run_file, RunInfo(id="run", created_at=1.0))
+        run.supervise(run.options("step", "ready", "sleep=60"))
+        killed = int(run.wait_for_file("ready-1"))
+        run.wait_for_file("ready-0")
+        fill(disk)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: run.status().state is SupervisorState.FAILED, 60, "the end")
+
+        text = text_of(card(run))
+        assert text.startswith("failure Worker 1 was killed by SIGKILL")
+        assert "The disk of the run directory is full, so the workers cannot start." in text
+        assert "Free space, then launch the run again." in text
 
 
 def test_a_worker_that_stands_still_says_where_the_others_wait(run: Run) -> None:

@@ -35,6 +35,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -72,6 +73,11 @@ _KINDS = {
     Next.STOP: EventKind.STOP,
     Next.FAIL: EventKind.FAILED,
 }
+
+_DISK_FULL = (
+    "The disk of the run directory is full, so the workers cannot start. Free space, then launch "
+    "the run again."
+)
 
 
 class Supervisor:
@@ -157,8 +163,10 @@ class Supervisor:
 
     def _supervise(self) -> None:
         history = EarlierAttempts()
+        why_again = ""
         while True:
-            decision = self._attempt(history)
+            decision = self._attempt(history, why_again)
+            why_again = decision.reason
             if decision.next is not Next.RESTART:
                 return
             history = decision.history
@@ -167,8 +175,13 @@ class Supervisor:
             if not self._pause(decision):
                 return
 
-    def _attempt(self, history: EarlierAttempts) -> Decision:
-        """Starts all workers, watches them until a decision is due, and ends them."""
+    def _attempt(self, history: EarlierAttempts, why_again: str) -> Decision:
+        """Starts all workers, watches them until a decision is due, and ends them.
+
+        Args:
+            history: The starts before.
+            why_again: Why the workers of the start before ended; empty for the first start.
+        """
         self._report.enter(SupervisorState.STARTING)
         try:
             placement = self._start_workers()
@@ -178,7 +191,8 @@ class Supervisor:
             return decision if error.next is Next.RESTART else self._end(decision)
         except OSError as error:
             self._starter.end(0, self._tick)
-            return self._end(Decision(Next.FAIL, f"The command cannot be run: {error}."))
+            why = _DISK_FULL if is_full(error) else f"The command cannot be run: {error}."
+            return self._end(Decision(Next.FAIL, f"{why_again} {why}".lstrip()))
         self._note_start(placement)
         self._report.enter(SupervisorState.RUNNING)
         watch = Watch(self._run, self._starter.workers)

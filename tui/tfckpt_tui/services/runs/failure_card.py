@@ -108,7 +108,9 @@ def explain_failure(
     cause = recorded or (_of_a_hang(trouble) if hangs else _reported(trouble))
     loss = cause.loss
     fault = loss.fault or ScriptFault(error="")
-    next_words, next_at = _next(trouble, loss.verdict)
+    # If the start after the loss failed, the reason says why, after the loss.
+    verdict = loss.verdict or _after(cause.message, trouble.reason)
+    next_words, next_at = _next(trouble, verdict)
     chief = trouble.heartbeats.chief
     saves = chief.saves if chief is not None else None
     reached = chief.step if hangs and chief is not None else loss.step
@@ -367,6 +369,11 @@ def _ending_words(status: WorkerStatus, fault: ScriptFault) -> str:
     if is_same:
         return "failed in the same way."
     return f"failed: {_short(status.detail)}" if status.detail else "failed."
+
+
+def _after(beginning: str, text: str) -> str:
+    """Returns what follows the beginning of a text; empty if it does not begin so."""
+    return text.removeprefix(beginning).strip() if text.startswith(beginning) else ""
 
 
 def _next(trouble: Trouble, verdict: str) -> tuple[str, float | None]:
