@@ -62,7 +62,6 @@ BENCHMARKS = (
     Benchmark("commands", (), 0.5),
     Benchmark("chart_keys"),
     Benchmark("page_keys", (), 1.5),
-    Benchmark("fleet", ("--seconds", "20"), 2),
     Benchmark("fleet", ("--seconds", "20"), 3),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
     Benchmark("open_index", (), 1),

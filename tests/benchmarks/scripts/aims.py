@@ -39,6 +39,11 @@ class Aim:
             return f"at most {number(self.at_most)}"
         return f"at least {number(self.at_least)}"
 
+    @property
+    def what_of(self) -> str:
+        """What it is of, in words."""
+        return f"{self.benchmark}: {self.what}{f', {self.at:,g}' if self.at else ''}"
+
     def is_met_by(self, figure: Figure) -> bool:
         """Whether the median of a figure reaches it."""
         return self.at_least <= figure.value <= self.at_most

@@ -56,7 +56,10 @@ def aims(figures: Sequence[Figure]) -> str:
     known = {figure.key: figure for figure in figures}
     rows = ["| what | measured | compared with | aim | |", "|---|---|---|---|---|"]
     for aim in AIMS:
-        figure = known[aim.key]
+        figure = known.get(aim.key)
+        if figure is None:
+            rows.append(f"| {aim.what_of} | not measured | | {aim.words} | |")
+            continue
         met = "✓" if aim.is_met_by(figure) else "missed"
         rows.append(
             f"| {what_of(figure)} | {value_of(figure)} | {figure.against} | {aim.words} | {met} |"
