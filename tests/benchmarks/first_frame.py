@@ -25,7 +25,11 @@ from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
-from tfckpt_trainer.catalog.directory.remembered_listing import NAMES_REMEMBERED
+from tfckpt_trainer.catalog.directory.remembered_listing import (
+    NAMES_REMEMBERED,
+    directory_identity,
+    is_settled_directory,
+)
 from waiting import wait_until
 
 BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")]
@@ -51,6 +55,8 @@ def compare(root: Path, count: int, rounds: int) -> None:
     for step in range(1, count + 1):
         made.checkpoint(step)
     made.finish()
+    # Until then no listing is remembered, and the next look at so many comes after a minute.
+    wait_until(lambda: is_settled_directory(directory_identity(run), time.time()), 10, "quiet")
     ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "attach", str(run)]
     newest = f"ckpt-{count}"
     # The files of the programs and of the directory are in the page cache from now on.
