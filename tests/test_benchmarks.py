@@ -89,6 +89,7 @@ def test_a_benchmark_measures(name, tmp_path):
     assert done.returncode == 0 or "too busy to believe" in done.stderr, done.stderr
     found = [msgspec.json.decode(line, type=figures.Figure) for line in place.open("rb")]
     assert {figure.benchmark for figure in found} == {name}
+    assert len({figure.key for figure in found}) == len(found), "two figures with one name"
 
 
 def test_figures_are_printed_and_collected(tmp_path, monkeypatch, capsys):

@@ -155,7 +155,7 @@ def against_tensorflow(title: str, prefix: Path, rounds: int) -> None:
         said = subprocess.run(script, check=True, capture_output=True, text=True).stdout.split()
         reading.append(float(said[1]))
         theirs.append(float(said[0]) + float(said[1]))
-    report_ratio(f"verify, {title}", bare, reading, "TensorFlow reading every tensor")
+    report_ratio(f"time of verify, {title}", bare, reading, "TensorFlow reading every tensor")
     against = "importing TensorFlow and reading every tensor"
     report_ratio(f"`tfckpt-tui verify`, {title}", whole, theirs, against)
 
