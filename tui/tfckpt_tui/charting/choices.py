@@ -48,13 +48,8 @@ class ChartChoices:
 
     def to_keep(self) -> dict[str, Any]:
         """Returns them as values of JSON, without what belongs to one moment of the run."""
-        kept: dict[str, Any] = msgspec.to_builtins(replace(self, view=_lasting(self.view)))
+        kept: dict[str, Any] = msgspec.to_builtins(replace(self, view=self.view.lasting()))
         return kept
-
-
-def _lasting(view: View) -> View:
-    """Returns a view without what belongs to one moment of the run."""
-    return replace(view, window=None, hidden=frozenset(), epoch_steps=None)
 
 
 def kept_choices(kept: Mapping[str, Any]) -> ChartChoices:
@@ -67,7 +62,7 @@ def kept_choices(kept: Mapping[str, Any]) -> ChartChoices:
         choices = msgspec.convert(kept, ChartChoices)
     except msgspec.ValidationError:
         return ChartChoices()
-    view = _lasting(choices.view)
+    view = choices.view.lasting()
     if view.smoothing not in WEIGHTS:
         view = replace(view, smoothing=0.0)
     size = choices.grid_size if choices.grid_size in SIZES else None

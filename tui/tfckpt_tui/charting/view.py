@@ -43,6 +43,10 @@ class View:
     clips_outliers: bool = True
     hidden: frozenset[int] = frozenset()
 
+    def lasting(self) -> View:
+        """Returns the view without what belongs to one moment of the run."""
+        return replace(self, window=None, hidden=frozenset(), epoch_steps=None)
+
     @property
     def x_of(self) -> XOf:
         """What places the points of the run on the x axis."""

@@ -89,7 +89,7 @@ class ChartsScreen(ChartPage):
         self._stop_reading.set()
         is_compared = self.reference is not None
         self.run_app.chart_choices = ChartChoices(
-            replace(self._view, window=None, hidden=frozenset()),
+            self._view.lasting(),
             self._grid_size,
             self._pattern,
             self._joined,
