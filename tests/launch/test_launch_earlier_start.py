@@ -23,14 +23,13 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
 )
 from tfckpt_trainer.launch.slurm.submission import UNANSWERED
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
-from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.launch.supervision.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -238,9 +237,9 @@ def claim_a_stop(run: RunDirectory) -> None:
 
 
 def carry_out_a_stop(run: RunDirectory) -> None:
-    note(run, EventKind.START, by=BY)
+    note(run, EventKind.START, by=SUPERVISOR)
     note(run, EventKind.STOP, by="ada@host, test")
-    note(run, EventKind.REQUEUE, by=BY)
+    note(run, EventKind.REQUEUE, by=SUPERVISOR)
 
 
 @pytest.mark.parametrize("stop", [claim_a_stop, carry_out_a_stop])
@@ -280,5 +279,5 @@ def test_a_start_after_a_stop_was_accepted_ends_without_training(run, monkeypatc
 def test_a_stop_before_the_last_launch_counts_no_more(run, launch):
     carry_out_a_stop(run)
     note(run, **launch)
-    note(run, EventKind.STOP, by=BY)
+    note(run, EventKind.STOP, by=SUPERVISOR)
     assert accepted_stop(run) == ""

@@ -52,12 +52,12 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
     decide_requeue,
 )
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
-from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
+from tfckpt_trainer.launch.supervision.reporter import Reporter
 from tfckpt_trainer.launch.supervision.stop import StopCommands, accepted_stop
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import (
@@ -263,7 +263,7 @@ class BatchStep:
             )
         lost = describe_lost_start(self._run, job, self._own)
         if lost:
-            note_event(self._run, EventKind.REQUEUE, lost, by=BY)
+            note_event(self._run, EventKind.REQUEUE, lost, by=SUPERVISOR)
         record = msgspec.structs.replace(
             job,
             cluster=environment.get("SLURM_CLUSTER_NAME", job.cluster),
@@ -347,7 +347,7 @@ def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int
 
     def tell(words: str, kind: EventKind = EventKind.NOTE) -> None:
         sys.stderr.write(f"{words}\n")
-        note_event(run, kind, words, by=BY)
+        note_event(run, kind, words, by=SUPERVISOR)
 
     _require_job(run, options, own, RECORD_SECONDS)
     try:
@@ -374,7 +374,7 @@ def _require_job(run: RunDirectory, options: LaunchOptions, own: JobStart, limit
         require_job_of_run(run, own, limit)
     except LaunchError as error:
         # The app shows the event log, and launches the run with a key.
-        note_event(run, EventKind.NOTE, error.found, by=BY)
+        note_event(run, EventKind.NOTE, error.found, by=SUPERVISOR)
         raise
 
 

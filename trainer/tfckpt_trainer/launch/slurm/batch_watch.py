@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfckpt_trainer.launch.slurm.earlier_start import launch_in_app
-from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.launch.supervision.restart_policy import signal_name
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 
 AGAIN = "--again"
 """Tells a supervisor that an earlier one of the same start of the job was killed."""
@@ -77,7 +76,7 @@ class BatchWatch:
                 EventKind.NOTE,
                 f"The supervisor was killed by {signal_name(-status)}. It starts again in the same "
                 "job, when the workers have saved and ended.",
-                by=BY,
+                by=SUPERVISOR,
                 details=RESTARTED,
             )
 
@@ -99,7 +98,7 @@ class BatchWatch:
             f"The supervisor was killed by {signal_name(number)}: the {deaths}th time in a row. "
             "The job ends."
         )
-        note_event(self._run, EventKind.FAILED, words, by=BY)
+        note_event(self._run, EventKind.FAILED, words, by=SUPERVISOR)
         sys.stderr.write(f"{words} {launch_in_app(self._run)}\n")
 
 

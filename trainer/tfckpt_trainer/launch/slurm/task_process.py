@@ -31,11 +31,10 @@ from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, silence_seconds
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
-from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load
 
@@ -205,7 +204,7 @@ class TaskProcess:
             words = describe_lost_supervisor(
                 self._index, read_supervisor(self._run), self._silent_seconds, now
             )
-            note_event(self._run, EventKind.NOTE, words, by=BY, details=_LOST)
+            note_event(self._run, EventKind.NOTE, words, by=SUPERVISOR, details=_LOST)
 
     def _requeue(self) -> None:
         """Starts the job again if the node of its supervisor is gone.

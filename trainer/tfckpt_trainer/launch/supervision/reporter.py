@@ -17,13 +17,10 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 
 HEARTBEAT_SECONDS = 1.0
-
-BY = "supervisor"
-"""The author of a supervisor's events."""
 
 
 class Reporter:
@@ -97,7 +94,7 @@ class Reporter:
         kind: EventKind,
         message: str,
         details: dict[str, Any] | None = None,
-        by: str = BY,
+        by: str = SUPERVISOR,
     ) -> None:
         """Writes one entry of the event log."""
         entry = EventEntry(at=time.time(), kind=kind, message=message, by=by, details=details or {})

@@ -19,7 +19,6 @@ from tfckpt_trainer.launch.processes.orphans import (
     orphan_processes,
 )
 from tfckpt_trainer.launch.processes.workers import KILL_SECONDS, POLL_SECONDS, signal_group
-from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import (
@@ -32,7 +31,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.heartbeats.status_files import store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 
@@ -228,7 +227,7 @@ def _stop_in_event_log(run: RunDirectory) -> str:
         # A submission that Slurm did not answer is noted in `details` alone.
         if entry.kind in _STARTS or "submit" in entry.details:
             break
-        if entry.kind is EventKind.STOP and entry.by not in {"", BY}:
+        if entry.kind is EventKind.STOP and entry.by not in {"", SUPERVISOR}:
             return entry.by
     return ""
 

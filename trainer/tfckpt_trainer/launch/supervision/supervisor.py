@@ -22,7 +22,7 @@ from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.supervision.episodes import Episodes
-from tfckpt_trainer.launch.supervision.reporter import BY, Reporter
+from tfckpt_trainer.launch.supervision.reporter import Reporter
 from tfckpt_trainer.launch.supervision.restart_policy import (
     Attempt,
     Decision,
@@ -38,7 +38,7 @@ from tfckpt_trainer.launch.supervision.watch import Watch
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.failure import WorkerLoss
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
@@ -399,7 +399,7 @@ class Supervisor:
             lost = decision.lost if decision.next is Next.FAIL else None
             words = decision.reason if lost is None else f"The run ended: worker {lost} failed."
             by = self.stopped_by if decision.next is Next.STOP else ""
-            self._report.note(_KINDS[decision.next], words, by=by or BY)
+            self._report.note(_KINDS[decision.next], words, by=by or SUPERVISOR)
         self._report.enter(_STATES[decision.next], decision.reason)
         return decision
 

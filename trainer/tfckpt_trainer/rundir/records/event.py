@@ -40,6 +40,10 @@ class EventKind(StrEnum):
     NOTE = "note"
 
 
+SUPERVISOR = "supervisor"
+"""The author of a supervisor's events."""
+
+
 class EventEntry(Document, frozen=True, kw_only=True):
     """One event, a line of `journal.jsonl`."""
 

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.launch.supervision.reporter import BY
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
@@ -258,7 +257,7 @@ def _recorded(trouble: Trouble) -> _Cause | None:
     for entry in reversed(trouble.event_log):
         if entry.kind in _STARTS and not restarts:
             return None
-        if entry.kind is EventKind.START and entry.by == BY:
+        if entry.kind is EventKind.START and entry.by == SUPERVISOR:
             return None
         loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
         if loss is not None:
