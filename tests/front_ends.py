@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import fields
 
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -63,9 +62,9 @@ def _said(account: RunAccount) -> dict[str, object]:
     left_out = {"at", "info", "job", "alerts", "workers", "reason", "problems"}
     left_out |= {"glance", "failure"}
     said = {
-        one.name: getattr(account, one.name)
-        for one in fields(RunAccount)
-        if one.name not in left_out
+        name: getattr(account, name)
+        for name in RunAccount.__struct_fields__
+        if name not in left_out
     }
     workers = [(one.status, one.state, _steady(one.straggling)) for one in account.workers]
     derived = {

@@ -15,8 +15,9 @@ import pstats
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 for part in ("", "tui"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))

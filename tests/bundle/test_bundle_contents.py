@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
 from tfckpt_trainer.bundle.analysis.contents import (

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import h5py
 from app_driving import StillMonitor, top, type_ahead, until
+from msgspec.structs import replace
 from rundir_factory import HYPERPARAMETERS, RunFactory
 from screen_flaws import colour_problems, layout_problems
 from textual.pilot import Pilot

@@ -6,12 +6,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from msgspec.structs import replace
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.rundir.heartbeats.health import RunState

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
 import pytest
 from app_driving import StillMonitor, until
+from msgspec.structs import replace
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 

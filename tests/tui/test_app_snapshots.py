@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 from app_driving import StillMonitor, top, until, until_jobs_are_shown
+from msgspec.structs import replace
 from rundir_factory import HYPERPARAMETERS, RunFactory, fail, stall, two_branches
 from textual.pilot import Pilot
 from tiny_trace import write_traces

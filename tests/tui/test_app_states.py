@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from app_driving import StillMonitor, opened, shown, top, until, until_shown
+from msgspec.structs import replace
 from rundir_factory import RunFactory
 from textual.widgets import Input
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from app_driving import StillMonitor, shown, until, until_shown
 from batch_runs import SUBMITTED_AT, ended, runs, waits, with_job
+from msgspec.structs import replace
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool

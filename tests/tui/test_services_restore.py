@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches
 
 from tfckpt_trainer.bundle.state_file import read_state_file

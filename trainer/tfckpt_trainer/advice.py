@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from string import Formatter
+
+import msgspec
 
 KeyOf = Callable[[str], str]
 """Returns the key of an action of the app by the name of the action."""
 
 
-@dataclass(frozen=True)
-class CommandOrKey:
+class CommandOrKey(msgspec.Struct, frozen=True):
     """A command of `tfckpt-tui`, and the action of the app that does the same.
 
     Attributes:
@@ -45,8 +45,7 @@ class CommandOrKey:
 Part = str | CommandOrKey
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """What to do next, as sentences.
 
     Attributes:

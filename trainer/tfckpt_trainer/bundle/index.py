@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
@@ -95,8 +94,7 @@ class TensorEntry(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """All entries of a checkpoint.
 
     Attributes:
@@ -106,7 +104,7 @@ class Index:
 
     shard_count: int
     entries: dict[str, TensorEntry]
-    parts: dict[tuple[str, Slice], TensorEntry] = field(default_factory=dict)
+    parts: dict[tuple[str, Slice], TensorEntry] = {}
 
     def stored(self) -> list[TensorEntry]:
         """Returns the entries that have bytes in a data file: whole tensors and parts."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index, shard_path
 from tfckpt_trainer.bundle.tensors import read_strings
@@ -33,8 +34,7 @@ def tensors_of(index: Index) -> dict[str, TensorEntry]:
     return {name: entry for name, entry in index.entries.items() if name != KEY}
 
 
-@dataclass(frozen=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """A saved value of an object: its name, the variable's full name, and its tensor key."""
 
     name: str
@@ -42,8 +42,7 @@ class Attribute:
     checkpoint_key: str
 
 
-@dataclass(frozen=True)
-class SlotVariable:
+class SlotVariable(msgspec.Struct, frozen=True):
     """A slot variable of an optimizer: the variable's node, the slot name, the slot's node."""
 
     variable_node: int
@@ -51,8 +50,7 @@ class SlotVariable:
     slot_node: int
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """One saved object.
 
     Attributes:

@@ -7,7 +7,8 @@ Keys use `OrderedCode` (`tensorflow/core/lib/strings/ordered_code.cc`), like
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.bundle.wire import BYTES, VARINT, WireError, signed64, typed_fields
 
@@ -20,8 +21,7 @@ WHOLE = -1
 """Length of a slice that spans the whole dimension."""
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A block of a tensor: start and length per dimension. Length -1 spans the dimension."""
 
     extents: tuple[tuple[int, int], ...]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
@@ -24,8 +25,7 @@ _LISTED = b'all_model_checkpoint_paths: "'
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
-@dataclass(frozen=True)
-class StateFile:
+class StateFile(msgspec.Struct, frozen=True):
     """The content of a `checkpoint` file.
 
     Attributes:

@@ -9,9 +9,10 @@ import math
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_shape, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
@@ -26,8 +27,7 @@ _Edges = tuple[tuple[int, int], ...]
 """Start and end of a part of a tensor in each dimension."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A problem that a check found.
 
     Attributes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.contents import read_contents
 from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
@@ -34,8 +36,7 @@ _Stored = tuple[TensorEntry, Slice | None]
 """An entry with bytes in a data file; the slice is None for a whole tensor."""
 
 
-@dataclass(frozen=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True):
     """The result of a verification.
 
     Attributes:
@@ -49,7 +50,7 @@ class Verification:
     findings: tuple[Finding, ...]
     tensors: int = 0
     bytes: int = 0
-    file_checksums: Mapping[str, int] = field(default_factory=dict)
+    file_checksums: Mapping[str, int] = {}
     not_finite: tuple[NotFinite, ...] = ()
     complete: bool = True
 

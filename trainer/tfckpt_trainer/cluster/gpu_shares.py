@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.cluster.tasks import Task
 from tfckpt_trainer.counts import count, noun
@@ -30,8 +31,7 @@ _ACCELERATOR = re.compile(r"/dev/(nvidia|kfd|dri/|dxg|accel|vfio)")
 """Beginnings of device files: NVIDIA, ROCm, WSL2 and TPU."""
 
 
-@dataclass(frozen=True)
-class VisibleGpus:
+class VisibleGpus(msgspec.Struct, frozen=True):
     """The GPUs that the processes of this machine see.
 
     Attributes:
@@ -65,8 +65,7 @@ class VisibleGpus:
         return [names[start : start + share] for start in starts]
 
 
-@dataclass(frozen=True)
-class GpuShares:
+class GpuShares(msgspec.Struct, frozen=True):
     """How the processes of one machine divide its GPUs.
 
     Attributes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
@@ -62,8 +63,7 @@ def _size(name: str) -> int:
     return len(name.encode("utf-8", "replace"))
 
 
-@dataclass(frozen=True)
-class RunDirectory:
+class RunDirectory(msgspec.Struct, frozen=True, dict=True):
     """The paths of one run.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
+import msgspec
 from textual.app import App
 from textual.message_pump import MessagePump
 
@@ -22,8 +22,7 @@ from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.settings.config import Config
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The checkpoints that an action applies to.
 
     Attributes:

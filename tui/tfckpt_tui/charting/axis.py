@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_tui.formats import units
 
@@ -48,8 +49,7 @@ _CLOSEST = 1e-3
 """Closest zoom, as a part of the whole axis."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """A part of an axis; `low` is less than `high`."""
 
     low: float

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tfckpt_tui.charting.grid import SIZES, GridSize
 from tfckpt_tui.charting.smoothing import WEIGHTS
 from tfckpt_tui.charting.view import View
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """What the charts are compared with; nothing if both are None.
 
     Attributes:
@@ -26,8 +25,7 @@ class Compared:
     branch: int | None = None
 
 
-@dataclass(frozen=True)
-class ChartChoices:
+class ChartChoices(msgspec.Struct, frozen=True):
     """How a user looks at the charts of a run.
 
     Attributes:
@@ -39,12 +37,12 @@ class ChartChoices:
         compared: What is drawn under the curves.
     """
 
-    view: View = field(default_factory=View)
+    view: View = View()
     grid_size: GridSize | None = None
     pattern: str = ""
     joined: tuple[tuple[str, ...], ...] = ()
     chosen: str = ""
-    compared: Compared = field(default_factory=Compared)
+    compared: Compared = Compared()
 
     def to_keep(self) -> dict[str, Any]:
         """Returns them as values of JSON, without what belongs to one moment of the run."""

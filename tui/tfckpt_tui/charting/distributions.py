@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
@@ -13,8 +14,7 @@ SHADES = 4
 """Levels of density above none."""
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(msgspec.Struct, frozen=True):
     """The values of a tensor at one point.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
+
+import msgspec
 
 from tfckpt_tui.charting.measurements import Measurement
 
@@ -22,8 +23,7 @@ _LEAST = (26, 6)
 _MOST = 3
 
 
-@dataclass(frozen=True)
-class GridSize:
+class GridSize(msgspec.Struct, frozen=True):
     """How many charts are beside and below each other."""
 
     columns: int = 1

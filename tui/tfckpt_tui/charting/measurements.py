@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.formats import units
@@ -14,8 +15,7 @@ ValueOf = Callable[[SeriesPoint], float | None]
 """Returns a value of a point; None if the point has none."""
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """A quantity that a chart can draw.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_tui.formats.units import nice_step
 
@@ -39,8 +40,7 @@ _PLAIN = (1e-4, 1e12)
 """Labels beyond these have an exponent."""
 
 
-@dataclass(frozen=True)
-class ValueAxis:
+class ValueAxis(msgspec.Struct, frozen=True):
     """The y axis of a chart.
 
     Attributes:
@@ -54,8 +54,7 @@ class ValueAxis:
     labels: Mapping[int, str]
 
 
-@dataclass(frozen=True)
-class _Grid:
+class _Grid(msgspec.Struct, frozen=True):
     """Labels at multiples of `step`, `gap` lines apart; the first is `below` dots up."""
 
     step: float

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.charting.axis import Window
@@ -21,8 +23,7 @@ MARKED = (EventKind.SAVE, EventKind.SET, EventKind.GUARD, EventKind.RESTART, Eve
 """Kinds of events that charts mark; later ones are drawn over earlier ones."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """How charts are looked at.
 
     Attributes:
@@ -74,8 +75,7 @@ class View:
         ]
 
 
-@dataclass(frozen=True)
-class RunSeries:
+class RunSeries(msgspec.Struct, frozen=True):
     """The points of a run, and how much of each branch led to its present model.
 
     Attributes:
@@ -86,7 +86,7 @@ class RunSeries:
     """
 
     points: tuple[SeriesPoint, ...] = ()
-    kept: Mapping[int, float] = field(default_factory=dict)
+    kept: Mapping[int, float] = {}
     name: str = ""
     epoch_steps: int | None = None
 
@@ -174,8 +174,7 @@ def smoothed_curves(curves: Sequence[Curve], weight: float) -> list[Curve]:
     return [*reference, *raw, *own]
 
 
-@dataclass(frozen=True)
-class ValueAt:
+class ValueAt(msgspec.Struct, frozen=True):
     """The value of a curve at a position.
 
     Attributes:

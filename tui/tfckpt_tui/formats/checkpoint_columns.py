@@ -9,13 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
@@ -27,8 +27,7 @@ NOT_FINITE = "✗"
 """Mark of metrics that are NaN or infinite."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A checkpoint in a list.
 
     Attributes:
@@ -41,8 +40,7 @@ class Row:
     marked: bool = False
 
 
-@dataclass(frozen=True)
-class HistoryCell:
+class HistoryCell(msgspec.Struct, frozen=True):
     """How the history of the app shows a column.
 
     Attributes:
@@ -66,8 +64,7 @@ class HistoryCell:
     widest: Callable[[int], int] | None = None
 
 
-@dataclass(frozen=True)
-class Sort:
+class Sort(msgspec.Struct, frozen=True):
     """How rows are sorted by a column.
 
     Attributes:
@@ -81,8 +78,7 @@ class Sort:
     key: Callable[[Checkpoint], float | str | None] | None = None
 
 
-@dataclass(frozen=True)
-class Units:
+class Units(msgspec.Struct, frozen=True):
     """Units that a number in a filter may have: the factor of each, in lower case."""
 
     factors: Mapping[str, float]
@@ -93,8 +89,7 @@ SIZES = Units({"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "
 AGES = Units({"": 3600.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
 
 
-@dataclass(frozen=True)
-class NumberFilter:
+class NumberFilter(msgspec.Struct, frozen=True):
     """A field of comparisons, as in `step>1000`.
 
     Attributes:
@@ -115,8 +110,7 @@ class NumberFilter:
         return f"{self.field}{self.limit}"
 
 
-@dataclass(frozen=True)
-class TextFilter:
+class TextFilter(msgspec.Struct, frozen=True):
     """A field of words, as in `state:verified`. A row matches if its text contains the word.
 
     Attributes:
@@ -149,8 +143,7 @@ class LinkedFile(msgspec.Struct, frozen=True):
     target: str
 
 
-@dataclass(frozen=True)
-class JsonField:
+class JsonField(msgspec.Struct, frozen=True):
     """A field of each checkpoint in `ls --json`.
 
     Attributes:
@@ -164,8 +157,7 @@ class JsonField:
     meaning: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointColumn:
+class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One fact about checkpoints, and how each part of the product shows it.
 
     A column appears only in the parts that it declares.

@@ -18,7 +18,8 @@ import math
 import operator
 import re
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
@@ -40,8 +41,7 @@ _NUMBER = re.compile(
 _Test = Callable[[Row], bool]
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """A parsed filter, and the text it was parsed from."""
 
     text: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 RowT = TypeVar("RowT")
 
@@ -13,8 +15,7 @@ SortValue = float | str | None
 """What rows are compared by; None if it is unknown."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """A sort order: the key of a column, and whether the largest value comes first."""
 
     column: str
@@ -31,8 +32,7 @@ class Order:
         return replace(self, descending=not self.descending)
 
 
-@dataclass(frozen=True)
-class SortBy(Generic[RowT]):
+class SortBy(msgspec.Struct, Generic[RowT], frozen=True):
     """How rows are sorted by a column.
 
     Attributes:

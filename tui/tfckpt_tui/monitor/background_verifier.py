@@ -8,7 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, describe_error
@@ -18,8 +19,7 @@ from tfckpt_tui.services.checkpoints.verify import verify_and_store
 _LOWEST_PRIORITY = 19
 
 
-@dataclass(frozen=True)
-class VerificationProgress:
+class VerificationProgress(msgspec.Struct, frozen=True):
     """A verification in progress.
 
     Attributes:
@@ -40,8 +40,7 @@ class VerificationProgress:
         return self.done / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class VerificationOutcome:
+class VerificationOutcome(msgspec.Struct, frozen=True):
     """The outcome of a verification.
 
     Attributes:

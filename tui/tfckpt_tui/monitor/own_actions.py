@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -30,8 +33,7 @@ class ActionState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True)
-class ActionRun:
+class ActionRun(msgspec.Struct, frozen=True):
     """One run of an action.
 
     Attributes:

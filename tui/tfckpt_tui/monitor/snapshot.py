@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
@@ -16,8 +18,7 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.services.runs.account import NextStart, RunAccount
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """Forecasts from the current rates; None if there is too little data.
 
     Attributes:
@@ -36,8 +37,7 @@ class Forecast:
     best_interval: float | None = None
 
 
-@dataclass(frozen=True)
-class NewestRows:
+class NewestRows(msgspec.Struct, frozen=True):
     """The newest checkpoints, to be shown until the first snapshot has all.
 
     It is no snapshot: without one, no action on checkpoints is available.
@@ -51,8 +51,7 @@ class NewestRows:
     checkpoints: tuple[Checkpoint, ...]
 
 
-@dataclass(frozen=True)
-class RunSnapshot(RunAccount):
+class RunSnapshot(RunAccount, frozen=True):
     """The account of a run, with everything else that the app shows of it.
 
     Attributes:
@@ -81,7 +80,7 @@ class RunSnapshot(RunAccount):
     start: NextStart | None = None
     version_one: tuple[VersionOne, ...] = ()
     other_files: tuple[OtherFile, ...] = ()
-    branch_tips: BranchTips = field(default_factory=BranchTips)
+    branch_tips: BranchTips = BranchTips()
     diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()
@@ -98,7 +97,7 @@ class RunSnapshot(RunAccount):
     def of(cls, account: RunAccount, **more: Any) -> RunSnapshot:
         """Returns a snapshot with the fields of an account, and others."""
         return cls(
-            **{fact.name: getattr(account, fact.name) for fact in fields(RunAccount)}, **more
+            **{name: getattr(account, name) for name in RunAccount.__struct_fields__}, **more
         )
 
     @property

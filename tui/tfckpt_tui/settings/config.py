@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -94,8 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(columns))
 
 
-@dataclass(frozen=True)
-class DefaultPolicy:
+class DefaultPolicy(msgspec.Struct, frozen=True):
     """The policy of a prune for which none was given.
 
     Attributes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.settings.key_names import SAME_AS, is_key, key_name, similar_key
 
 
-@dataclass(frozen=True)
-class ReservedKey:
+class ReservedKey(msgspec.Struct, frozen=True):
     """A key that has a fixed meaning.
 
     Attributes:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact
 from tfckpt_trainer.bundle.index import Index, TensorEntry
@@ -56,8 +58,7 @@ GROUPS = {Role.WEIGHT: "model", Role.SLOT: "optimizer", Role.OPTIMIZER: "optimiz
 """The group in which each role is totalled; other roles are in `rest`."""
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """One tensor and its role.
 
     Attributes:
@@ -169,8 +170,7 @@ def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
     )
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """The tensors of a checkpoint and the objects that hold them.
 
     Attributes:

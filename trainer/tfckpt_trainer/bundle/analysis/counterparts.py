@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.contents import Contents, SavedObjects
 from tfckpt_trainer.bundle.index import Index, TensorEntry

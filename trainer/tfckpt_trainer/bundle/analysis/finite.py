@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact, numpy_dtype
 from tfckpt_trainer.bundle.index import Index, TensorEntry
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
-class NotFinite:
+class NotFinite(msgspec.Struct, frozen=True):
     """A tensor with NaN or infinite elements.
 
     Attributes:

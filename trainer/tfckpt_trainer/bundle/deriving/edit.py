@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.tensor_names import (
@@ -38,8 +41,7 @@ class EditSource:
     variables: tuple[Variable, ...]
 
 
-@dataclass(frozen=True)
-class EditedTensor:
+class EditedTensor(msgspec.Struct, frozen=True):
     """A tensor of the new checkpoint.
 
     Attributes:

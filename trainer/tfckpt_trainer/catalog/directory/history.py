@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.index import index_path
@@ -24,8 +24,7 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 _INDEX = ".index"
 
 
-@dataclass(frozen=True)
-class ResumePoint:
+class ResumePoint(msgspec.Struct, frozen=True):
     """The checkpoint and the branch that a cold start resumes from.
 
     Attributes:
@@ -37,11 +36,10 @@ class ResumePoint:
     checkpoint: str
     branch: int | None
     sequence: int
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = {}
 
 
-@dataclass(frozen=True)
-class RunHistory:
+class RunHistory(msgspec.Struct, frozen=True):
     """All records of saves and restores, and which of them are damaged.
 
     Attributes:

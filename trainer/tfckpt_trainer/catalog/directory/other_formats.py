@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -69,8 +68,7 @@ _NUMBER = re.compile(r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)", 
 """An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
 
 
-@dataclass(frozen=True)
-class OtherFile:
+class OtherFile(msgspec.Struct, frozen=True):
     """A file or a directory of another format.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.bundle.table import is_table
 from tfckpt_trainer.bundle.wire import WireError, read_varint
@@ -30,8 +31,7 @@ _EMPTY_KEY = b"\0\0"
 _FIRST_FIELD = b"\x0a"
 
 
-@dataclass(frozen=True)
-class VersionOne:
+class VersionOne(msgspec.Struct, frozen=True):
     """One checkpoint in the V1 format.
 
     Attributes:

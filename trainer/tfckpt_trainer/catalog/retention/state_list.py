@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first

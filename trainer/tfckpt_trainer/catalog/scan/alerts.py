@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, newest_finite
@@ -64,8 +65,7 @@ _ENDED = frozenset({WorkerState.EXITED, WorkerState.LOST})
 _DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True):
     """A problem of a run.
 
     Attributes:
@@ -86,8 +86,7 @@ class Alert:
         return f"{self.message} {self.advice}"
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     """What the alerts are found in."""
 
     root: Path

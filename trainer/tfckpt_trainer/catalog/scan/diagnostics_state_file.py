@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.bundle.links import NOT_FETCHED
 from tfckpt_trainer.bundle.state_file import state_line
@@ -44,8 +45,7 @@ _WITHOUT_LIBRARY = "a trainer without tfckpt_trainer stops, or starts from scrat
 _NO_FALLBACK = f"TensorFlow does not fall back to another checkpoint: {_WITHOUT_LIBRARY}."
 
 
-@dataclass(frozen=True)
-class StateFileDiagnostics:
+class StateFileDiagnostics(msgspec.Struct, frozen=True):
     """Checks the state file and the checkpoints that it lists.
 
     Attributes:

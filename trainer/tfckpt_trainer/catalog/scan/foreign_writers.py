@@ -12,9 +12,10 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
@@ -47,8 +48,7 @@ class WritingProcess(NamedTuple):
     file: str
 
 
-@dataclass(frozen=True)
-class ForeignWriters:
+class ForeignWriters(msgspec.Struct, frozen=True):
     """The evidence that a trainer without this library writes to a directory.
 
     Attributes:

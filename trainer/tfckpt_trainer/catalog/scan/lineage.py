@@ -10,8 +10,9 @@ Everything here is computed from what a `Catalog` found; nothing is read from th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_trained
 from tfckpt_trainer.catalog.directory.history import ResumePoint
@@ -29,8 +30,7 @@ class BranchStep(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True)
-class BranchTips:
+class BranchTips(msgspec.Struct, frozen=True):
     """The tip of each branch of a run, as far as the files tell.
 
     Attributes:
@@ -39,7 +39,7 @@ class BranchTips:
             that is only planned for the next start is not in use.
     """
 
-    steps: Mapping[int, int] = field(default_factory=dict)
+    steps: Mapping[int, int] = {}
     highest: int = 0
 
     @property
@@ -97,8 +97,7 @@ def find_branch_tips(
     return BranchTips(steps, max([highest, *steps]))
 
 
-@dataclass(frozen=True)
-class Lineage:
+class Lineage(msgspec.Struct, frozen=True):
     """A checkpoint or a position, and everything that training passed before it.
 
     Attributes:
@@ -107,7 +106,7 @@ class Lineage:
     """
 
     names: tuple[str, ...] = ()
-    last_steps: Mapping[int, int] = field(default_factory=dict)
+    last_steps: Mapping[int, int] = {}
 
 
 def lineage_of(checkpoints: Sequence[Checkpoint], name: str) -> Lineage:
@@ -176,8 +175,7 @@ def unsaved_steps(checkpoints: Sequence[Checkpoint], position: BranchStep) -> in
     return max(0, position.step - max(saved, default=0))
 
 
-@dataclass(frozen=True)
-class RestorePlan:
+class RestorePlan(msgspec.Struct, frozen=True):
     """What a restore does to the branches of a run.
 
     Attributes:

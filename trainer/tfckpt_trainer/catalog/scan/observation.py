@@ -11,10 +11,11 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
@@ -70,8 +71,7 @@ class Presence(StrEnum):
     """The system does not say: permissions, a failing disk."""
 
 
-@dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(msgspec.Struct, frozen=True):
     """A problem of the directory that the user should know of.
 
     Attributes:
@@ -113,8 +113,7 @@ class ArrivingCopy(NamedTuple):
     changed_at: float
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """What one scan observed in a directory.
 
     Attributes:
@@ -143,8 +142,8 @@ class Observation:
     directory: str
     checkpoints: Sequence[Checkpoint]
     files: Mapping[str, CheckpointFiles]
-    unowned: Mapping[str, FileFact] = field(default_factory=dict)
-    temporary_bytes: Mapping[str, int] = field(default_factory=dict)
+    unowned: Mapping[str, FileFact] = {}
+    temporary_bytes: Mapping[str, int] = {}
     newer: Sequence[str] = ()
     neighbours: Neighbours = NO_NEIGHBOURS
     arriving: Sequence[ArrivingCopy] = ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
@@ -46,8 +47,7 @@ RECORD_UNUSABLE = "record-unusable"
 """Kind of the finding that neither the record nor its copy can be used."""
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """The result of verifying one checkpoint.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.health import (
     is_live,
@@ -17,8 +17,7 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
 
 
-@dataclass(frozen=True)
-class OrphanProcess:
+class OrphanProcess(msgspec.Struct, frozen=True):
     """A worker process that lives.
 
     Attributes:

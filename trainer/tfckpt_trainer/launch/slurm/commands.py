@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.errors import LaunchError
 
@@ -26,8 +27,7 @@ class UnansweredError(LaunchError):
     """Slurm did not answer a command. It may have carried it out."""
 
 
-@dataclass(frozen=True)
-class CommandOutput:
+class CommandOutput(msgspec.Struct, frozen=True):
     """The exit status of a command and what it printed."""
 
     status: int

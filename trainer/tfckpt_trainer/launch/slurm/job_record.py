@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -35,8 +36,7 @@ def read_job_record(run: RunDirectory, on_error: OnError = ignore) -> BatchJob |
     return try_read(partial(load_job_record, run), on_error)
 
 
-@dataclass(frozen=True)
-class UnknownJob:
+class UnknownJob(msgspec.Struct, frozen=True):
     """A batch job that may wait or run, because Slurm cannot be asked about it.
 
     Attributes:

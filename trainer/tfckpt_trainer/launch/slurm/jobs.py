@@ -8,8 +8,9 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
@@ -97,8 +98,7 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobReport:
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """What Slurm says about one job. Texts are not cleaned; times are seconds since the epoch.
 
     Attributes:
@@ -137,8 +137,7 @@ class JobReport:
             return (self.node_list,)
 
 
-@dataclass(frozen=True)
-class JobAnswer:
+class JobAnswer(msgspec.Struct, frozen=True):
     """Slurm's answer to a question about jobs.
 
     Attributes:
@@ -147,7 +146,7 @@ class JobAnswer:
         problem: Why Slurm did not answer; empty if it did. Not cleaned.
     """
 
-    jobs: Mapping[str, JobReport] = field(default_factory=dict)
+    jobs: Mapping[str, JobReport] = {}
     is_present: bool = True
     problem: str = ""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tfckpt_trainer.advice import Advice, CommandOrKey
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
@@ -58,8 +59,7 @@ def can_launch_again(run: RunSnapshot, selection: Selection) -> bool:
     return has_ended(run, selection) and run.state is not RunState.QUEUED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a user can do on the dashboard.
 
     Attributes:

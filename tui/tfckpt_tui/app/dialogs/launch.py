@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict, replace
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Input

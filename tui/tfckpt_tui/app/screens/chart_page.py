@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -432,7 +432,7 @@ class ChartPage(Page):
 
     def _look(self, **changes: object) -> None:
         """Changes the view, and draws the charts in it."""
-        self._view = replace(self._view, **changes)  # type: ignore[arg-type]
+        self._view = replace(self._view, **changes)
         self.update_charts()
 
     def action_mark(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
@@ -62,8 +64,7 @@ _STUCK_REASONS = {
 """Reasons for which a job does not start until somebody acts, in plain words."""
 
 
-@dataclass(frozen=True)
-class JobView:
+class JobView(msgspec.Struct, frozen=True):
     """The batch job of a run.
 
     Attributes:

@@ -6,8 +6,9 @@ Whoever finds it too old asks Slurm, and replaces it. Those who cannot write it 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.launch.slurm.jobs import JobAnswer, JobReport
@@ -77,8 +78,7 @@ class SharedAnswer(Document, frozen=True, kw_only=True):
         return own == topic and self.told_at >= topic.told_at
 
 
-@dataclass(frozen=True)
-class FoundAnswer:
+class FoundAnswer(msgspec.Struct, frozen=True):
     """An answer that was found in the run directory.
 
     Attributes:

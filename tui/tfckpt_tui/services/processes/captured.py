@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from tfckpt_trainer.errors import TfckptError
@@ -31,8 +31,7 @@ _GRACE_SECONDS = 3.0
 """How long a cancelled command may take to end before it is killed."""
 
 
-@dataclass(frozen=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True):
     """How a command ended.
 
     Attributes:

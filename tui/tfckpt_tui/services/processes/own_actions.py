@@ -8,8 +8,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -22,8 +23,7 @@ from tfckpt_tui.services.processes.captured import Captured, run_captured
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn, fill
 
 
-@dataclass(frozen=True)
-class ActionOutcome:
+class ActionOutcome(msgspec.Struct, frozen=True):
     """How an action ended.
 
     Attributes:
@@ -36,7 +36,7 @@ class ActionOutcome:
 
     exit_code: int | None = None
     seconds: float = 0.0
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     problem: str = ""
     was_cancelled: bool = False
 

@@ -7,8 +7,9 @@ each question whether an action is possible take it from here, so that they cann
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -51,8 +52,7 @@ CLOCK_SECONDS = 60.0
 """How far the clocks of this machine and of the file system may differ without an alert."""
 
 
-@dataclass(frozen=True)
-class NextStart:
+class NextStart(msgspec.Struct, frozen=True):
     """What a start continues from.
 
     Attributes:
@@ -65,7 +65,7 @@ class NextStart:
     checkpoint: str
     step: int | None
     branch: int
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = {}
 
 
 def find_stop(commands: Iterable[Command], now: float) -> Command | None:
@@ -101,8 +101,7 @@ def find_next_start(
     return NextStart(head.name, head.step, tips.at_start(head, resumed), values)
 
 
-@dataclass(frozen=True)
-class Glance:
+class Glance(msgspec.Struct, frozen=True):
     """What lists show of a run beside its account.
 
     Attributes:
@@ -114,8 +113,7 @@ class Glance:
     disk_used: int | None = None
 
 
-@dataclass(frozen=True)
-class RunReading:
+class RunReading(msgspec.Struct, frozen=True):
     """What was read of a run at one moment.
 
     Attributes:
@@ -150,15 +148,14 @@ class RunReading:
     working: tuple[Command, ...] = ()
     saved_at: float = 0.0
     checkpoints: Sequence[Checkpoint] = ()
-    tips: BranchTips = field(default_factory=BranchTips)
+    tips: BranchTips = BranchTips()
     newer_records: tuple[str, ...] = ()
     clock_ahead: float = 0.0
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
 
 
-@dataclass(frozen=True)
-class WorkerView:
+class WorkerView(msgspec.Struct, frozen=True):
     """One worker.
 
     Attributes:
@@ -186,8 +183,7 @@ class WorkerView:
         return self.status.is_starting and not self.is_past
 
 
-@dataclass(frozen=True)
-class RunAccount:
+class RunAccount(msgspec.Struct, frozen=True):
     """A run at the time `at` (seconds since the epoch).
 
     Attributes:

@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from operator import is_not
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +47,7 @@ _MEMORY_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """A run whose failure is explained.
 
     Attributes:

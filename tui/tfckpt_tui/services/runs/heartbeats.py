@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
@@ -21,8 +22,7 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
 
-@dataclass(frozen=True)
-class Heartbeats:
+class Heartbeats(msgspec.Struct, frozen=True, dict=True):
     """What the processes of a run last said of themselves.
 
     Attributes:

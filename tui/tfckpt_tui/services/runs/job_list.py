@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.scan.alerts import silent_directory_alert
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command

@@ -6,10 +6,10 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -18,8 +18,7 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 
-@dataclass(frozen=True)
-class LaunchForm:
+class LaunchForm(msgspec.Struct, frozen=True):
     """The fields of the form, as text.
 
     Attributes:

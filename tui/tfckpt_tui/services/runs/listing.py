@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ from tfckpt_tui.reports.listing import (
 )
 
 
-@dataclass(frozen=True)
-class DirectoryContents:
+class DirectoryContents(msgspec.Struct, frozen=True):
     """All that `ls` shows.
 
     Attributes:

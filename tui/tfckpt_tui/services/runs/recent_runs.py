@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +23,7 @@ _FILE = "runs.json"
 KeptT = TypeVar("KeptT")
 
 
-@dataclass(frozen=True)
-class LastLook:
+class LastLook(msgspec.Struct, frozen=True):
     """What the user looked at last in a run.
 
     Attributes:
@@ -34,7 +32,7 @@ class LastLook:
     """
 
     selected: str | None = None
-    charts: Mapping[str, Any] = field(default_factory=dict)
+    charts: Mapping[str, Any] = {}
 
 
 class RecentRuns(Document, frozen=True, kw_only=True):

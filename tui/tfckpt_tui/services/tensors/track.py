@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Contents, Variable, read_contents

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, padded
@@ -13,8 +14,7 @@ GAP = 2
 """Cells between columns."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column.
 
     Attributes:
@@ -41,8 +41,7 @@ def stretched(column: Column, texts: Iterable[str]) -> Column:
     return replace(column, width=width, stretch=max(1, longest - width))
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The visible columns with their final widths."""
 
     columns: tuple[tuple[Column, int], ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
@@ -13,8 +14,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.services.runs.account import RunAccount
 
 
-@dataclass(frozen=True)
-class Icon:
+class Icon(msgspec.Struct, frozen=True):
     """The icon of a state.
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from textual import events
 from textual.binding import Binding
 from textual.keys import format_key
@@ -22,8 +22,7 @@ LAST_KEYS = frozenset({"help", "back", "leave"})
 """Actions whose keys come last, in the footer and in the help."""
 
 
-@dataclass(frozen=True)
-class KeyHint:
+class KeyHint(msgspec.Struct, frozen=True):
     """One key of the footer.
 
     Attributes:

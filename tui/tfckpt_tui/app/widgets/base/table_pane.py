@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfckpt_tui.app.widgets.base.columns import Column

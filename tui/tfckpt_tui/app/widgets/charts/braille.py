@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
 from tfckpt_tui.charting.axis import Labels, Window, step_labels
@@ -21,8 +23,7 @@ _LABEL_WIDTH = 9
 """Columns for each label of the x axis."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """A glyph on the x axis: a checkpoint, a restore, a restart."""
 
     x: float
@@ -30,8 +31,7 @@ class Mark:
     style: str
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """Positions on an axis that ends at two values."""
 
     low: float
@@ -57,8 +57,7 @@ class Scale:
         return max(self.high - self.low, 1e-300)
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(msgspec.Struct, frozen=True):
     """A drawn chart, on which a cursor and a selection can be shown.
 
     Attributes:
@@ -71,9 +70,9 @@ class Plot:
     """
 
     rows: tuple[tuple[Span, ...], ...] = ()
-    numbers: Mapping[int, str] = field(default_factory=dict)
+    numbers: Mapping[int, str] = {}
     axis: tuple[Span, ...] = ()
-    labels: Line = field(default_factory=Line)
+    labels: Line = Line()
     scale: Scale = Scale(0.0, 0.0)
     message: tuple[Line, ...] | None = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.catalog.scan.lineage import current_lineage, fork_points
@@ -13,8 +14,7 @@ MOST_LANES = 8
 """If more branches run side by side, they share the last lane."""
 
 
-@dataclass(frozen=True)
-class _Lane:
+class _Lane(msgspec.Struct, frozen=True):
     """The column and the rows of one branch, from its newest checkpoint down to its fork."""
 
     branch: int

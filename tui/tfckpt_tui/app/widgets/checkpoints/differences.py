@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison

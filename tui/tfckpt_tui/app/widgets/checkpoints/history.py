@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
