@@ -101,7 +101,10 @@ class BaseApp(App[ResultT]):
             self.unregister_theme(name)
         for theme in themes_with(config):
             self.register_theme(theme)
-        self.theme = config.app.theme
+        # Without the watcher of the theme, which would have Textual parse all styles a second time.
+        self.set_reactive(App.theme, config.app.theme)
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._refresh_truecolor_filter(self.ansi_theme)
         self.set_keymap({name: keys or _NO_KEY for name, keys in config.keys.items()})
 
     def get_line_filters(self) -> list[LineFilter]:
