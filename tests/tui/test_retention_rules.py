@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,8 +29,7 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.settings.config import Config, read_config
 
 
-@dataclass(frozen=True)
-class KeepInTest(rules.NumberRule):
+class KeepInTest(rules.NumberRule, frozen=True):
     """Keeps the oldest checkpoints."""
 
     number: int
@@ -69,8 +67,7 @@ def made(tmp_path: Path) -> RunFactory:
     return factory
 
 
-@dataclass(frozen=True)
-class KeepNamesInTest(KeepInTest):
+class KeepNamesInTest(KeepInTest, frozen=True):
     """Keeps the checkpoints with the names of a list; the list is one text."""
 
     number: str  # type: ignore[assignment]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -55,16 +54,15 @@ class ActionRun(msgspec.Struct, frozen=True):
     outcome: ActionOutcome | None = None
 
 
-@dataclass
-class _Job:
+class _Job(msgspec.Struct):
     """What the queue knows of one run; its lock guards it."""
 
     run: ActionRun
     section: ActionSection
     checkpoints: Sequence[Checkpoint]
-    output: bytearray = field(default_factory=bytearray)
+    output: bytearray = msgspec.field(default_factory=bytearray)
     dropped: int = 0
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 class ActionQueue:

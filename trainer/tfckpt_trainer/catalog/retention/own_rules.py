@@ -7,7 +7,6 @@ what its rules say about each checkpoint, and every other prune goes by that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -37,8 +36,7 @@ class RetentionRule(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Verdicts:
+class Verdicts(msgspec.Struct, frozen=True):
     """What the rules of a script say about the checkpoints that they were asked about.
 
     Attributes:
@@ -48,7 +46,7 @@ class Verdicts:
     """
 
     rules: tuple[str, ...]
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = {}
 
     def kept(self, checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[Checkpoint, str]]:
         """Yields the checkpoints that are kept, each with the reason."""

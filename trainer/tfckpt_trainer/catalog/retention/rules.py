@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeGuard
 
+import msgspec
+
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 
@@ -14,8 +16,7 @@ Kept = list[tuple[Checkpoint, str]]
 """The checkpoints that a rule keeps, each with the reason."""
 
 
-@dataclass(frozen=True)
-class RuleFields:
+class RuleFields(msgspec.Struct, frozen=True):
     """How a rule is written in Python, in files, on the command line and in the prune dialog.
 
     Attributes:
@@ -85,8 +86,7 @@ class Rule(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class NumberRule:
+class NumberRule(msgspec.Struct, frozen=True):
     """Base of the rules that are one number above 0."""
 
     number: float
@@ -126,8 +126,7 @@ class NumberRule:
         return ""
 
 
-@dataclass(frozen=True)
-class KeepLast(NumberRule):
+class KeepLast(NumberRule, frozen=True):
     """Keeps the newest checkpoints."""
 
     number: int
@@ -148,8 +147,7 @@ class KeepLast(NumberRule):
         return f"the last {self.number}"
 
 
-@dataclass(frozen=True)
-class KeepEverySteps(NumberRule):
+class KeepEverySteps(NumberRule, frozen=True):
     """Keeps the first checkpoint at or after each multiple of some steps, on each branch."""
 
     number: int
@@ -177,8 +175,7 @@ class KeepEverySteps(NumberRule):
         return f"one every {self.number} steps"
 
 
-@dataclass(frozen=True)
-class KeepEveryHours(NumberRule):
+class KeepEveryHours(NumberRule, frozen=True):
     """Keeps the first checkpoint in each span of some hours."""
 
     fields: ClassVar[RuleFields] = RuleFields(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
@@ -49,7 +48,6 @@ def in_order(
     return Ordered(sorted(places.checkpoints.values(), key=places.key, reverse=True), by_step)
 
 
-@dataclass
 class _Places:
     """What the order of checkpoints follows from.
 
@@ -60,16 +58,13 @@ class _Places:
         times: Time of the save, corrected where something else gives the order.
     """
 
-    checkpoints: Mapping[str, Checkpoint]
-    listed: Mapping[str, int]
-    times: dict[str, float] = field(init=False)
-    places: dict[str, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.times = {name: c.saved_at for name, c in self.checkpoints.items()}
-        self.places = {name: self.listed.get(name, -1) for name in self.checkpoints}
+    def __init__(self, checkpoints: Mapping[str, Checkpoint], listed: Mapping[str, int]) -> None:
+        self.checkpoints = checkpoints
+        self.listed = listed
+        self.times = {name: c.saved_at for name, c in checkpoints.items()}
+        self.places = {name: listed.get(name, -1) for name in checkpoints}
         self.has_records = any(
-            c.sequence is not None and not is_derived(c) for c in self.checkpoints.values()
+            c.sequence is not None and not is_derived(c) for c in checkpoints.values()
         )
 
     def key(self, checkpoint: Checkpoint) -> tuple[bool, float, int, int, int, bool, str]:

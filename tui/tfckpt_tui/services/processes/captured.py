@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from tfckpt_trainer.errors import TfckptError
 
@@ -120,6 +119,8 @@ def _read(
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether it has exited; it is not waited for, so that the group keeps its number."""
+    import psutil
+
     try:
         return psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
