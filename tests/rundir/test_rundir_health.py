@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 
 import psutil
 import pytest
@@ -13,8 +15,10 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     run_state,
     worker_state,
 )
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from waiting import wait_until
 
 NOW = 1_000_000.0
 
@@ -123,6 +127,25 @@ def test_a_reused_process_number_is_not_the_worker():
     started = psutil.Process().create_time()
     assert process_lives(os.getpid(), started)
     assert not process_lives(os.getpid(), started - 100)
+
+
+def test_the_process_table_says_what_psutil_says():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        found = find_process(process.pid)
+        started = psutil.Process(process.pid).create_time()
+        assert found is not None and abs(found.started_at - started) < 0.1
+        assert not found.is_zombie and not found.is_stopped
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: find_process(process.pid).is_stopped, 10, "stopped")
+        process.kill()
+        wait_until(lambda: find_process(process.pid).is_zombie, 10, "a zombie")
+        assert not process_lives(process.pid, started)
+    assert find_process(process.pid) is None
+
+
+@pytest.mark.parametrize("pid", [0, -1, 10**30])
+def test_no_process_has_an_impossible_number(pid: int):
+    assert find_process(pid) is None
 
 
 @pytest.mark.parametrize(

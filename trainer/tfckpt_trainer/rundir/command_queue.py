@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import (
@@ -72,7 +72,7 @@ def requester(through: str) -> str:
     except (KeyError, OSError):
         # The user of a container may be missing in the password file.
         user = f"user {os.getuid()}"
-    return f"{user}@{socket.gethostname()}, {through}"
+    return f"{user}@{host_name()}, {through}"
 
 
 def new_command(

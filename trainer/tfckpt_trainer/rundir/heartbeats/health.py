@@ -11,6 +11,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.clock import load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
@@ -103,20 +104,13 @@ def process_lives(pid: int, started_at: float) -> bool:
 
     The start time distinguishes it from a later process with the same ID.
     """
-    if pid <= 0:
-        return False
-    import psutil
-
     try:
-        process = psutil.Process(pid)
-        return (
-            abs(process.create_time() - started_at) < 2.0
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
-    except psutil.AccessDenied:
+        process = find_process(pid)
+    except PermissionError:
         return True
-    except psutil.NoSuchProcess:
-        return False
+    return (
+        process is not None and abs(process.started_at - started_at) < 2.0 and not process.is_zombie
+    )
 
 
 def heartbeat_age(updated_at: float, now: float) -> float:

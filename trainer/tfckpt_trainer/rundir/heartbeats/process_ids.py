@@ -6,7 +6,6 @@ A process ID identifies a process only within one PID namespace and one boot of 
 from __future__ import annotations
 
 import os
-import socket
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +31,11 @@ def _namespace_of(_own_pid: int) -> str:
         return ""
 
 
+def host_name() -> str:
+    """Returns the name of this machine; `socket.gethostname` is the same, but slow to import."""
+    return os.uname().nodename
+
+
 def is_pid_valid_here(status: WorkerStatus | SupervisorStatus) -> bool:
     """Whether the process ID in a heartbeat is valid for this process."""
     return are_pids_valid_here(status.host, status.namespace)
@@ -46,4 +50,4 @@ def are_pids_valid_here(host: str, namespace: str) -> bool:
     here = process_namespace()
     if namespace and here:
         return namespace == here
-    return host == socket.gethostname()
+    return host == host_name()

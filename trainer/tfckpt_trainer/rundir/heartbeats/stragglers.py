@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0
@@ -118,14 +119,13 @@ def _local_time(at: float) -> str:
 
 def is_process_stopped(status: WorkerStatus) -> bool:
     """Whether the process of a worker on this machine was stopped by a signal."""
-    if status.pid <= 0 or not is_pid_valid_here(status):
+    if not is_pid_valid_here(status):
         return False
-    import psutil
-
     try:
-        return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
+        process = find_process(status.pid)
+    except PermissionError:
         return False
+    return process is not None and process.is_stopped
 
 
 def _first_lost(

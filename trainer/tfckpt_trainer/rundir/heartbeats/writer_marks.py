@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2s
 from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
-from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
@@ -82,5 +81,5 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
 
 def _namespace_digest() -> str:
-    place = process_namespace() or socket.gethostname()
+    place = process_namespace() or host_name()
     return blake2s(place.encode(), digest_size=6).hexdigest()
