@@ -57,7 +57,7 @@ def taken_together(constructors: dict[str, Parameters]) -> dict[tuple[str, str],
 def test_no_two_constructors_take_the_parts_of_one_record() -> None:
     found = {name: parameters(constructor) for name, constructor in constructors()}
     assert len(found) > 100
-    assert taken_together(found) == {}, "Make them a frozen dataclass, and pass that."
+    assert taken_together(found) == {}, "Make them a frozen Struct, and pass that."
 
 
 def test_parts_of_a_record_are_recognized() -> None:

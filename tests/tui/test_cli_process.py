@@ -28,12 +28,15 @@ HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watc
 """What costs time or has no place in a command for scripts."""
 
 _SELDOM = {
+    "dataclasses",
     "email",
     "filelock",
     "http",
     "importlib.metadata",
+    "psutil",
     "random",
     "shutil",
+    "socket",
     "tomlkit",
     "wcwidth",
 }
@@ -51,13 +54,15 @@ UNNEEDED = {
     },
     "ls": {
         *_SELDOM,
-        "psutil",
+        "subprocess",
         "tfckpt_trainer.launch",
         "tfckpt_tui.services.batch",
         "tfckpt_tui.services.runs.account",
     },
     "save": {
         *_SELDOM,
+        "hashlib",
+        "subprocess",
         "tfckpt_trainer.catalog.scan",
         "tfckpt_trainer.launch",
         "tfckpt_tui.services.runs.account",

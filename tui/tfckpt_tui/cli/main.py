@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -233,6 +234,8 @@ def main() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
+    # Otherwise Python looks for garbage in all modules before it exits.
+    gc.freeze()
     sys.exit(code)
 
 
