@@ -77,7 +77,7 @@ NOT_IN_THE_APP = {
     "services/selftest": "selftest",
     "services/tensors": "extract, average, edit; track shares the folder",
     "services/runs/launch_form.py": "the command that launches a run again",
-    "services/runs/open_run.py": "what the app opens",
+    "services/runs/check_directory.py": "what the app opens",
     "services/checkpoints/look_up.py": "ls and status",
     "reports": "what the documentation says of JSON",
     "settings/config.py": "the option that names the file",

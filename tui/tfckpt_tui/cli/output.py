@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.formats import markdown, units
 from tfckpt_tui.formats.text import cell_width, clean, cut, pad
 from tfckpt_tui.reports.base import Report
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.rundir.records.command import Command
 
 _CLEAR_LINE = "\r\x1b[K"
 _PROGRESS_WIDTH = 78

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_neighbours
-from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
-from tfckpt_trainer.catalog.directory.version_one import find_version_one
-from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.formats import units
-
-_MOST_SEARCHED = 100
-"""Subdirectories that are searched for checkpoints."""
 
 
 def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
@@ -34,90 +22,12 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
     """
     refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
-    root = Path(os.path.realpath(Path(directory).expanduser()))
-    run = RunDirectory(root)
-    try:
-        with os.scandir(root) as entries:
-            next(entries, None)
-        if run.is_ours or run.state_file.exists() or _has_checkpoint(root):
+    run = RunDirectory(Path(os.path.realpath(Path(directory).expanduser())))
+    with suppress(OSError), os.scandir(run.root):
+        if run.is_ours:
             return run
-        if find_version_one(root):
-            return run
-        names = os.listdir(root)
-    except FileNotFoundError:
-        _refuse_checkpoint(root)
-        raise UsageError(
-            f"{root} does not exist; check the path, or start a run there with "
-            f"`tfckpt-tui launch {run.shell_word} -- COMMAND`."
-        ) from None
-    except NotADirectoryError:
-        _refuse_checkpoint(root)
-        raise UsageError(
-            f"{root} is not a directory; name the directory of the checkpoints. That may be "
-            f"{root.parent}."
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
-        ) from error
-    if not names and may_be_empty:
-        return run
-    if _has_other_files(root):
-        return run
-    raise _no_checkpoints(root, names)
+    # Imported here: a command that steers a run needs no reader of checkpoints.
+    from tfckpt_tui.services.runs.check_directory import check_directory
 
-
-def _no_checkpoints(root: Path, names: Sequence[str]) -> UsageError:
-    """Returns an error that says what a directory has instead of checkpoints."""
-    if not names:
-        return UsageError(
-            f"{root} is empty; start a run there with "
-            f"`tfckpt-tui launch {RunDirectory(root).shell_word} -- COMMAND`."
-        )
-    inside = _checkpoints_inside(root, names)
-    if inside is not None:
-        what = "is a SavedModel" if SAVED_MODEL_FILES & set(names) else "has no checkpoints itself"
-        return UsageError(
-            f"{root} {what}; its checkpoints are in {inside.name}. "
-            f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
-        )
-    others = units.count(len(names), "other entry", "other entries")
-    return UsageError(
-        f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
-        "Name a directory with checkpoints (NAME.index, NAME.data-…)."
-    )
-
-
-def _refuse_checkpoint(path: Path) -> None:
-    """Raises an error if a path is that of a checkpoint, or of one of its files."""
-    for name in (path.name, owner_of(path.name)):
-        if name and index_path(path.parent / name).is_file():
-            place = RunDirectory(path.parent).shell_word
-            raise UsageError(
-                f"{path} is a checkpoint, not a run directory. Name both: "
-                f"`tfckpt-tui inspect {place} {shlex.quote(name)}`."
-            )
-
-
-def _has_checkpoint(root: Path) -> bool:
-    """Whether a file or directory here belongs to a checkpoint; reads names until one does."""
-    with os.scandir(root) as entries:
-        # A graph alone is no checkpoint.
-        return any(owner_of(entry.name) and not entry.name.endswith(".meta") for entry in entries)
-
-
-def _has_other_files(root: Path) -> bool:
-    """Whether other programs keep checkpoints here, such as Keras; a SavedModel is none."""
-    with suppress(OSError):
-        return any(other.format != SAVED_MODEL for other in find_neighbours(root).others)
-    return False
-
-
-def _checkpoints_inside(root: Path, names: Sequence[str]) -> Path | None:
-    """Returns the first subdirectory with checkpoints, such as `variables` of a SavedModel."""
-    for name in sorted(names)[:_MOST_SEARCHED]:
-        # Most names are not those of directories.
-        with suppress(OSError):
-            if _has_checkpoint(root / name):
-                return root / name
-    return None
+    check_directory(run, may_be_empty=may_be_empty)
+    return run
