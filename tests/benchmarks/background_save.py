@@ -61,7 +61,8 @@ def costs(run_dir: Path, model: Model, options: SaveOptions, saves: int) -> list
         step(tf.constant(batch))
         # Time for a save beside training to end before the next is due.
         time.sleep(0.002)
-    records = Records(RunDirectory(run.directory)).look().values()
+    found = Records(RunDirectory(run.directory)).look().values()
+    records = [packed.unpack() for packed in found]
     measured = sorted((record for record in records if record.cost), key=lambda r: r.step)
     return [record.cost for record in measured[1:-1] if record.cost is not None]
 

@@ -53,7 +53,7 @@ def main() -> None:
 def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
     """A snapshot with `count` checkpoints like the newest one of another."""
     one = snapshot.checkpoints[0]
-    assert one.record is not None
+    assert one.packed is not None
     checkpoints = tuple(
         msgspec.structs.replace(
             one,
@@ -61,7 +61,7 @@ def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
             step=step,
             branch=0,
             is_head=step == count,
-            record=replace_record(one.record, step),
+            packed=replace_record(one.packed, step),
         )
         for step in range(count, 0, -1)
     )

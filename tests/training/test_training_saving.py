@@ -67,9 +67,11 @@ def test_what_a_save_does_to_the_steps_after_it_leaves_its_record_as_it_was(besi
     committed = beside.run.record(name).read_bytes()
     records = Records(beside.run)
     wait_until(
-        lambda: records.look()[name].cost.slowing_seconds is not None, 30, "the after-effect"
+        lambda: records.look()[name].unpack().cost.slowing_seconds is not None,
+        30,
+        "the after-effect",
     )
-    assert records.look()[name].cost.slowing_steps >= 10
+    assert records.look()[name].unpack().cost.slowing_steps >= 10
     assert beside.run.record(name).read_bytes() == committed
 
 

@@ -45,13 +45,13 @@ class CountedName(str):
 
 def many(one: Checkpoint, count: int = COUNT) -> Iterator[Checkpoint]:
     """Checkpoints like another one, newest first."""
-    assert one.record is not None
+    assert one.packed is not None
     for step in range(count, 0, -1):
         name = CountedName(f"ckpt-{step}")
         record = msgspec.structs.replace(
-            one.record, name=name, step=step, parent=f"ckpt-{step - 1}", branch=0
+            one.packed, name=name, step=step, parent=f"ckpt-{step - 1}", branch=0
         )
-        changes = {"name": name, "step": step, "is_head": step == count, "record": record}
+        changes = {"name": name, "step": step, "is_head": step == count, "packed": record}
         yield msgspec.structs.replace(one, branch=0, **changes)
 
 

@@ -327,7 +327,7 @@ def derivation_words(made: Derivation) -> str:
 def _why_saved(row: Row) -> str:
     """Returns the problem of a checkpoint, what it was made from, or why it was saved."""
     checkpoint = row.checkpoint
-    made = checkpoint.record.derived if checkpoint.record is not None else None
+    made = checkpoint.packed.derived if checkpoint.packed is not None else None
     if checkpoint.problem or made is None:
         return checkpoint.problem or checkpoint.trigger
     return _made_words(made, (source.name for source in made.sources))
@@ -366,7 +366,7 @@ def _copied_metrics(checkpoint: Checkpoint) -> str:
 
 
 def _duration(checkpoint: Checkpoint) -> float | None:
-    return checkpoint.record.duration_seconds if checkpoint.record is not None else None
+    return checkpoint.packed.duration_seconds if checkpoint.packed is not None else None
 
 
 COLUMNS: tuple[CheckpointColumn, ...] = (

@@ -77,7 +77,8 @@ def _best_interval(cost: float | None, event_log: Sequence[EventEntry], now: flo
 
 
 def _median_cost(checkpoints: Sequence[Checkpoint]) -> float | None:
-    costs = [_save_cost(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
+    records = [checkpoint.record for checkpoint in checkpoints[:_NEWEST]]
+    costs = [_save_cost(record) for record in records if record is not None]
     samples = [cost for cost in costs if cost is not None]
     return statistics.median(samples) if samples else None
 

@@ -71,17 +71,23 @@ def bring_back(run: RunDirectory, fallback: RunDirectory) -> BroughtBack:
     finish_interrupted_saves(fallback)
     history = read_history(fallback)
     names, left = [], [f"The record of {name} there is damaged." for name in history.damaged]
-    for record in sorted(history.records.values(), key=lambda record: record.sequence):
+    for packed in sorted(history.records.values(), key=lambda packed: packed.sequence):
+        record = packed.unpack()
         if not index_path(fallback.root / record.name).is_file():
             continue
         if not index_path(run.root / record.name).exists():
             _copy(run, fallback, record)
-        elif read_history(run).records.get(record.name) != record:
+        elif _record_of(run, record.name) != record:
             left.append(f"{record.name} stays there, because the run has another of this name.")
             continue
         _delete(fallback, record)
         names.append(record.name)
     return BroughtBack(tuple(names), tuple(left))
+
+
+def _record_of(run: RunDirectory, name: str) -> CheckpointRecord | None:
+    packed = read_history(run).records.get(name)
+    return packed.unpack() if packed is not None else None
 
 
 def _copy(run: RunDirectory, fallback: RunDirectory, record: CheckpointRecord) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
+from sys import intern
 
 import msgspec
 
@@ -297,7 +298,8 @@ class FileScanner:
         if before is not None or gone is not None:
             files = self._assembled(name, before, packed, gone or [])
         else:
-            files = CheckpointFiles(name, b"".join(sorted(_chunks(packed))))
+            # Records and the checkpoints that follow have the same names.
+            files = CheckpointFiles(intern(name), b"".join(sorted(_chunks(packed))))
         if files == before:
             return False
         is_graph = len(files.packed) <= _SIZE and (not files.packed or files.graph is not None)
@@ -306,7 +308,7 @@ class FileScanner:
             if is_graph:
                 return self._keep_graph(files)
         self._graphs.pop(name, None)
-        self.files[name] = files
+        self.files[files.name] = files
         return True
 
     def _keep_graph(self, files: CheckpointFiles) -> bool:

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link
+from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.results import ActionResult
@@ -56,6 +57,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
             looked for them.
+        packed: Its record, if there is one that can be used.
         links: The files that are symbolic links.
     """
 
@@ -78,9 +80,14 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     is_placed_by_step: bool = False
     problem: str = ""
     verified_at: float | None = None
-    record: CheckpointRecord | None = None
+    packed: PackedRecord | None = None
     links: tuple[Link, ...] = ()
     not_finite_tensors: int | None = None
+
+    @property
+    def record(self) -> CheckpointRecord | None:
+        """Its whole record, decoded anew: not for what is asked of all checkpoints."""
+        return self.packed.unpack() if self.packed is not None else None
 
     @property
     def restorable(self) -> bool:
@@ -90,23 +97,29 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     @property
     def hyperparameters(self) -> dict[str, Hyperparameter]:
         """Its hyperparameters, by name; none without a record."""
-        saved = self.record.hyperparameters if self.record is not None else []
+        record = self.record
+        saved = record.hyperparameters if record is not None else []
         return {one.name: one for one in saved}
 
     @property
     def not_finite(self) -> dict[str, str]:
         """The metrics that were not finite at its step, each with `nan`, `inf` or `-inf`."""
-        recorded = self.record.not_finite if self.record is not None else {}
-        return {
-            name: _known_value(recorded.get(name)) if value is None else str(value)
+        broken = {
+            name: value
             for name, value in self.metrics.items()
             if value is None or not math.isfinite(value)
+        }
+        record = self.record if broken else None
+        recorded = record.not_finite if record is not None else {}
+        return {
+            name: _known_value(recorded.get(name)) if value is None else str(value)
+            for name, value in broken.items()
         }
 
 
 def is_derived(checkpoint: Checkpoint) -> bool:
     """Whether it was made from other checkpoints, without training."""
-    return checkpoint.record is not None and checkpoint.record.derived is not None
+    return checkpoint.packed is not None and checkpoint.packed.derived is not None
 
 
 def is_trained(checkpoint: Checkpoint) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from pathlib import Path
+from sys import intern
 from typing import Generic, TypeVar
 
 from tfckpt_trainer.catalog.directory.listing import NameList
@@ -15,40 +16,47 @@ from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ResultsRecord
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.documents import load_with_text
 
 DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord, ResultsRecord)
+KeptT = TypeVar("KeptT")
 
 _SUFFIX = ".json"
 _END = -len(_SUFFIX)
 
 
-class Documents(Generic[DocumentT]):
+class Documents(Generic[DocumentT, KeptT]):
     """The documents of one directory; a file is read again only after it was replaced.
 
     Attributes:
-        found: The readable documents, by checkpoint.
+        found: What is kept of the readable documents, by checkpoint.
         damaged: Checkpoints whose document exists and cannot be read.
         newer: Those of them whose document a newer release wrote, each with the release needed.
     """
 
     def __init__(
-        self, directory: Path, kind: type[DocumentT], only: AbstractSet[str] | None = None
+        self,
+        directory: Path,
+        kind: type[DocumentT],
+        keep: Callable[[DocumentT, bytes], KeptT],
+        only: AbstractSet[str] | None = None,
     ) -> None:
         """Prepares the documents.
 
         Args:
             directory: The directory.
             kind: The type of the documents.
+            keep: Returns what is kept of a document, which was decoded from this text.
             only: The only checkpoints whose documents are read; by default all.
         """
         self._kind: type[DocumentT] = kind
+        self._keep: Callable[[DocumentT, bytes], KeptT] = keep
         files = None if only is None else frozenset(f"{name}{_SUFFIX}" for name in only)
         self._entries = NameList(directory, only=files)
         self._unread: set[str] = set()
         # What each file was when it was read.
         self._identities: dict[str, int] = {}
-        self.found: dict[str, DocumentT] = {}
+        self.found: dict[str, KeptT] = {}
         self.damaged: set[str] = set()
         self.newer: dict[str, str] = {}
 
@@ -57,8 +65,8 @@ class Documents(Generic[DocumentT]):
         """How many documents are not read yet."""
         return len(self._unread)
 
-    def look(self) -> Mapping[str, DocumentT]:
-        """Refreshes, and returns all documents by checkpoint.
+    def look(self) -> Mapping[str, KeptT]:
+        """Refreshes, and returns what is kept of all documents, by checkpoint.
 
         Raises:
             OSError: The directory cannot be read.
@@ -110,12 +118,12 @@ class Documents(Generic[DocumentT]):
         was_damaged = name in self.damaged
         self.damaged.discard(name)
         self.newer.pop(name, None)
-        before, document = self.found.pop(name, None), self._read(name)
-        if document is not None:
-            self.found[name] = document
-        return document != before or was_damaged != (name in self.damaged)
+        before, kept = self.found.pop(name, None), self._read(name)
+        if kept is not None:
+            self.found[name] = kept
+        return kept != before or was_damaged != (name in self.damaged)
 
-    def _read(self, name: str) -> DocumentT | None:
+    def _read(self, name: str) -> KeptT | None:
         identity = self._identity(name)
         if identity is None:
             # It is gone, or no regular file.
@@ -123,7 +131,7 @@ class Documents(Generic[DocumentT]):
             return None
         self._identities[name] = identity
         try:
-            document = load(self._path(name), self._kind)
+            document, text = load_with_text(self._path(name), self._kind)
         except FileNotFoundError:
             return None
         except (DamagedFileError, OSError) as error:
@@ -132,7 +140,7 @@ class Documents(Generic[DocumentT]):
             self.damaged.add(name)
             return None
         if document.name == name and is_plain_name(name):
-            return document
+            return self._keep(document, text)
         self.damaged.add(name)
         return None
 
@@ -152,4 +160,4 @@ class Documents(Generic[DocumentT]):
 
 def _names_of(files: Collection[str]) -> list[str]:
     """Returns the checkpoints that files are documents of."""
-    return [file[:_END] for file in files if file.endswith(_SUFFIX)]
+    return [intern(file[:_END]) for file in files if file.endswith(_SUFFIX)]

@@ -14,12 +14,13 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
 from tfckpt_trainer.catalog.directory.document_set import Documents
+from tfckpt_trainer.catalog.directory.packed_record import PackedRecord, RecordPacker
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
-from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists
 
 _INDEX = ".index"
 
@@ -52,7 +53,7 @@ class RunHistory(msgspec.Struct, frozen=True):
             records of saves nor the state file name a checkpoint to start from.
     """
 
-    records: Mapping[str, CheckpointRecord]
+    records: Mapping[str, PackedRecord]
     head: Head | None
     state: StateFile | None
     damaged: AbstractSet[str] = frozenset()
@@ -75,11 +76,12 @@ class RunHistory(msgspec.Struct, frozen=True):
         return self.head_is_damaged or self.latest in self.damaged
 
 
-class Records(Documents[CheckpointRecord]):
+class Records(Documents[CheckpointRecord, PackedRecord]):
     """The records of a run, each with the save overhead that was measured after the save."""
 
     def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
-        super().__init__(run.records_directory, CheckpointRecord, only)
+        self._pack = RecordPacker().pack
+        super().__init__(run.records_directory, CheckpointRecord, self._pack, only)
         self._new_overheads = Tail(run.overheads, SaveOverhead)
         self._overheads: dict[tuple[str, int], SaveOverhead] = {}
 
@@ -89,19 +91,21 @@ class Records(Documents[CheckpointRecord]):
         """Reads new and replaced records; see `Documents.refresh`."""
         changed = super().refresh(at_most, saved_at)
         measured = set()
-        for overhead in self._new_overheads.read_new():
-            self._overheads[overhead.checkpoint, overhead.sequence] = overhead
-            measured.add(overhead.checkpoint)
+        for line in self._new_overheads.read_new():
+            self._overheads[line.checkpoint, line.sequence] = line
+            measured.add(line.checkpoint)
         for name in changed | measured if self._overheads else ():
-            record = self.found.get(name)
-            overhead_of = self._overheads.get((name, record.sequence)) if record else None
-            if record is not None and record.cost is not None and overhead_of is not None:
+            packed = self.found.get(name)
+            overhead = self._overheads.get((name, packed.sequence)) if packed else None
+            record = packed.unpack() if packed is not None and overhead is not None else None
+            if record is not None and record.cost is not None and overhead is not None:
                 cost = replace(
                     record.cost,
-                    slowing_seconds=overhead_of.slowing_seconds,
-                    slowing_steps=overhead_of.slowing_steps,
+                    slowing_seconds=overhead.slowing_seconds,
+                    slowing_steps=overhead.slowing_steps,
                 )
-                self.found[name] = replace(record, cost=cost)
+                record = replace(record, cost=cost)
+                self.found[name] = self._pack(record, encode(record))
         return changed | (measured & self.found.keys())
 
 

@@ -30,8 +30,9 @@ class _Stored(Generic[StoredT]):
     """
 
     def __init__(self, run: RunDirectory, kind: type[StoredT], only: AbstractSet[str] | None):
-        self._places: tuple[Documents[StoredT], ...] = tuple(
-            Documents(place, kind, only) for place in _places_of(run, kind)
+        self._places: tuple[Documents[StoredT, StoredT], ...] = tuple(
+            Documents(place, kind, lambda record, _: record, only)
+            for place in _places_of(run, kind)
         )
 
     @property

@@ -130,7 +130,7 @@ def plan_of_names(
 def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     if reason:
         return Decision(checkpoint, True, reason)
-    made = checkpoint.record.derived if checkpoint.record is not None else None
+    made = checkpoint.packed.derived if checkpoint.packed is not None else None
     if made is not None:
         return Decision(checkpoint, True, f"made by `{made.operation}`: delete it by name")
     if checkpoint.state is CheckpointState.CORRUPT:

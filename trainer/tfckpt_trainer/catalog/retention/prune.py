@@ -492,7 +492,7 @@ def _trashed(
     """Returns the entry of a checkpoint in the manifest, its index file first."""
     there = files_of(run, evidence)
     names = [path.relative_to(run.root).as_posix() for path, _ in there]
-    recorded_files = {f.name: f for f in checkpoint.record.files} if checkpoint.record else {}
+    recorded_files = {f.name: f for f in checkpoint.packed.files} if checkpoint.packed else {}
     return TrashedCheckpoint(
         name=checkpoint.name,
         step=checkpoint.step,

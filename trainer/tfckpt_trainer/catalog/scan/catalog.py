@@ -235,7 +235,7 @@ class Catalog:
         for own in ordered.checkpoints:
             name = own.name
             is_listed = name in listed
-            is_dropped = managed and not is_listed and own.record is None
+            is_dropped = managed and not is_listed and own.packed is None
             notes = name in pins, name == head, is_listed, is_dropped, name in ordered.by_step
             if notes != _notes_of(own):
                 own = self._known[name] = _with_notes(own, notes)
@@ -275,7 +275,7 @@ class Catalog:
             state=self._annotations.state,
             damaged=self._damaged,
             head_is_damaged=self._annotations.head_is_damaged,
-            has_others=any(c.record is None and self._is_committed(c.name) for c in ordered),
+            has_others=any(c.packed is None and self._is_committed(c.name) for c in ordered),
         )
         committed = {name for name in history.names if self._is_committed(name)}
         self.resumed = resume_point_from(history, committed)
@@ -399,7 +399,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             problem=verdict.problem,
             verified_at=verdict.verified_at,
             not_finite_tensors=verdict.not_finite_tensors,
-            record=record,
+            packed=record,
             links=files.links,
         )
     parsed = parse_checkpoint_name(files.name)

@@ -230,7 +230,7 @@ def _unlisted(observed: Observation, before: float) -> Iterator[Diagnostic]:
     unlisted = [
         c
         for c in observed.restorable[1:]
-        if not c.listed and c.record is None and c.saved_at <= before
+        if not c.listed and c.packed is None and c.saved_at <= before
     ]
     if unlisted:
         message = (

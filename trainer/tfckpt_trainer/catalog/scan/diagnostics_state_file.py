@@ -77,7 +77,7 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             # A SavedModel has none. Elsewhere it was written after the listing was read, or the
             # listing lags.
             return
-        if observed.condition is StateFileCondition.MISSING and newest.record is not None:
+        if observed.condition is StateFileCondition.MISSING and newest.packed is not None:
             effect = _MISSING_BESIDE_RECORDS
         advice = self._advice_to_name(newest.name)
         message = f"The state file `checkpoint` is {observed.condition}; {effect}. {advice}"

@@ -16,9 +16,9 @@ import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_trained
 from tfckpt_trainer.catalog.directory.history import ResumePoint
+from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -67,7 +67,7 @@ class BranchTips(msgspec.Struct, frozen=True):
 
 def find_branch_tips(
     checkpoints: Iterable[Checkpoint],
-    records: Iterable[CheckpointRecord],
+    records: Iterable[PackedRecord],
     trash: Iterable[TrashManifest],
     head: Head | None,
 ) -> BranchTips:
@@ -263,7 +263,7 @@ def _row_before(
         pruned = BranchStep(said.branch, said.step)
         _record_step(steps, pruned)
         return _newest(checkpoints, row + 1, pruned)
-    is_first = checkpoint.record is not None and parent is None
+    is_first = checkpoint.packed is not None and parent is None
     if is_first or not is_trained(checkpoint):
         return None
     return _next_trained(checkpoints, row + 1, checkpoint.branch)

@@ -116,7 +116,7 @@ class _Places:
         """Puts each checkpoint that was made from others beside the newest of these."""
         derived = [c for c in self.checkpoints.values() if is_derived(c)]
         for checkpoint in sorted(derived, key=lambda c: c.saved_at):
-            made = checkpoint.record.derived if checkpoint.record is not None else None
+            made = checkpoint.packed.derived if checkpoint.packed is not None else None
             names = [s.name for s in made.sources if s.name in self.times] if made else []
             sources = [name for name in names if name != checkpoint.name]
             if sources:
@@ -134,7 +134,7 @@ class _Places:
         lines: dict[_Line, list[tuple[int, str]]] = defaultdict(list)
         for name, checkpoint in self.checkpoints.items():
             said = parse_checkpoint_name(name)
-            if said is not None and checkpoint.record is None and not checkpoint.links:
+            if said is not None and checkpoint.packed is None and not checkpoint.links:
                 lines[said.prefix, said.branch].append((said.step, name))
         return {line: [name for _, name in sorted(entries)] for line, entries in lines.items()}
 

@@ -53,7 +53,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -70,15 +70,12 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import (
     identity_of,
 )
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import is_plain_name
-from tfckpt_trainer.rundir.records.checkpoint import (
-    CheckpointRecord,
-    FoundFault,
-    VerificationRecord,
-)
+from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
@@ -138,7 +135,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
 
     files: CheckpointFiles
     aside: CheckpointFiles | None = None
-    record: CheckpointRecord | None = None
+    record: PackedRecord | None = None
     has_bad_record: bool = False
     listed: bool = False
     in_transit: bool = False
@@ -303,7 +300,8 @@ def _with_index(
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
-    problem = _problem_of_worker_state(root, record) if record is not None and not deferred else ""
+    recorded = record.files if record is not None else []
+    problem = _problem_of_worker_state(root, files.name, recorded) if not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
     verification = _holding_verification(root, evidence)
@@ -315,7 +313,7 @@ def _with_index(
             verified_at=verification.verified_at,
             not_finite_tensors=verification.not_finite,
         )
-    if record is not None and _as_recorded(evidence.files, record):
+    if record is not None and _as_recorded(evidence.files, recorded, record.saved_at):
         state = CheckpointState.VERIFIED
         return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
     if reader is None or depth is not Depth.SIZES:
@@ -427,10 +425,10 @@ def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
     )
 
 
-def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
+def _problem_of_worker_state(root: Path, name: str, recorded: Sequence[FileFacts]) -> str:
     """Returns which file of a worker's own state differs from the record; empty if none does."""
-    place = f".tfckpt/workers/{record.name}/"
-    for facts in record.files:
+    place = f".tfckpt/workers/{name}/"
+    for facts in recorded:
         if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place)):
             identity = identity_of(root / facts.name)
             if identity is None:
@@ -441,9 +439,9 @@ def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
     return ""
 
 
-def _as_recorded(files: CheckpointFiles, record: CheckpointRecord) -> bool:
-    recorded = {facts.name: facts.size for facts in record.files}
-    latest = record.saved_at + CLOCK_SLACK_SECONDS
+def _as_recorded(files: CheckpointFiles, recorded: Sequence[FileFacts], saved_at: float) -> bool:
+    sizes = {facts.name: facts.size for facts in recorded}
+    latest = saved_at + CLOCK_SLACK_SECONDS
     return all(
-        recorded.get(fact.name) == fact.size and fact.modified_at <= latest for fact in files.facts
+        sizes.get(fact.name) == fact.size and fact.modified_at <= latest for fact in files.facts
     )

@@ -261,8 +261,16 @@ def load(path: Path | str, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> 
         FileNotFoundError: The file does not exist, even if its copy does.
         DamagedFileError: The file is damaged, and so is its copy if there is one.
     """
+    return load_with_text(path, kind, limit)[0]
+
+
+def load_with_text(
+    path: Path | str, kind: type[DocumentT], limit: int = RECORD_LIMIT
+) -> tuple[DocumentT, bytes]:
+    """Reads one document as `load` does; returns it with the text that it was decoded from."""
     try:
-        return decode(read_bounded(path, limit), kind, os.fspath(path).rpartition("/")[2])
+        text = read_bounded(path, limit)
+        return decode(text, kind, os.fspath(path).rpartition("/")[2]), text
     except DamagedFileError as error:
         # The copy of what a newer release wrote may be older.
         may_use_copy = kind.has_copy and not isinstance(error, NewerFileError)
@@ -353,9 +361,10 @@ def remove(path: Path) -> None:
     copy_of(path).unlink(missing_ok=True)
 
 
-def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> DocumentT | None:
+def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> tuple[DocumentT, bytes] | None:
     try:
-        return decode(read_bounded(copy_of(path), limit), kind, path.name)
+        text = read_bounded(copy_of(path), limit)
+        return decode(text, kind, path.name), text
     except (DamagedFileError, OSError):
         return None
 

@@ -346,7 +346,8 @@ def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple
 
 def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
     """Returns what of the training state this checkpoint does not bring back, if anything."""
-    exactness = checkpoint.record.exactness if checkpoint.record is not None else None
+    record = checkpoint.record
+    exactness = record.exactness if record is not None else None
     if exactness is None or not exactness.is_missing_state:
         return []
     lines: list[tuple[Span, ...]] = [

@@ -152,18 +152,18 @@ def _print_inspection(
     print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
     if problem:
         print_line(f"problem     {problem}")
-    by_name = ", by its name" if checkpoint.record is None and checkpoint.step is not None else ""
+    by_name = ", by its name" if checkpoint.packed is None and checkpoint.step is not None else ""
     print_line(f"step        {step} on branch {checkpoint.branch}{by_name}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
-    if checkpoint.record is not None and checkpoint.record.derived is not None:
-        _print_derivation(checkpoint.record.derived)
+    if checkpoint.packed is not None and checkpoint.packed.derived is not None:
+        _print_derivation(checkpoint.packed.derived)
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     if checkpoint.not_finite_tensors:
         print_line(f"values      {not_finite_words(checkpoint)}")
     files = units.count(checkpoint.shards, "data file")
-    if checkpoint.record is not None and checkpoint.record.worker_bytes:
-        workers = units.size(checkpoint.record.worker_bytes)
+    if checkpoint.packed is not None and checkpoint.packed.worker_bytes:
+        workers = units.size(checkpoint.packed.worker_bytes)
         files += f", {workers} of it the workers' own state"
     print_line(f"size        {units.size(checkpoint.size)} in {files}")
     if inspection.has_graph is False:
@@ -183,9 +183,10 @@ def _print_inspection(
     words = {True: "yes", False: "no", None: "?"}
     back = [(part.name, words[part.restored], part.detail) for part in inspection.resumed]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
-    if checkpoint.record is not None:
-        _print_hyperparameters(checkpoint.record)
-        _print_workers(checkpoint.record)
+    record = checkpoint.record
+    if record is not None:
+        _print_hyperparameters(record)
+        _print_workers(record)
 
 
 def _print_derivation(made: Derivation) -> None:

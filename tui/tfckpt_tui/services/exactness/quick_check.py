@@ -30,7 +30,7 @@ def estimated_seconds(
     seconds = [worker.step_seconds for worker in workers if worker.step_seconds is not None]
     if not seconds:
         return None
-    records = (checkpoint.record for checkpoint in checkpoints)
+    records = (checkpoint.packed for checkpoint in checkpoints)
     timed = [
         record for record in records if record is not None and record.duration_seconds is not None
     ]

@@ -152,7 +152,7 @@ def read_values(line: bytes, columns: Iterable[str], checkpoint: Checkpoint) -> 
     except (ValueError, RecursionError):
         found = None
     given = found if isinstance(found, dict) else {}
-    recorded = checkpoint.record.metrics if checkpoint.record is not None else {}
+    recorded = checkpoint.packed.metrics if checkpoint.packed is not None else {}
     values = {}
     for column in columns:
         value = given.get(column)

@@ -67,7 +67,8 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
     Raises:
         TfckptError: A file is damaged.
     """
-    records = sorted(Records(run).look().values(), key=lambda record: record.sequence)
+    found = [packed.unpack() for packed in Records(run).look().values()]
+    records = sorted(found, key=lambda record: record.sequence)
     results = ((record.name, verify_checkpoint(run, record.name)) for record in records)
     return Evidence(
         steps=tuple(

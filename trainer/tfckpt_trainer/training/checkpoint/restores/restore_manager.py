@@ -390,4 +390,5 @@ class RestoreManager:
 
 
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
-    return dict(checkpoint.record.best) if checkpoint.record is not None else {}
+    record = checkpoint.record
+    return dict(record.best) if record is not None else {}

@@ -136,7 +136,7 @@ class AutomaticPruner:
 
     def _names_of(self, made: Plan) -> list[str]:
         """Returns what a plan deletes, without checkpoints that this library did not save."""
-        return [c.name for c in made.deleted if c.restorable and c.record is not None]
+        return [c.name for c in made.deleted if c.restorable and c.packed is not None]
 
     def _to_be_restored(self) -> dict[str, str]:
         """Returns the checkpoints that a waiting command restores after the save."""

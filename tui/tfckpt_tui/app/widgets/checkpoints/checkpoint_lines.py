@@ -66,7 +66,7 @@ def check_lines(
         return [*_finding_lines(result), _read_line(result, age)]
     if checkpoint.problem:
         return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
-    if checkpoint.record is not None:
+    if checkpoint.packed is not None:
         return [line(("✓ ", "good"), ("verified when it was saved", "muted"))]
     return [unverified_line(verify_key)]
 
@@ -204,15 +204,15 @@ def _record_line(checkpoint: Checkpoint) -> Line:
         spans += [(f"{clean(name)} ", "label"), (metric_text(checkpoint, name), style), _GAP]
     if checkpoint.not_finite_tensors:
         spans += [(not_finite_words(checkpoint), "bad"), _GAP]
-    made = checkpoint.record.derived if checkpoint.record is not None else None
+    made = checkpoint.packed.derived if checkpoint.packed is not None else None
     if made is not None:
         spans += [("made by ", "label"), (clean(derivation_words(made)), "value"), _GAP]
     elif checkpoint.trigger:
         spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
     if checkpoint.parent and made is None:
         spans += [("parent ", "label"), (clean(checkpoint.parent), "value"), _GAP]
-    world = checkpoint.record.world if checkpoint.record is not None else {}
-    for name, value in world.items():
+    record = checkpoint.record
+    for name, value in record.world.items() if record is not None else ():
         spans += [
             (f"{clean(str(name))} ", "label"),
             (shorten(_world_value(name, value), 40), "muted"),
