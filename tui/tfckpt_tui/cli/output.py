@@ -159,16 +159,13 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: set
     widths, lines = [0] * len(header), []
     for row in chain([header], rows):
         cells = [clean(cell) for cell in row]
-        widths = [max(pair) for pair in zip(widths, map(cell_width, cells), strict=True)]
+        widths = list(map(max, widths, map(cell_width, cells)))
         # One text takes less memory than a list; no cell has a tab.
         lines.append("\t".join(cells))
-    aligned = [(width, ">" if i in right else "<") for i, width in enumerate(widths)]
+    signs = [">" if place in right else "<" for place in range(len(header))]
     for line in lines:
-        parts = [
-            pad(cell, width, align)
-            for cell, (width, align) in zip(line.split("\t"), aligned, strict=True)
-        ]
-        sys.stdout.write("  ".join(parts).rstrip() + "\n")
+        padded = map(pad, line.split("\t"), widths, signs)
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
 
 
 def print_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

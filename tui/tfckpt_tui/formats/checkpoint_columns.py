@@ -6,6 +6,7 @@ The history of the app, its sort order, the filter, copied rows, `ls` and `ls --
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -302,10 +303,10 @@ def _age(row: Row) -> float:
 
 def metric_text(checkpoint: Checkpoint, name: str) -> str:
     """Returns a metric of a checkpoint; one that is not finite has the mark `NOT_FINITE`."""
-    broken = checkpoint.not_finite.get(name)
-    if broken is None:
-        return units.metric(checkpoint.metrics[name])
-    return f"{NOT_FINITE} {units.metric(float(broken))}"
+    value = checkpoint.metrics[name]
+    if value is not None and math.isfinite(value):
+        return units.metric(value)
+    return f"{NOT_FINITE} {units.metric(float(checkpoint.not_finite[name]))}"
 
 
 def not_finite_words(checkpoint: Checkpoint) -> str:

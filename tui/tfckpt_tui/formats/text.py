@@ -47,7 +47,7 @@ def csv_line(cells: Iterable[object]) -> str:
 
 def cell_width(text: str) -> int:
     """Returns the number of terminal cells that a cleaned text takes."""
-    if _ONE_CELL_EACH.fullmatch(text):
+    if text.isascii() or _ONE_CELL_EACH.fullmatch(text):
         return len(text)
     # Imported here: it takes 20 ms, which neither commands nor the first frame wait for.
     from wcwidth import wcswidth

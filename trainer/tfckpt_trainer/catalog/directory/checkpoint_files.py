@@ -153,9 +153,9 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         """Position of the facts of the index; negative if there is none."""
         packed = self.packed
         at = len(packed) - _SIZE
-        if packed[at : at + _PLACE.size] == _META_BYTES:
+        if packed.startswith(_META_BYTES, max(at, 0)):
             at -= _SIZE
-        return at if packed[max(at, 0) : at + _PLACE.size] == _INDEX_BYTES else -1
+        return at if packed.startswith(_INDEX_BYTES, max(at, 0)) else -1
 
 
 def written_at(files: CheckpointFiles | None, aside: CheckpointFiles | None) -> float:

@@ -366,11 +366,11 @@ class _Budget:
 
     def spend(self, evidence: Evidence, verdict: Verdict) -> None:
         """Subtracts what a verdict cost."""
-        if not evidence.files.has_index:
+        if self.depth is Depth.NAMES:
             return
-        if self._indexes is not None:
-            self._indexes -= 1
         index = evidence.files.index
+        if self._indexes is not None and index is not None:
+            self._indexes -= 1
         if verdict.state is CheckpointState.COMPLETE and not verdict.deferred and index is not None:
             self._bytes -= index.size
 

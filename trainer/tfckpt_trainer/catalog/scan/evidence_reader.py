@@ -95,9 +95,10 @@ class EvidenceReader:
             is_listed: Whether the state file lists it.
         """
         files = self.files.files.get(name)
+        record = self.records.found.get(name)
         if files is not None and files.has_index and not (name in self._more or files.writer):
             # The usual case first: this runs for every checkpoint of a directory.
-            return Evidence(files)
+            return Evidence(files, None, record)
         aside = self._aside.files.get(name)
         if files is None:
             if aside is None:
@@ -106,7 +107,7 @@ class EvidenceReader:
         return Evidence(
             files=files,
             aside=aside,
-            record=self.records.found.get(name),
+            record=record,
             has_bad_record=name in self.records.damaged,
             # Needed only without an index; the list changes with each save.
             listed=not files.has_index and is_listed,
@@ -118,10 +119,9 @@ class EvidenceReader:
         )
 
     def _names_of_more(self) -> set[str]:
-        """Returns the checkpoints of which more than their files is known."""
+        """Returns the checkpoints of which more than their files and their record is known."""
         return set().union(
             self._aside.files,
-            self.records.found,
             self.records.damaged,
             self._in_transit,
             self._verified,

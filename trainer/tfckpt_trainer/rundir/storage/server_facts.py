@@ -43,11 +43,9 @@ def ask_server(descriptor: int) -> ServerFacts:
     """
     statx = _statx()
     if statx is not None:
-        buffer = ctypes.create_string_buffer(_BYTES)
+        buffer = _Buffer()
         if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, buffer) == 0:
-            (mode,) = _MODE.unpack_from(buffer, _MODE_AT)
-            (size,) = _SIZE.unpack_from(buffer, _SIZE_AT)
-            seconds, fraction = _TIME.unpack_from(buffer, _MODIFIED_AT)
+            mode, size, seconds, fraction = _FACTS.unpack_from(buffer)
             return ServerFacts(seconds * 1_000_000_000 + fraction, size, mode)
         if ctypes.get_errno() not in {errno.ENOSYS, errno.EINVAL, errno.EPERM}:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -64,8 +62,6 @@ def _statx() -> Any:
 _EMPTY_PATH = 0x1000
 _FORCE_SYNC = 0x2000
 _WANTED = 0x1 | 0x40 | 0x200
-_BYTES = 256
-_MODE_AT = 28
-_SIZE_AT = 40
-_MODIFIED_AT = 112
-_MODE, _SIZE, _TIME = struct.Struct("H"), struct.Struct("Q"), struct.Struct("qI")
+_Buffer = ctypes.c_char * 256
+_FACTS = struct.Struct("28xH10xQ64xqI")
+"""Mode, size and modification time."""
