@@ -270,7 +270,7 @@ class FileScanner:
                         facts[name] = FileFact.of(name, seen)
         return facts
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Iterator[str]:
         """Returns the names of everything in the directory, as of the last scan."""
         return self._listing.names()
 
@@ -278,12 +278,16 @@ class FileScanner:
         """Returns the names of the files that symbolic links of the directory lead to."""
         return frozenset(fact.link.file for fact in self._listing.links.values())
 
-    def _assemble_all(self, found: Mapping[str, bytes], gone: Mapping[str, list[int]]) -> set[str]:
+    def _assemble_all(self, found: dict[str, bytes], gone: Mapping[str, list[int]]) -> set[str]:
         """Groups files again; returns the checkpoints that changed."""
         changed = {
-            name for name, packed in found.items() if self._assemble(name, packed, gone.get(name))
+            name for name in gone if name not in found and self._assemble(name, b"", gone[name])
         }
-        changed.update([n for n in gone if n not in found and self._assemble(n, b"", gone[n])])
+        # One after the other: there may be very many, and their memory is used again.
+        while found:
+            name, packed = found.popitem()
+            if self._assemble(name, packed, gone.get(name)):
+                changed.add(name)
         return changed
 
     def _assemble(self, name: str, packed: bytes, gone: list[int] | None) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -76,13 +77,15 @@ class NameChanges(NamedTuple):
     """What changed in a directory since it was listed last.
 
     Attributes:
-        inodes: The inode of each name that is there.
+        names: The names that are there.
+        inodes: The inode of each.
         new: The names that are new or have another inode.
         gone: The names that are gone.
         turn: The names that are to be asked about now because it is their turn.
     """
 
-    inodes: Mapping[str, int]
+    names: Sequence[str]
+    inodes: array[int]
     new: Sequence[str]
     gone: Sequence[str]
     turn: Sequence[str]
@@ -112,10 +115,9 @@ class NameList:
         self._inodes = array("Q")
         self._turn = 0
 
-    @property
-    def names(self) -> list[str]:
-        """The names, as of the last `keep`."""
-        return self._text.split("/") if self._inodes else []
+    def names(self) -> Iterator[str]:
+        """Returns the names, as of the last `keep`; at no time all of them are in memory."""
+        return (match[0] for match in _NAMES.finditer(self._text))
 
     def compare(self, missing_ok: bool = False) -> NameChanges:
         """Lists the directory again, and compares it with what `keep` kept.
@@ -126,52 +128,57 @@ class NameList:
         Raises:
             OSError: The directory cannot be read.
         """
-        inodes = self._read(missing_ok)
+        names, inodes = self._read(missing_ok)
+        turn = self._next_in_turn(names)
         if not self._inodes:
-            return NameChanges(inodes, list(inodes), [], self._next_in_turn(inodes))
-        before = dict(zip(self.names, self._inodes, strict=True))
-        turn = self._next_in_turn(inodes)
-        if before == inodes:
-            return NameChanges(inodes, [], [], turn)
-        inode_before = before.get
-        new = [name for name, inode in inodes.items() if inode_before(name) != inode]
-        return NameChanges(inodes, new, [name for name in before if name not in inodes], turn)
+            return NameChanges(names, inodes, names, [], turn)
+        if inodes == self._inodes and "/".join(names) == self._text:
+            # The usual case, without a dictionary.
+            return NameChanges(names, inodes, [], [], turn)
+        before = dict(zip(self.names(), self._inodes, strict=True))
+        inode_before = before.pop
+        pairs = zip(names, inodes, strict=True)
+        new = [name for name, inode in pairs if inode_before(name, None) != inode]
+        return NameChanges(names, inodes, new, list(before), turn)
 
     def keep(self, changes: NameChanges) -> None:
         """Remembers a listing, after its changes were looked at."""
         if changes.new or changes.gone:
             # No name has a slash.
-            self._text = "/".join(changes.inodes)
-            self._inodes = array("Q", changes.inodes.values())
+            self._text = "/".join(changes.names)
+            self._inodes = changes.inodes
 
-    def _read(self, missing_ok: bool) -> dict[str, int]:
+    def _read(self, missing_ok: bool) -> tuple[list[str], array[int]]:
+        names: list[str] = []
+        inodes = array("Q")
         if self._only is not None:
-            return self._inodes_of(self._only)
+            for name in self._only:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    inodes.append(os.lstat(f"{self.directory}/{name}").st_ino)
+                    names.append(name)
+            return names, inodes
+        is_kept = self._is_kept
         try:
             with os.scandir(self.directory) as entries:
-                if self._is_kept is None:
-                    return {entry.name: entry.inode() for entry in entries}
-                return {e.name: e.inode() for e in entries if self._is_kept(e.name)}
+                for entry in entries:
+                    if is_kept is None or is_kept(entry.name):
+                        names.append(entry.name)
+                        inodes.append(entry.inode())
         except (FileNotFoundError, NotADirectoryError):
             if not missing_ok:
                 raise
-            return {}
+        return names, inodes
 
-    def _inodes_of(self, names: Iterable[str]) -> dict[str, int]:
-        inodes = {}
-        for name in names:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                inodes[name] = os.lstat(f"{self.directory}/{name}").st_ino
-        return inodes
-
-    def _next_in_turn(self, names: Collection[str]) -> list[str]:
+    def _next_in_turn(self, names: Sequence[str]) -> Sequence[str]:
         first, self._turn = self._turn, self._turn + STATS_PER_REFRESH
-        chosen = list(islice(names, first, self._turn))
+        chosen = names[first : self._turn]
         if self._turn >= len(names):
             self._turn = min(STATS_PER_REFRESH - len(chosen), len(names))
-            chosen += islice(names, self._turn)
+            chosen = [*chosen, *names[: self._turn]]
         return chosen
 
+
+_NAMES = re.compile("[^/]+")
 
 PlaceT = TypeVar("PlaceT")
 
@@ -241,9 +248,9 @@ class Listing(Generic[PlaceT]):
             if place is not None:
                 yield place, self._look_at(name)
 
-    def names(self) -> Sequence[str]:
+    def names(self) -> Iterator[str]:
         """Returns the names of all entries at the last refresh."""
-        return self._entries.names
+        return self._entries.names()
 
     def _look_at(self, name: str) -> os.stat_result | None:
         """Returns the facts of a regular file; remembers what else is there."""

@@ -229,7 +229,7 @@ class Catalog:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
-        ordered = in_order(self._known.values(), listed, self._newest_saved())
+        ordered = in_order(self._known, listed, self._newest_saved())
         head = self._head(ordered.checkpoints)
         checkpoints = []
         for own in ordered.checkpoints:

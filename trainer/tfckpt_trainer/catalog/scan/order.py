@@ -8,7 +8,7 @@ times, and no copy changes steps. Only if the state file contradicts the steps d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -31,21 +31,21 @@ class Ordered(NamedTuple):
 
 
 def in_order(
-    checkpoints: Iterable[Checkpoint], listed: Mapping[str, int], latest: str = ""
+    checkpoints: Mapping[str, Checkpoint], listed: Mapping[str, int], latest: str = ""
 ) -> Ordered:
     """Sorts checkpoints newest first; a recorded order is never reversed by clock errors.
 
     Args:
-        checkpoints: All checkpoints of a directory.
+        checkpoints: All checkpoints of a directory, by name.
         listed: The place of each checkpoint in TensorFlow's state file.
         latest: The newest one according to that file; empty if there is none, or if a restore
             named it.
     """
-    places = _Places({c.name: c for c in checkpoints}, listed)
+    places = _Places(checkpoints, listed)
     places.follow_records_and_list()
     by_step = places.follow_steps(latest)
     places.follow_sources()
-    return Ordered(sorted(places.checkpoints.values(), key=places.key, reverse=True), by_step)
+    return Ordered(sorted(checkpoints.values(), key=places.key, reverse=True), by_step)
 
 
 class _Places:
@@ -53,16 +53,17 @@ class _Places:
 
     Attributes:
         checkpoints: The checkpoints by name.
-        listed: The place of each in the state file. Unlisted ones get the place of the listed one
-            that they follow.
-        times: Time of the save, corrected where something else gives the order.
+        listed: The place of each in the state file.
+        times: The times that count instead of those of the saves, as something else gives the
+            order. There are few: usually both agree.
+        places: The places of unlisted ones, if they follow a listed one.
     """
 
     def __init__(self, checkpoints: Mapping[str, Checkpoint], listed: Mapping[str, int]) -> None:
         self.checkpoints = checkpoints
         self.listed = listed
-        self.times = {name: c.saved_at for name, c in checkpoints.items()}
-        self.places = {name: listed.get(name, -1) for name in checkpoints}
+        self.times = dict[str, float]()
+        self.places = dict[str, int]()
         self.has_records = any(
             c.sequence is not None and not is_derived(c) for c in checkpoints.values()
         )
@@ -72,9 +73,9 @@ class _Places:
         name = checkpoint.name
         return (
             checkpoint.state is CheckpointState.WRITING,
-            self.times[name],
+            self.times.get(name, checkpoint.saved_at),
             self._sequence(checkpoint),
-            self.places[name],
+            self._place(name),
             -1 if checkpoint.step is None else checkpoint.step,
             not is_derived(checkpoint),
             name,
@@ -97,9 +98,9 @@ class _Places:
             latest = float("-inf")
             for name in known_order:
                 if not is_derived(self.checkpoints[name]):
-                    latest = max(latest, self.times[name])
+                    latest = max(latest, self._time(name))
                 if latest > float("-inf"):
-                    self.times[name] = latest
+                    self._move_to(name, latest)
 
     def follow_steps(self, latest: str) -> AbstractSet[str]:
         """Corrects the times of checkpoints that are ordered by step; returns their names."""
@@ -117,12 +118,24 @@ class _Places:
         derived = [c for c in self.checkpoints.values() if is_derived(c)]
         for checkpoint in sorted(derived, key=lambda c: c.saved_at):
             made = checkpoint.packed.derived if checkpoint.packed is not None else None
-            names = [s.name for s in made.sources if s.name in self.times] if made else []
+            names = [s.name for s in made.sources if s.name in self.checkpoints] if made else []
             sources = [name for name in names if name != checkpoint.name]
             if sources:
                 newest = max(sources, key=lambda name: self.key(self.checkpoints[name]))
-                self.times[checkpoint.name] = self.times[newest]
-                self.places[checkpoint.name] = self.places[newest]
+                self.times[checkpoint.name] = self._time(newest)
+                self.places[checkpoint.name] = self._place(newest)
+
+    def _time(self, name: str) -> float:
+        time = self.times.get(name)
+        return self.checkpoints[name].saved_at if time is None else time
+
+    def _place(self, name: str) -> int:
+        place = self.places.get(name)
+        return self.listed.get(name, -1) if place is None else place
+
+    def _move_to(self, name: str, time: float) -> None:
+        if time != self._time(name):
+            self.times[name] = time
 
     def _sequence(self, checkpoint: Checkpoint) -> int:
         if checkpoint.sequence is None or not self.has_records:
@@ -148,14 +161,15 @@ class _Places:
         later = float("inf")
         for name in reversed(line):
             if name not in self.listed:
-                self.times[name] = min(self.times[name], later)
-            later = self.times[name]
+                self._move_to(name, min(self._time(name), later))
+            later = self._time(name)
         earlier, place = float("-inf"), -1
         for name in line:
             if name not in self.listed:
-                self.times[name] = max(self.times[name], earlier)
-                self.places[name] = place
-            earlier, place = self.times[name], self.places[name]
+                self._move_to(name, max(self._time(name), earlier))
+                if place >= 0:
+                    self.places[name] = place
+            earlier, place = self._time(name), self._place(name)
 
 
 class OrderDoubt(NamedTuple):
