@@ -32,8 +32,8 @@ _AT_INDEX, _AT_META, _AT_TEMPORARY, _NOWHERE = 1 << 40, (1 << 40) + 1, -1, -2
 """Places of files beside the data file `number` of `count`, whose place is `number * 100000 +
 count`. Places grow as the names do."""
 
-_FACT = Struct(">QqqIQ?")
-"""A packed `FileFact`: its place, size, time in two parts, inode, and whether it is doubtful."""
+_FACT = Struct(">QqqIQ??")
+"""A packed `FileFact`: its place, size, time in two parts, inode, whether doubtful, and shared."""
 
 _SIZE = _FACT.size
 _PLACE = Struct(">Q")
@@ -80,7 +80,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         at = self._index_at
         if at < 0:
             return None
-        _, _, high, low, _, _ = _FACT.unpack_from(self.packed, at)
+        _, _, high, low, *_ = _FACT.unpack_from(self.packed, at)
         return float(high << 32 | low) / 1e9
 
     @property
@@ -109,7 +109,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         """Whether these are an index and one data file, which this process may read."""
         if len(self.packed) != 2 * _SIZE or self.links or self.temporary_at is not None:
             return False
-        (data, *_, denied), (index, size, *_, index_denied) = _FACT.iter_unpack(self.packed)
+        (data, *_, denied, _), (index, size, *_, index_denied, _) = _FACT.iter_unpack(self.packed)
         return data == 1 and index == _AT_INDEX and size > 0 and not denied and not index_denied
 
     @property
@@ -136,11 +136,14 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         return next((link for link in self.links if link.name == name), None)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether a file had other names, as hard links, when it was asked about."""
+        return any(packed[6] for packed in _FACT.iter_unpack(self.packed))
+
+    @property
     def sizes_by_inode(self) -> list[tuple[int, int]]:
         """Inode and size of each regular file."""
-        if self.links:
-            return [(fact.inode, fact.size) for fact in self._plain]
-        return [(packed[4], packed[1]) for packed in _FACT.iter_unpack(self.packed)]
+        return [(fact.inode, fact.size) for fact in self._plain]
 
     @property
     def _plain(self) -> Sequence[FileFact]:
@@ -362,8 +365,9 @@ def _by_checkpoint(
         if seen is None or place < 0:
             gone.setdefault(name, []).append(place)
         else:
-            at, doubtful = seen.st_mtime_ns, is_doubtful(seen, user)
-            packed = _FACT.pack(place, seen.st_size, at >> 32, at & _LOW, seen.st_ino, doubtful)
+            at, doubtful, shared = seen.st_mtime_ns, is_doubtful(seen, user), seen.st_nlink > 1
+            times = at >> 32, at & _LOW
+            packed = _FACT.pack(place, seen.st_size, *times, seen.st_ino, doubtful, shared)
             found[name] = found.get(name, b"") + packed
     return found, gone
 
@@ -373,13 +377,15 @@ def _chunks(packed: bytes) -> list[bytes]:
 
 
 def _fact(name: str, packed: tuple[int, ...]) -> FileFact:
-    place, size, high, low, inode, doubtful = packed
-    return FileFact(f"{name}{_end(place)}", size, high << 32 | low, inode, bool(doubtful))
+    place, size, high, low, inode, doubtful, shared = packed
+    at = high << 32 | low
+    return FileFact(f"{name}{_end(place)}", size, at, inode, bool(doubtful), bool(shared))
 
 
 def _packed(place: int, fact: FileFact) -> bytes:
     at = fact.modified_ns
-    return _FACT.pack(place, fact.size, at >> 32, at & _LOW, fact.inode, fact.is_doubtful)
+    flags = fact.is_doubtful, fact.is_shared
+    return _FACT.pack(place, fact.size, at >> 32, at & _LOW, fact.inode, *flags)
 
 
 @lru_cache(maxsize=1024)

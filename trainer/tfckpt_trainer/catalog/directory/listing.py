@@ -36,6 +36,7 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
 
     Attributes:
         is_doubtful: Whether its mode alone does not say that this process may read it.
+        is_shared: Whether it had other names, as hard links, when it was asked about.
     """
 
     name: str
@@ -43,6 +44,7 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
     modified_ns: int
     inode: int
     is_doubtful: bool = False
+    is_shared: bool = False
 
     @property
     def modified_at(self) -> float:
@@ -57,9 +59,8 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
     @classmethod
     def of(cls, name: str, seen: os.stat_result) -> FileFact:
         """Returns the facts of the file `name`."""
-        return cls(
-            name, seen.st_size, seen.st_mtime_ns, seen.st_ino, is_doubtful(seen, os.geteuid())
-        )
+        doubtful, shared = is_doubtful(seen, os.geteuid()), seen.st_nlink > 1
+        return cls(name, seen.st_size, seen.st_mtime_ns, seen.st_ino, doubtful, shared)
 
 
 class LinkFact(msgspec.Struct, frozen=True, gc=False):

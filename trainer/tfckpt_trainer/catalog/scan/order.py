@@ -26,7 +26,7 @@ class Ordered(NamedTuple):
         by_step: Those whose place follows from their step, because no record or list gives it.
     """
 
-    checkpoints: Sequence[Checkpoint]
+    checkpoints: list[Checkpoint]
     by_step: AbstractSet[str]
 
 
