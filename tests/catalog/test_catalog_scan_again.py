@@ -12,14 +12,13 @@ from tfckpt_trainer.catalog.directory import listing as listing_module
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of, scan_files
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan import catalog as scan_module
-from tfckpt_trainer.catalog.scan import evidence_reader
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 
 
 @pytest.fixture
 def two_a_look(monkeypatch):
     monkeypatch.setattr(scan_module, "QUICK_INDEXES", 2)
-    monkeypatch.setattr(evidence_reader, "QUICK_RECORDS", 2)
+    monkeypatch.setattr(scan_module, "QUICK_RECORDS", 2)
 
 
 def states(checkpoints) -> dict[str, str]:

@@ -31,6 +31,9 @@ DEBOUNCE_SECONDS = 0.1
 READ_SHARE = 0.05
 """Maximum share of one core that reading takes. Slow reads become less frequent."""
 
+FIRST_READ_SHARE = 0.25
+"""The same until all records of a directory of very many checkpoints are read."""
+
 TIMEOUT_SECONDS = 5.0
 """Seconds that a read may take before the run directory counts as not answering."""
 
@@ -166,7 +169,8 @@ class Monitor:
             spent = time.monotonic() - began
             # Reading a large directory or a slow file system takes time: read less often.
             poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
-            self._pause = max(poll, spent / READ_SHARE)
+            share = READ_SHARE if self._reader.has_read_all else FIRST_READ_SHARE
+            self._pause = max(poll, spent / share)
             if self._wake.wait(self._pause) and not self._stopped.is_set():
                 self._wake.clear()
                 # During a burst of events, reading takes at most half of a core.

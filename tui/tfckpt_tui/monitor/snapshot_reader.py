@@ -85,6 +85,11 @@ class SnapshotReader:
         self._problems: list[str] = []
         self._forget()
 
+    @property
+    def has_read_all(self) -> bool:
+        """Whether no index, record or result is left for later reads."""
+        return not self._catalog.deferred
+
     def read_newest(self, count: int, now: float) -> NewestRows | None:
         """Returns the newest checkpoints alone, before the first snapshot.
 

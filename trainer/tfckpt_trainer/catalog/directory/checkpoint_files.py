@@ -105,6 +105,19 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         }
 
     @property
+    def shard_counts(self) -> set[int]:
+        """The numbers of data files that their names tell: one, unless saves are mixed."""
+        places = [packed[0] for packed in _FACT.iter_unpack(self.packed)]
+        return {place % _COUNTS for place in places if place < _AT_INDEX}
+
+    @property
+    def data_at(self) -> float:
+        """When a data file changed last, in seconds since the epoch; 0 without any."""
+        facts = _FACT.iter_unpack(self.packed)
+        times = [high << 32 | low for place, _, high, low, *_ in facts if place < _AT_INDEX]
+        return max(times, default=0) / 1e9
+
+    @property
     def is_usual(self) -> bool:
         """Whether these are an index and one data file, which this process may read."""
         if len(self.packed) != 2 * _SIZE or self.links or self.temporary_at is not None:

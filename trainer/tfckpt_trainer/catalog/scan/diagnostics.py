@@ -188,14 +188,14 @@ def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:
     """TensorFlow writes the index last, but a copy may change the order of the times."""
     mixed = []
     for checkpoint in observed.checkpoints:
-        files = observed.files.get(checkpoint.name)
-        index = files.index if files is not None else None
         if checkpoint.state is not CheckpointState.COMPLETE or checkpoint.links:
             continue
-        if files is not None and index is not None:
-            latest = index.modified_at + CLOCK_SLACK_SECONDS
-            if any(fact.modified_at > latest for fact in files.shards.values()):
-                mixed.append(checkpoint.name)
+        files = observed.files.get(checkpoint.name)
+        index_at = files.index_at if files is not None else None
+        if files is None or index_at is None:
+            continue
+        if files.data_at > index_at + CLOCK_SLACK_SECONDS:
+            mixed.append(checkpoint.name)
     if mixed:
         message = (
             f"The data of {join_names(mixed)} is newer than the index. Either it was copied, or "
@@ -251,8 +251,11 @@ def _unlisted(observed: Observation, before: float) -> Iterator[Diagnostic]:
 def _extra_data(observed: Observation, before: float) -> Iterator[Diagnostic]:
     for checkpoint in observed.restorable:
         files = observed.files.get(checkpoint.name)
-        index = files.index if files is not None else None
-        if files is None or index is None:
+        if files is None or files.shard_counts <= {checkpoint.shards}:
+            # The usual case: the facts of its files are not needed.
+            continue
+        index = files.index
+        if index is None:
             continue
         extra = [f for (_, count), f in files.shards.items() if count != checkpoint.shards]
         if not extra or any(fact.modified_at > before for fact in extra):

@@ -18,9 +18,6 @@ from tfckpt_trainer.catalog.scan.states import NO_RESULTS, Evidence
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
 
-QUICK_RECORDS = 512
-"""Records that a quick scan reads: about 30 milliseconds."""
-
 
 class EvidenceReader:
     """Collects files, records, moves and results; what did not change is not read twice.
@@ -61,13 +58,15 @@ class EvidenceReader:
         """How many records and results later refreshes have to read."""
         return self.records.deferred + self._results.deferred
 
-    def refresh(self, newest: list[str], passing: Iterable[str], *, quick: bool) -> set[str]:
+    def refresh(
+        self, newest: list[str], passing: Iterable[str], at_most: int | None = None
+    ) -> set[str]:
         """Looks for changes; returns the names of checkpoints whose evidence may have changed.
 
         Args:
             newest: Names of checkpoints whose files are checked even in unchanged directories.
             passing: Names of checkpoints whose state changes with time; they are checked too.
-            quick: Whether to read only as many records as take no noticeable time.
+            at_most: How many records, and results, to read; later refreshes read the others.
 
         Raises:
             OSError: The directory cannot be read.
@@ -79,7 +78,6 @@ class EvidenceReader:
         in_transit = self._trash.in_transit()
         changed |= in_transit ^ self._in_transit
         self._in_transit = in_transit
-        at_most = QUICK_RECORDS if quick else None
         changed |= self.records.refresh(at_most, self.modified_at)
         changed |= self._results.refresh(at_most, self.modified_at)
         changed |= self._verifications.refresh()

@@ -206,9 +206,10 @@ def find_order_doubt(checkpoints: Sequence[Checkpoint]) -> OrderDoubt | None:
     """
     lines: dict[_Line, list[Checkpoint]] = defaultdict(list)
     for checkpoint in checkpoints:
-        said = parse_checkpoint_name(checkpoint.name)
-        if checkpoint.is_placed_by_step and checkpoint.restorable and said is not None:
-            lines[said.prefix, said.branch].append(checkpoint)
+        if checkpoint.is_placed_by_step and checkpoint.restorable:
+            said = parse_checkpoint_name(checkpoint.name)
+            if said is not None:
+                lines[said.prefix, said.branch].append(checkpoint)
     doubts = (_doubt_in(line) for line in lines.values())
     return next((doubt for doubt in doubts if doubt is not None), None)
 
