@@ -1,6 +1,6 @@
 """Commands on one named checkpoint among very many: processor time, memory, files opened.
 
-    python tests/benchmarks/one_of_many.py [--checkpoints N] [--kinds foreign listed ours]
+    python tests/benchmarks/one_of_many.py [--checkpoints N ...] [--kinds foreign listed ours]
 
 Each command runs in a process of its own, on a directory in /dev/shm if there is one. `ls`, which
 reads about all checkpoints, comes last, to compare with.
@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from listing import KINDS, Directory
+from listing import KINDS, MEMORY, Directory
 from scripts.figures import report
 from scripts.machine import on_quiet_machine
 
@@ -42,25 +41,28 @@ _AGE = 3600.0
 @on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoints", type=int, default=100_000)
+    parser.add_argument("--checkpoints", type=int, nargs="+", default=[10, 1_000, 10_000, 100_000])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["foreign", "ours"])
     options = parser.parse_args()
-    memory = Path("/dev/shm")
-    for kind in options.kinds:
-        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-            root = Path(directory)
-            (root / "run").mkdir()
-            made = Directory(root / "run", kind)
-            for step in range(1, options.checkpoints + 1):
-                made.checkpoint(step)
-            made.finish()
-            age(root / "run")
-            step = options.checkpoints // 2
-            for command in COMMANDS:
-                words = command.format(name=f"ckpt-{step}", step=step).split()
-                words.insert(1, str(root / "run"))
-                report_one(f"{command}, {kind}", words, options.checkpoints)
-            shutil.rmtree(root / "run")
+    for count in options.checkpoints:
+        for kind in options.kinds:
+            with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+                run_commands(Path(directory) / "run", kind, count)
+
+
+def run_commands(run: Path, kind: str, count: int) -> None:
+    """Makes so many checkpoints, and runs all commands on them."""
+    run.mkdir()
+    made = Directory(run, kind)
+    for step in range(1, count + 1):
+        made.checkpoint(step)
+    made.finish()
+    age(run)
+    step = count // 2
+    for command in COMMANDS:
+        words = command.format(name=f"ckpt-{step}", step=step).split()
+        words.insert(1, str(run))
+        report_one(f"{command}, {kind}", words, count)
 
 
 def age(root: Path) -> None:

@@ -55,8 +55,8 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("first_frame", ("--rounds", "3"), 3),
-    Benchmark("listing", ("--rounds", "2", "--kinds", "foreign", "ours"), 5),
-    Benchmark("one_of_many", ("--kinds", "ours"), 2),
+    Benchmark("listing", ("--rounds", "2", "--kinds", "foreign", "ours"), 2),
+    Benchmark("one_of_many", ("--kinds", "ours"), 1.5),
     Benchmark("follow", ("--rounds", "8"), 1.5),
     Benchmark("large_list"),
     Benchmark("commands", (), 0.5),
