@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.bundle.index import _any_fields, _usual_fields
-from tfckpt_trainer.bundle.wire import WireError
+from tfckpt_trainer.bundle.checksum import unmask
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.index import MAX_SHARDS, TensorEntry, _any_entry, _usual_entry
+from tfckpt_trainer.bundle.wire import WireError, encode_varint
 
 VARINTS = st.builds(
     lambda head, last: bytes(byte | 0x80 for byte in head) + bytes([last]),
@@ -38,25 +40,55 @@ USUAL = st.tuples(
 ).map(b"".join)
 
 
-@given(st.one_of(USUAL, st.lists(FIELDS, max_size=7).map(b"".join)))
+def sized(head: bytes, offset: bytes, checksum: bytes, bits: int) -> bytes:
+    """An entry as TensorFlow writes it, with the size of its type and shape."""
+    try:
+        entry = _any_entry("", head, MAX_SHARDS)
+    except WireError:
+        return head
+    size = ITEM_SIZES.get(entry.dtype, 1) * entry.element_count ^ bits
+    return head + offset + b"\x28" + encode_varint(size) + b"\x35" + checksum
+
+
+DIMENSIONS = st.one_of(st.integers(0, 300), st.integers(1 << 57, 1 << 61)).map(
+    lambda size: b"\x12" + bytes([len(size_of := encode_varint(size)) + 1]) + b"\x08" + size_of
+)
+SIZED = st.builds(
+    sized,
+    st.tuples(
+        st.integers(0, 0x7F).map(lambda dtype: b"\x08" + bytes([dtype])),
+        st.lists(DIMENSIONS, max_size=4)
+        .map(b"".join)
+        .map(lambda content: b"\x12" + bytes([len(content)]) + content),
+        optional(b"\x18", VARINTS),
+    ).map(b"".join),
+    optional(b"\x20", VARINTS),
+    st.binary(min_size=4, max_size=4),
+    st.sampled_from([0, 0, 0, 1]),
+)
+
+
+def expected(data: bytes) -> TensorEntry | None:
+    try:
+        return _any_entry("v", data, 3)
+    except WireError:
+        return None
+
+
+@given(st.one_of(SIZED, USUAL, st.lists(FIELDS, max_size=7).map(b"".join)))
 def test_both_ways_read_the_same(data: bytes) -> None:
-    usual = _usual_fields(data)
-    if usual is not None:
-        assert usual == _any_fields(data)
+    assert _usual_entry("v", data, 3) in (None, expected(data))
 
 
-@given(USUAL, st.data())
+@given(st.one_of(SIZED, USUAL), st.data())
 def test_a_truncated_entry_is_no_other_entry(data: bytes, choice: st.DataObject) -> None:
     cut = data[: choice.draw(st.integers(0, len(data)))]
-    usual = _usual_fields(cut)
-    try:
-        expected = _any_fields(cut)
-    except WireError:
-        expected = None
-    assert usual in (None, expected)
+    assert _usual_entry("v", cut, 3) in (None, expected(cut))
 
 
-def test_an_entry_as_tensorflow_writes_it_takes_the_short_way() -> None:
-    written = b"\x08\x01\x12\x05\x12\x03\x08\xf4\x03\x20\x90\x4e\x28\xd0\x0f\x35\x26\x28\x0e\x56"
-    fields = _usual_fields(written)
-    assert fields == (1, written[4:9], 0, 10_000, 2_000, 0x560E2826, ())
+@given(st.integers(1, (1 << 35) - 1), st.integers(0, 2))
+def test_an_entry_as_tensorflow_writes_it_takes_the_short_way(offset: int, shard: int) -> None:
+    place = (b"\x18" + bytes([shard]) if shard else b"") + b"\x20" + encode_varint(offset)
+    written = b"\x08\x01\x12\x05\x12\x03\x08\xf4\x03" + place + b"\x28\xd0\x0f\x35\x26\x28\x0e\x56"
+    entry = TensorEntry("v", "float32", (500,), shard, 3, offset, 2000, unmask(0x560E2826))
+    assert _usual_entry("v", written, 3) == entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,19 @@ def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
     Raises:
         TfckptError: Only the pure-Python fallback is installed, which is 1000 times slower.
     """
-    if google_crc32c.implementation != "c":
-        raise TfckptError(
-            "google-crc32c has no compiled implementation for this Python; reinstall it with "
-            "`pip install --force-reinstall google-crc32c`."
-        )
-    return int(google_crc32c.extend(value, data))
+    return _extend(value, data)
+
+
+def _refuse(value: int, data: object) -> int:
+    raise TfckptError(
+        "google-crc32c has no compiled implementation for this Python; reinstall it with "
+        "`pip install --force-reinstall google-crc32c`."
+    )
+
+
+_extend: Callable[[int, Any], int] = (
+    google_crc32c.extend if google_crc32c.implementation == "c" else _refuse
+)
 
 
 def combine(first: int, second: int, size: int) -> int:

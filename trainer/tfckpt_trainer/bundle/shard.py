@@ -60,10 +60,12 @@ class Shard:
         Raises:
             BundleError: The file is too short.
         """
+        start = offset - self._window_at
+        if start >= 0 and 0 <= size <= len(self._window) - start:
+            return self._window[start : start + size]
         self.check(offset, size)
         if size > _SMALL:
             return self._pread(offset, size)
-        start = offset - self._window_at
         if start < 0 or start + size > len(self._window):
             self._window = self._pread(offset, min(_WINDOW, self.size - offset))
             self._window_at, start = offset, 0

@@ -136,24 +136,34 @@ def _extra_findings(prefix: Path, count: int, beside: Iterable[str] | None) -> I
 
 def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
     file = index_path(prefix).name
-    for entry in index.stored():
-        item = ITEM_SIZES.get(entry.dtype)
-        if item is not None and entry.size != item * entry.element_count:
-            expected = f"{item * entry.element_count} for {format_tensor(entry.dtype, entry.shape)}"
-            message = f"{entry.name} has {entry.size} bytes; expected {expected}"
-            yield Finding("error", "size", file, entry.name, message)
-        elif entry.dtype == "resource":
-            message = f"{entry.name} is a resource, which TensorFlow cannot restore"
-            yield Finding("error", "dtype", file, entry.name, message)
+    stored = index.stored()
+    # Thousands of tensors share a few types, shapes and sizes.
+    kinds = {(entry.dtype, entry.shape, entry.size) for entry in stored}
+    wrong = {kind: problem for kind in kinds if (problem := _problem_of_kind(*kind))}
+    for entry in stored if wrong else ():
+        problem = wrong.get((entry.dtype, entry.shape, entry.size))
+        if problem is not None:
+            yield Finding("error", problem[0], file, entry.name, f"{entry.name} {problem[1]}")
     yield from _name_findings(file, index)
     for entry in index.entries.values():
-        problem = slice_problem(index, entry) if entry.slices else ""
-        if problem:
-            yield Finding("error", "slice", file, entry.name, f"{entry.name}: {problem}")
+        of_slices = slice_problem(index, entry) if entry.slices else ""
+        if of_slices:
+            yield Finding("error", "slice", file, entry.name, f"{entry.name}: {of_slices}")
+
+
+def _problem_of_kind(dtype: str, shape: tuple[int, ...], size: int) -> tuple[str, str] | None:
+    """Returns what is wrong with tensors of this type, shape and size in bytes; None if nothing."""
+    item = ITEM_SIZES.get(dtype)
+    expected = None if item is None else item * math.prod(shape)
+    if expected is not None and size != expected:
+        return "size", f"has {size} bytes; expected {expected} for {format_tensor(dtype, shape)}"
+    if dtype == "resource":
+        return "dtype", "is a resource, which TensorFlow cannot restore"
+    return None
 
 
 def _name_findings(file: str, index: Index) -> Iterator[Finding]:
-    for name in index.entries:
+    for name in index.entries if not _is_utf8("".join(index.entries)) else ():
         if not _is_utf8(name):
             message = f"{name} is not UTF-8; tf.train.load_checkpoint cannot list the checkpoint"
             yield Finding("warning", "name", file, name, message)

@@ -1,4 +1,4 @@
-"""Decodes varints and protocol buffer fields, without a schema or a dependency."""
+"""Varints and protocol buffer fields, without a schema or a dependency."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
                 raise WireError("a number has more than 64 bits")
             return value, position
         shift += 7
+
+
+def encode_varint(value: int) -> bytes:
+    """Encodes an integer; a negative one as TensorFlow does, in ten bytes."""
+    value &= (1 << 64) - 1
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def fields(data: bytes) -> Iterator[Field]:

@@ -20,11 +20,11 @@ from tfckpt_trainer.bundle.object_graph import KEY, SIZE_LIMIT, Node
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import WHOLE, Slice, slice_key
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings, compute_checksum
+from tfckpt_trainer.bundle.wire import encode_varint
 from tfckpt_trainer.bundle.writing.encoding import (
     encode_entry,
     encode_header,
     encode_object_graph,
-    encode_varint,
 )
 from tfckpt_trainer.bundle.writing.table_builder import TableBuilder
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError

@@ -13,22 +13,11 @@ from tfckpt_trainer.bundle.checksum import mask
 from tfckpt_trainer.bundle.index import DTYPES, TensorEntry
 from tfckpt_trainer.bundle.object_graph import Node
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
-from tfckpt_trainer.bundle.wire import BYTES, FIXED32, VARINT
+from tfckpt_trainer.bundle.wire import BYTES, FIXED32, VARINT, encode_varint
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
 _PRODUCER = 1
 """Version of the format that TensorFlow stores in the header."""
-
-
-def encode_varint(value: int) -> bytes:
-    """Encodes an integer; a negative one as TensorFlow does, in ten bytes."""
-    value &= (1 << 64) - 1
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def encode_header(shard_count: int) -> bytes:

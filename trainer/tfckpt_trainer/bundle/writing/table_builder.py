@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from tfckpt_trainer.bundle.checksum import crc32c, mask
 from tfckpt_trainer.bundle.table import FOOTER_SIZE, MAGIC
-from tfckpt_trainer.bundle.writing.encoding import encode_varint
+from tfckpt_trainer.bundle.wire import encode_varint
 
 BLOCK_SIZE = 256 << 10
 """A data block ends with the entry that makes it this long."""
