@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.rundir import event_log as event_log
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_entries
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_entries, read_newest_points
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import encode
 
 
@@ -44,3 +44,24 @@ def test_every_number_of_entries_from_blocks_of_any_size(tmp_path, monkeypatch, 
 
 def test_no_event_log_has_no_entries(tmp_path):
     assert read_entries(RunDirectory(tmp_path), 5) == []
+
+
+@pytest.mark.parametrize("limit", [1, 200, 1 << 15])
+def test_the_newest_points_are_those_of_whole_lines(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(event_log, "RECENT_BYTES", limit)
+    run = RunDirectory(tmp_path)
+    run.control.mkdir()
+    lines = [
+        encode(SeriesPoint(at=1.7e9, step=step, branch=0, metrics={})).rstrip(b"\n") + b"\n"
+        for step in range(12)
+    ]
+    run.series.write_bytes(b"".join(lines) + b'{"at":')
+    for most in range(1, 15):
+        found = [point.step for point in read_newest_points(run, most)]
+        assert found == list(range(12))[12 - len(found) :]
+        assert len(found) <= most
+        assert limit < 1 << 15 or len(found) == min(most, 12)
+
+
+def test_no_series_has_no_points(tmp_path):
+    assert read_newest_points(RunDirectory(tmp_path), 5) == []

@@ -85,18 +85,25 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
     return entries[-newest:]
 
 
-def read_newest_points(run: RunDirectory) -> list[SeriesPoint]:
-    """Returns the points in the last `RECENT_BYTES` of the series, oldest first."""
+def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
+    """Returns the points in the last lines of the series, oldest first.
+
+    Args:
+        run: The run directory.
+        most: How many lines, as far as they are in the last `RECENT_BYTES`.
+    """
     try:
         opened = open_plain(run.series)
     except (OSError, DamagedFileError):
         return []
     with opened as file:
         begin = max(0, os.fstat(file.fileno()).st_size - RECENT_BYTES)
-        file.seek(begin)
-        lines = file.read(RECENT_BYTES)
-    lines = lines.partition(b"\n")[2] if begin else lines
-    return _points(lines[: lines.rfind(b"\n") + 1], run.series.name)
+        data = os.pread(file.fileno(), RECENT_BYTES, begin)
+    *lines, _ = data.rsplit(b"\n", most + 1)
+    if begin or len(lines) > most:
+        # The first has no complete line at its end, or is more than one.
+        del lines[:1]
+    return _points(b"".join(line + b"\n" for line in lines), run.series.name)
 
 
 def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:

@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_state_list, resume_point
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours
 from tfckpt_trainer.catalog.directory.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -169,7 +169,11 @@ def _newest_listed(run: RunDirectory, now: float) -> Checkpoint | None:
 
 
 def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
-    checkpoints = Catalog(run, frozenset({name})).scan(now)
+    only = frozenset({name})
+    found = scan_checkpoints(run, only, now).get(name)
+    if found is not None:
+        return found
+    checkpoints = Catalog(run, only).scan(now)
     return next((checkpoint for checkpoint in checkpoints if checkpoint.name == name), None)
 
 
@@ -214,6 +218,6 @@ def _disk_used(run: RunDirectory) -> int | None:
 
 def _recent_losses(run: RunDirectory) -> tuple[float | None, ...]:
     """Returns the newest values of the main metric, oldest first; None is NaN."""
-    points = read_newest_points(run)[-RECENT_POINTS:]
+    points = read_newest_points(run, RECENT_POINTS)
     name = main_of({name for point in points for name in point.metrics})
     return tuple(point.metrics[name] for point in points if name in point.metrics)
