@@ -39,7 +39,7 @@ class Verification(msgspec.Struct, frozen=True):
     Attributes:
         tensors: Number of checked tensors, without the object graph.
         bytes: Number of bytes read.
-        file_checksums: CRC32C of each whole file by name; empty unless requested.
+        file_checksums: CRC32C of each whole file by name; of the index alone unless requested.
         not_finite: Tensors with NaN or infinite values; empty unless requested.
         complete: False if the verification was cancelled.
     """
@@ -191,8 +191,7 @@ class _Checks:
 
     def run(self, content: bytes, beside: Iterable[str] | None) -> Verification:
         """Checks all data files against the index, whose file has this `content`."""
-        if self._digests:
-            self._checksums[index_path(self._prefix).name] = crc32c(content)
+        self._checksums[index_path(self._prefix).name] = crc32c(content)
         self._findings += [
             finding
             for finding in structure_findings(self._prefix, self._index, beside)

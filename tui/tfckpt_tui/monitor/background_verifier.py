@@ -14,7 +14,7 @@ import msgspec
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.checkpoints.verify import verify_and_store
+from tfckpt_tui.services.checkpoints.verify import Verifier
 
 _LOWEST_PRIORITY = 19
 
@@ -196,12 +196,9 @@ class _Queue:
                 last = time.monotonic()
 
         try:
-            verified, problem = verify_and_store(
-                self._run,
-                name,
-                on_progress=advance,
-                cancelled=cancelled.is_set,
-                into_run=self._into_run,
+            verifier = Verifier(self._run, into_run=self._into_run)
+            verified, problem = verifier.verify(
+                name, on_progress=advance, cancelled=cancelled.is_set
             )
         except (TfckptError, OSError) as error:
             return VerificationOutcome(name, None, self._describe(error), self._is_requested)

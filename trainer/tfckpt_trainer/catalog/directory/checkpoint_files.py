@@ -433,7 +433,7 @@ def scan_files_if_present(scanner: FileScanner) -> dict[str, CheckpointFiles]:
     return dict(scanner.files)
 
 
-def identity_of(path: Path) -> Identity | None:
+def identity_of(path: Path | str) -> Identity | None:
     """Returns size, time and inode of `path`, without following a link; None if it is missing."""
     try:
         facts = os.lstat(path)

@@ -137,7 +137,9 @@ def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path)
     return (
         verified.keys() >= there.keys()
         and all(verified[name] == who for name, who in there.items())
-        and all(_is_inside(name) and identity_of(root / name) == who for name, who in own.items())
+        and all(
+            _is_inside(name) and identity_of(f"{root}/{name}") == who for name, who in own.items()
+        )
     )
 
 
@@ -145,19 +147,31 @@ def _is_inside(name: str) -> bool:
     return all(is_plain_name(part) for part in name.split("/"))
 
 
+class ResultStore:
+    """Stores results of verifications of one run; where they go is found out once."""
+
+    def __init__(self, run: RunDirectory, *, into_run: bool = True) -> None:
+        """Prepares the store.
+
+        Args:
+            run: The run directory.
+            into_run: Whether the run directory may be written to if this library trains there.
+        """
+        self._places = _Places(run, VerificationRecord, into_run=into_run)
+
+    def store(self, record: VerificationRecord) -> None:
+        """Stores the result of a verification.
+
+        Raises:
+            OSError: No directory can be written to.
+            UsageError: A name in it is not UTF-8, or there is no home directory.
+        """
+        _store(self._places, record, _with_known_values)
+
+
 def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
-    """Stores the result of a verification.
-
-    Args:
-        run: The run directory.
-        record: The result.
-        into_run: Whether the run directory may be written to if this library trains there.
-
-    Raises:
-        OSError: No directory can be written to.
-        UsageError: A name in it is not UTF-8, or there is no home directory.
-    """
-    _store(run, record, _with_known_values, into_run=into_run)
+    """Stores one result; see `ResultStore`."""
+    ResultStore(run, into_run=into_run).store(record)
 
 
 def store_action_result(
@@ -179,36 +193,47 @@ def store_action_result(
     index = files.index
     if index is not None:
         record = ResultsRecord(name=files.name, index=index.identity, actions={action: result})
-        _store(run, record, _with_other_actions, into_run=into_run)
+        _store(_Places(run, ResultsRecord, into_run=into_run), record, _with_other_actions)
 
 
-def _store(
-    run: RunDirectory,
-    record: StoredT,
-    complete: Callable[[Path, StoredT], StoredT],
-    *,
-    into_run: bool,
-) -> None:
+class _Places:
+    """Where results of a kind are stored: in the run directory, or else in the user's cache."""
+
+    def __init__(self, run: RunDirectory, kind: type[Document], *, into_run: bool) -> None:
+        own, *self._caches = _places_of(run, kind)
+        self._own = own if into_run and run.is_ours else None
+        self._made = set[Path]()
+
+    def store(self, name: str, store_in: Callable[[Path], None]) -> None:
+        """Calls `store_in` with the path of a file, and with that in the cache if it fails."""
+        file = f"{name}.json"
+        if self._own is not None:
+            try:
+                store_in(self._made_directory(self._own) / file)
+            except (OSError, DamagedFileError):
+                # The run of another user, or one on a read-only file system.
+                pass
+            else:
+                return
+        if not self._caches:
+            raise UsageError(NO_HOME)
+        store_in(self._made_directory(self._caches[0]) / file)
+
+    def _made_directory(self, directory: Path) -> Path:
+        if directory not in self._made:
+            make_directory(directory)
+            self._made.add(directory)
+        return directory
+
+
+def _store(places: _Places, record: StoredT, complete: Callable[[Path, StoredT], StoredT]) -> None:
     """Stores a record, with what `complete` takes over from an earlier one."""
-    own, *caches = _places_of(run, type(record))
 
-    def store_in(directory: Path) -> None:
-        make_directory(directory)
-        path = directory / f"{record.name}.json"
+    def store_in(path: Path) -> None:
         # Not flushed: after a power loss the work is done again.
         store(path, complete(path, record), durable=False)
 
-    if into_run and run.is_ours:
-        try:
-            store_in(own)
-        except (OSError, DamagedFileError):
-            # The run of another user, or one on a read-only file system.
-            pass
-        else:
-            return
-    if not caches:
-        raise UsageError(NO_HOME)
-    store_in(caches[0])
+    places.store(record.name, store_in)
 
 
 def _with_other_actions(path: Path, record: ResultsRecord) -> ResultsRecord:

@@ -210,14 +210,14 @@ def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Dept
         return _without_index(evidence, moment)
     if _is_being_written_again(evidence, index, moment):
         return _for_now(evidence, CheckpointState.WRITING, "It is being written again.")
-    fault = _found_fault(root, evidence)
-    if fault is not None:
-        return fault
+    holding = _holding_verification(root, evidence)
+    if holding is not None and holding.fault is not None:
+        return _found_fault(evidence, holding, holding.fault)
     if depth is Depth.NAMES:
-        return _with_index(root, evidence, index, None, depth)
+        return _with_index(root, evidence, index, holding, None, depth)
     try:
         reader = IndexReader.checked(f"{root}/{index.name}")
-        return _with_index(root, evidence, index, reader, depth)
+        return _with_index(root, evidence, index, holding, reader, depth)
     except (TfckptError, OSError) as error:
         return _unreadable(root / evidence.files.name, evidence, index, error, moment)
 
@@ -276,9 +276,23 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment
 
 
 def _with_index(
-    root: Path, evidence: Evidence, index: FileFact, reader: IndexReader | None, depth: Depth
+    root: Path,
+    evidence: Evidence,
+    index: FileFact,
+    verification: VerificationRecord | None,
+    reader: IndexReader | None,
+    depth: Depth,
 ) -> Verdict:
-    """Judges a checkpoint with an index; `reader` is None if the index was not read."""
+    """Judges a checkpoint with an index.
+
+    Args:
+        root: The run directory.
+        evidence: What is known about the checkpoint.
+        index: The index.
+        verification: The stored verification result, if it holds for these files.
+        reader: The content of the index; None if it was not read.
+        depth: How much may be read.
+    """
     files, record, shards = evidence.files, evidence.record, evidence.files.shards
     count = _likely_count(shards) if reader is None else reader.shard_count
     deferred = reader is None
@@ -304,7 +318,6 @@ def _with_index(
     problem = _problem_of_worker_state(root, files.name, recorded) if not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
-    verification = _holding_verification(root, evidence)
     if verification is not None:
         return Verdict(
             CheckpointState.VERIFIED,
@@ -357,12 +370,10 @@ def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
     return max(whole or counts, default=1) or 1
 
 
-def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
+def _found_fault(
+    evidence: Evidence, verification: VerificationRecord, fault: FoundFault
+) -> Verdict:
     """Returns the verdict of a stored verification result with an error."""
-    verification = _holding_verification(root, evidence)
-    fault = verification.fault if verification is not None else None
-    if verification is None or fault is None:
-        return None
     return Verdict(
         state_for_fault(fault),
         len(evidence.files.shards),

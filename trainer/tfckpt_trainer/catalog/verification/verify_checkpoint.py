@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,6 @@ import msgspec
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
@@ -36,10 +37,11 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 )
 from tfckpt_trainer.rundir.storage.documents import (
     copy_of,
+    decode,
     describe_copy_damage,
-    describe_damage,
     load_if_exists,
 )
+from tfckpt_trainer.rundir.storage.files import read_bounded
 
 _ATTEMPTS = 3
 
@@ -113,8 +115,9 @@ def verify_checkpoint(
         RefusedError: It changed each time it was read: it is being written.
     """
     files = files if files is not None else FileScanner(run.root, frozenset({name}))
+    own = _OwnFiles(run, name)
     for _ in range(_ATTEMPTS):
-        before = _identities(run, files, name)
+        before = _identities(own, files)
         began, ticked = clock(), time.perf_counter()
         result = verify(
             run.root / name,
@@ -126,8 +129,10 @@ def verify_checkpoint(
         if not result.complete:
             return None
         # A file that cannot be read cannot be compared with its record either: that is one finding.
-        findings = dict.fromkeys([*result.findings, *_record_findings(run, name)])
-        if _identities(run, files, name) != before:
+        checksums = result.file_checksums
+        read = {file: (size, checksums.get(file)) for file, (size, *_) in before.items()}
+        findings = dict.fromkeys([*result.findings, *_record_findings(own, read)])
+        if _identities(own, files) != before:
             # It was saved again or deleted meanwhile: the findings mix two states.
             continue
         record = VerificationRecord(
@@ -179,11 +184,49 @@ def record_damage(run: RunDirectory, name: str) -> None:
             store_result(run, result.record)
 
 
-def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, Identity]:
-    """Returns size, time and inode of every file of a checkpoint.
+class _OwnFiles:
+    """The files of this library for one checkpoint: its record, and the workers' own state."""
 
-    The workers' own files, the record and its copy are among them.
-    """
+    def __init__(self, run: RunDirectory, name: str) -> None:
+        self.run, self.name = run, name
+
+    @cached_property
+    def record(self) -> Path:
+        """The record."""
+        return self.run.record(self.name)
+
+    @cached_property
+    def start(self) -> str:
+        """What the names of the workers' own files begin with, relative to the run directory."""
+        return f"{self._named(self._directory)[0]}/"
+
+    @cached_property
+    def _directory(self) -> Path:
+        return self.run.worker_state_directory(self.name)
+
+    @cached_property
+    def _documents(self) -> list[tuple[str, str]]:
+        return [self._named(path) for path in (self.record, copy_of(self.record))]
+
+    def identities(self) -> Iterator[tuple[str, Identity]]:
+        """Yields size, time and inode of each file, by its path relative to the run directory."""
+        states = [
+            (f"{self.start}{entry.name}", entry.path)
+            for entry in list_directory(self._directory)
+            if entry.is_file(follow_symlinks=False)
+        ]
+        for name, path in (*states, *self._documents):
+            identity = identity_of(path)
+            if identity is not None:
+                yield name, identity
+
+    def _named(self, path: Path) -> tuple[str, str]:
+        return path.relative_to(self.run.root).as_posix(), os.fspath(path)
+
+
+def _identities(own: _OwnFiles, files: FileScanner) -> dict[str, Identity]:
+    """Returns size, time and inode of every file of a checkpoint."""
+    name = own.name
     before = files.files.get(name)
     checkpoint = files.check(name)
     if checkpoint is None or checkpoint != before:
@@ -192,20 +235,9 @@ def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, I
     if checkpoint is None:
         raise UsageError(
             f"There is no checkpoint {name}.",
-            only_command("List the checkpoints with ", "ls", run.root),
+            only_command("List the checkpoints with ", "ls", own.run.root),
         )
-    identities = {fact.name: fact.identity for fact in checkpoint.facts}
-    own = run.worker_state_directory(name)
-    for entry in list_directory(own):
-        path = own / entry.name
-        identity = identity_of(path)
-        if identity is not None and entry.is_file(follow_symlinks=False):
-            identities[path.relative_to(run.root).as_posix()] = identity
-    for path in (run.record(name), run.record_copy(name)):
-        identity = identity_of(path)
-        if identity is not None:
-            identities[path.relative_to(run.root).as_posix()] = identity
-    return identities
+    return {fact.name: fact.identity for fact in checkpoint.facts} | dict(own.identities())
 
 
 def fault_of(finding: Finding) -> FoundFault:
@@ -219,42 +251,55 @@ def fault_of(finding: Finding) -> FoundFault:
     )
 
 
-def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
+def _record_findings(
+    own: _OwnFiles, read: Mapping[str, tuple[int, int | None]]
+) -> Iterator[Finding]:
     """Compares the files with the digests in the record.
 
     The digest of the index covers the data files, because the index has the checksums of all
     tensors. So only sizes of data files are compared, and nothing large is read twice.
+
+    Args:
+        own: The files of this library.
+        read: The sizes of all files, and the checksums that are known.
     """
-    record, damage = _read_record(run, name)
+    record, damage = _read_record(own.record)
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"
-        yield Finding("warning", kind, f"{name}.json", None, damage)
-    of_copy = describe_copy_damage(run.record(name), CheckpointRecord)
+        yield Finding("warning", kind, own.record.name, None, damage)
+    of_copy = describe_copy_damage(own.record, CheckpointRecord)
     if of_copy:
-        yield Finding("warning", "record", run.record_copy(name).name, None, of_copy)
+        yield Finding("warning", "record", copy_of(own.record).name, None, of_copy)
     if record is None:
         return
-    own = f"{run.worker_state_directory(name).relative_to(run.root).as_posix()}/"
-    index_name = index_path(run.root / name).name
+    index_name = f"{own.name}.index"
     for facts in record.files:
+        is_own = facts.name.startswith(own.start)
+        whole = is_own or facts.name == index_name
+        size, checksum = read.get(facts.name, (None, None))
+        if size == facts.size and (not whole or checksum == facts.crc32c):
+            continue
         if not all(is_plain_name(part) for part in facts.name.split("/")):
             continue
-        is_own = facts.name.startswith(own)
-        whole = is_own or facts.name == index_name
-        kind, problem = _difference(run.root / facts.name, facts, whole=whole, is_own=is_own)
+        path = own.run.root / facts.name
+        kind, problem = _difference(path, facts, whole=whole, is_own=is_own)
         if problem:
-            yield Finding("error", kind, Path(facts.name).name, None, f"{facts.name} {problem}")
+            yield Finding("error", kind, path.name, None, f"{facts.name} {problem}")
 
 
-def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None, str]:
+def _read_record(path: Path) -> tuple[CheckpointRecord | None, str]:
     """Returns the record of a checkpoint if it can be used, and its damage if it has any."""
-    path = run.record(name)
+    try:
+        return decode(read_bounded(path), CheckpointRecord, path.name), ""
+    except (FileNotFoundError, NotADirectoryError):
+        return None, ""
+    except DamagedFileError as error:
+        damage = str(error)
     try:
         record = load_if_exists(path, CheckpointRecord)
-    except DamagedFileError as error:
-        return None, f"{error} {WITHOUT_RECORD}"
-    damage = describe_damage(path, CheckpointRecord) if record is not None else ""
-    return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
+    except DamagedFileError:
+        return None, f"{damage} {WITHOUT_RECORD}"
+    return record, f"{damage} Its copy {copy_of(path).name} is used."
 
 
 def _difference(path: Path, facts: FileFacts, *, whole: bool, is_own: bool) -> tuple[str, str]:

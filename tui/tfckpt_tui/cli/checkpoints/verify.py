@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import click
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.states import state_for_fault
+from tfckpt_trainer.catalog.scan.states import Evidence, state_for_fault
 from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.verification.bisect import bisect as halve
 from tfckpt_trainer.catalog.verification.damaged_documents import head_findings
@@ -45,7 +45,13 @@ from tfckpt_tui.reports.verification import (
 from tfckpt_tui.services.checkpoints.choose import checkpoints_to_bisect
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_all
 from tfckpt_tui.services.checkpoints.tensor_files import find_file
-from tfckpt_tui.services.checkpoints.verify import CachedResults, can_be_verified, verify_and_store
+from tfckpt_tui.services.checkpoints.verify import (
+    Verifier,
+    cached_result,
+    can_be_verified,
+    valid_result,
+)
+from tfckpt_tui.services.processes.parallel_map import parallel_map
 from tfckpt_tui.services.runs.listing import list_with_diagnostics
 
 _UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
@@ -55,6 +61,9 @@ _SHOWN = 20
 
 _WORTH_A_RATE = 10_000_000
 """Bytes below which no rate is printed."""
+
+_MANY = 256
+"""Small checkpoints from which on it takes less time to read them on all cores."""
 
 _SKIP = 125
 """Exit status of a check that cannot tell, as in `git bisect run`."""
@@ -98,13 +107,17 @@ def verify(
     unsupported = contents.version_one if contents is not None else ()
     passed_over = [checkpoint for checkpoint in chosen if not can_be_verified(checkpoint)]
     only = frozenset(checkpoint.name for checkpoint in chosen) if names else None
-    memory = None if finite or again else CachedResults(run, only)
-    files = FileScanner(run.root, only)
+    stored: dict[str, Verified] = {}
+    if not (finite or again):
+        evidence = contents.evidence if contents is not None else None
+        stored = _stored_results(run, chosen, evidence)
+    verifier = Verifier(run, finite=finite, files=FileScanner(run.root, only))
+    unread = [one for one in chosen if one not in passed_over and one.name not in stored]
+    read = _read_all(verifier, unread)
     results = []
     for checkpoint in chosen:
         if checkpoint not in passed_over:
-            stored_result = memory.of(checkpoint.name) if memory is not None else None
-            verified = stored_result or _verified(run, checkpoint, files, finite=finite)
+            verified = stored.get(checkpoint.name) or next(read)
             if isinstance(verified, Checkpoint):
                 passed_over.append(verified)
                 continue
@@ -210,25 +223,56 @@ def bisect(
     return int(ExitCode.DONE if is_good else ExitCode.PROBLEM)
 
 
-def _verified(
-    run: RunDirectory, checkpoint: Checkpoint, files: FileScanner, *, finite: bool
-) -> Verified | Checkpoint:
+def _stored_results(
+    run: RunDirectory,
+    checkpoints: Sequence[Checkpoint],
+    evidence: Callable[[str], Evidence] | None,
+) -> dict[str, Verified]:
+    """Returns the stored results that are still valid, by checkpoint.
+
+    Args:
+        run: The run directory.
+        checkpoints: The checkpoints.
+        evidence: What the list of all checkpoints has read; None without one.
+    """
+    results = {}
+    for name in [checkpoint.name for checkpoint in checkpoints]:
+        if evidence is None:
+            result = cached_result(run, name)
+        else:
+            found = evidence(name)
+            result = valid_result(run, found.verification, found.files)
+        if result is not None:
+            results[name] = result
+    return results
+
+
+def _read_all(
+    verifier: Verifier, checkpoints: Sequence[Checkpoint]
+) -> Iterator[Verified | Checkpoint]:
+    """Yields what `_verified` returns of each; many small ones are read on all cores."""
+    verify_one = partial(_verified, verifier)
+    small = [checkpoint for checkpoint in checkpoints if checkpoint.size <= _WORTH_A_RATE]
+    read = parallel_map(verify_one, small) if len(small) >= _MANY else map(verify_one, small)
+    for checkpoint in checkpoints:
+        yield next(read) if checkpoint.size <= _WORTH_A_RATE else verify_one(checkpoint)
+
+
+def _verified(verifier: Verifier, checkpoint: Checkpoint) -> Verified | Checkpoint:
     """Returns the result, or the checkpoint with the reason why it could not be read.
 
     A live trainer may delete or overwrite a checkpoint after it was listed.
     """
     try:
-        return _read_now(run, checkpoint.name, files, finite=finite)
+        return _read_now(verifier, checkpoint.name)
     except (UsageError, RefusedError) as error:
         return replace(checkpoint, problem=str(error))
 
 
-def _read_now(run: RunDirectory, name: str, files: FileScanner, *, finite: bool) -> Verified:
+def _read_now(verifier: Verifier, name: str) -> Verified:
     meter = ReadProgress(name)
     try:
-        verified, problem = verify_and_store(
-            run, name, on_progress=meter, finite=finite, files=files
-        )
+        verified, problem = verifier.verify(name, on_progress=meter)
     finally:
         meter.close()
     assert verified is not None, "nothing cancels it"
@@ -322,10 +366,10 @@ def _finding_report(finding: FoundFault) -> VerifyFinding:
 
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
-    files = FileScanner(run.root)
+    verifier = Verifier(run, finite=True, files=FileScanner(run.root))
 
     def check(name: str) -> Probe:
-        verified = _read_now(run, name, files, finite=True)
+        verified = _read_now(verifier, name)
         if verified.not_finite:
             return Probe(name, Outcome.BAD, _not_finite_words(verified.not_finite[0]))
         if verified.record.fault is not None:

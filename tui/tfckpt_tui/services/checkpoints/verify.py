@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.stored_results import (
+    ResultStore,
     Verifications,
     holds_for,
-    store_result,
 )
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 
 
 def can_be_verified(checkpoint: Checkpoint) -> bool:
@@ -24,62 +24,85 @@ def can_be_verified(checkpoint: Checkpoint) -> bool:
     return checkpoint.state not in passing
 
 
-class CachedResults:
-    """Cached verification results, read when this object was created."""
-
-    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
-        self._records = Verifications(run, only).look()
-        self._files = FileScanner(run.root, only).scan()
-        self._root = run.root
-
-    def of(self, name: str) -> Verified | None:
-        """Returns the result of checkpoint `name` if it is still valid."""
-        record, files = self._records.get(name), self._files.get(name)
-        if record is None or files is None or not holds_for(record, files.facts, self._root):
-            return None
-        return Verified(record, remembered=True)
-
-
 def cached_result(run: RunDirectory, name: str) -> Verified | None:
-    """Returns the cached result of one checkpoint if it is still valid."""
-    return CachedResults(run, frozenset({name})).of(name)
+    """Returns the stored result of one checkpoint if it is still valid."""
+    only = frozenset({name})
+    record = Verifications(run, only).look().get(name)
+    return valid_result(run, record, FileScanner(run.root, only).scan().get(name))
 
 
-def verify_and_store(
-    run: RunDirectory,
-    name: str,
-    *,
-    on_progress: Progress | None = None,
-    cancelled: Callable[[], bool] | None = None,
-    finite: bool = False,
-    into_run: bool = True,
-    files: FileScanner | None = None,
-) -> tuple[Verified | None, str]:
-    """Verifies a checkpoint, and stores the result if all files could be read.
+def valid_result(
+    run: RunDirectory, record: VerificationRecord | None, files: CheckpointFiles | None
+) -> Verified | None:
+    """Returns a stored result if it is still valid.
 
     Args:
         run: The run directory.
-        name: The checkpoint.
-        on_progress: Called with bytes done and bytes in total, every few megabytes.
-        cancelled: Called as often; True ends the verification.
-        finite: Whether to look for NaN and infinite values.
-        into_run: Whether the run directory may be written to if this library trains there.
-        files: A scanner of the run directory, to share between several checkpoints.
-
-    Returns:
-        The result, None if it was cancelled; and why it could not be stored, else empty.
-
-    Raises:
-        UsageError: There is no such checkpoint.
-        RefusedError: It is being written.
+        record: The stored result, if there is one.
+        files: The files that the checkpoint has now.
     """
-    verified = verify_checkpoint(
-        run, name, on_progress=on_progress, cancelled=cancelled, finite=finite, files=files
-    )
-    if verified is None or verified.unread is not None:
+    if record is None or files is None or not holds_for(record, files.facts, run.root):
+        return None
+    return Verified(record, remembered=True)
+
+
+class Verifier:
+    """Verifies checkpoints of one run, and stores the results."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        *,
+        finite: bool = False,
+        into_run: bool = True,
+        files: FileScanner | None = None,
+    ) -> None:
+        """Prepares it.
+
+        Args:
+            run: The run directory.
+            finite: Whether to look for NaN and infinite values.
+            into_run: Whether the run directory may be written to if this library trains there.
+            files: A scanner of the run directory, to share between several checkpoints.
+        """
+        self._run = run
+        self._finite = finite
+        self._files = files
+        self._results = ResultStore(run, into_run=into_run)
+
+    def verify(
+        self,
+        name: str,
+        *,
+        on_progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> tuple[Verified | None, str]:
+        """Verifies a checkpoint, and stores the result if all files could be read.
+
+        Args:
+            name: The checkpoint.
+            on_progress: Called with bytes done and bytes in total, every few megabytes.
+            cancelled: Called as often; True ends the verification.
+
+        Returns:
+            The result, None if it was cancelled; and why it could not be stored, else empty.
+
+        Raises:
+            UsageError: There is no such checkpoint.
+            RefusedError: It is being written.
+        """
+        verified = verify_checkpoint(
+            self._run,
+            name,
+            on_progress=on_progress,
+            cancelled=cancelled,
+            finite=self._finite,
+            files=self._files,
+        )
+        if verified is None or verified.unread is not None:
+            return verified, ""
+        try:
+            self._results.store(verified.record)
+        except (TfckptError, OSError) as error:
+            return verified, describe_error(error)
         return verified, ""
-    try:
-        store_result(run, verified.record, into_run=into_run)
-    except (TfckptError, OSError) as error:
-        return verified, describe_error(error)
-    return verified, ""

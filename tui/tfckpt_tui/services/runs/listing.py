@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
+from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
@@ -33,19 +34,23 @@ class DirectoryContents(msgspec.Struct, frozen=True):
         checkpoints: Newest first.
         version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
         other_files: Files of other formats, newest first.
+        evidence: Returns what the scan found for a checkpoint.
     """
 
     checkpoints: Sequence[Checkpoint]
     diagnostics: Sequence[Diagnostic]
     version_one: Sequence[VersionOne]
     other_files: Sequence[OtherFile]
+    evidence: Callable[[str], Evidence]
 
 
 def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
     """Returns all checkpoints and the diagnostics of the directory."""
     catalog, now = Catalog(run), time.time()
     checkpoints, diagnostics = catalog.scan(now), catalog.diagnostics(now)
-    return DirectoryContents(checkpoints, diagnostics, catalog.version_one, catalog.other_files)
+    return DirectoryContents(
+        checkpoints, diagnostics, catalog.version_one, catalog.other_files, catalog.evidence
+    )
 
 
 def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
