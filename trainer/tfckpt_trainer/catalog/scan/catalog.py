@@ -112,7 +112,9 @@ class Catalog:
         """Which release is needed for each record of a newer one, as of the last scan."""
         return tuple(self._reader.records.newer.values())
 
-    def scan(self, now: float, *, quick: bool = False) -> tuple[Checkpoint, ...]:
+    def scan(
+        self, now: float, *, quick: bool = False, opens_usual: bool = True
+    ) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
 
         Checkpoints with a record are in the order in which they were saved, listed ones in the
@@ -129,6 +131,9 @@ class Catalog:
             quick: Whether to open only as many indexes and records as take no noticeable time,
                 of the newest checkpoints. Later scans read the others. Until then their state
                 follows from names and sizes, and their order from their times.
+            opens_usual: Whether to open the indexes of checkpoints that are nothing but an index
+                and one data file. False for a caller that reads them anyway: then the state of
+                such a checkpoint follows from names, sizes and stored results.
 
         Raises:
             OSError: The directory cannot be read.
@@ -138,7 +143,9 @@ class Catalog:
         at_most = QUICK_RECORDS * share if quick else None
         self._changed |= self._reader.refresh(newest, self._unsettled, at_most)
         is_changed = self._annotations.refresh()
-        is_changed |= self._derive_states(now, quick, QUICK_INDEXES * share)
+        some = _Budget(QUICK_INDEXES * share, opens_usual)
+        all_of_them = _Budget(None, opens_usual)
+        is_changed |= self._derive_states(now, some if quick else all_of_them, some)
         damaged = frozenset(self._reader.records.damaged)
         is_changed |= damaged != self._damaged
         self._damaged = damaged
@@ -194,10 +201,9 @@ class Catalog:
     def _evidence(self, name: str) -> Evidence | None:
         return self._reader.read(name, is_listed=name in self._annotations.listed)
 
-    def _derive_states(self, now: float, quick: bool, indexes: int) -> bool:
+    def _derive_states(self, now: float, budget: _Budget, for_deferred: _Budget) -> bool:
         """Derives the states again that may have changed; returns whether any checkpoint did."""
         is_changed = False
-        budget = _Budget(indexes if quick else None)
         due, waiting = self._changed | self._unsettled, self._deferred
         self._unsettled, self._deferred = set(), {}
         # The newest first: they matter most if the budget runs out.
@@ -209,11 +215,10 @@ class Catalog:
             else:
                 is_changed |= self._derive_one(evidence, now, budget) or name in self._changed
         # These are not new, so they must not delay the caller.
-        budget = budget if quick else _Budget(indexes)
         for name in waiting:
-            evidence = self._evidence(name) if not budget.is_spent else None
+            evidence = self._evidence(name) if not for_deferred.is_spent else None
             if evidence is not None:
-                is_changed |= self._derive_one(evidence, now, budget)
+                is_changed |= self._derive_one(evidence, now, for_deferred)
             else:
                 self._deferred[name] = None
         self._changed = set()
@@ -223,7 +228,7 @@ class Catalog:
         """Derives one state; returns whether the checkpoint changed."""
         name = evidence.files.name
         verdict = derive_state(
-            self._run.root, evidence, now=now, quiet=self._quiet, depth=budget.depth
+            self._run.root, evidence, now=now, quiet=self._quiet, depth=budget.depth_of(evidence)
         )
         budget.spend(evidence, verdict)
         if not verdict.holds:
@@ -367,9 +372,14 @@ def _with_notes(checkpoint: Checkpoint, notes: _Notes) -> Checkpoint:
 class _Budget:
     """How much one scan may still read."""
 
-    def __init__(self, indexes: int | None) -> None:
+    def __init__(self, indexes: int | None, opens_usual: bool) -> None:
         self._indexes = indexes
         self._bytes = INDEX_BYTES_PER_SCAN
+        self._opens_usual = opens_usual
+
+    def depth_of(self, evidence: Evidence) -> Depth:
+        """How deep the scan of a checkpoint may go."""
+        return self.depth if self._opens_usual or not evidence.files.is_usual else Depth.NAMES
 
     @property
     def depth(self) -> Depth:

@@ -95,7 +95,7 @@ def verify(
     a CKPT cannot be read yet. A checkpoint whose record is lost is inexact: it restores, but not
     exactly. With --strict, that exits 1 too.
     """
-    contents = None if names else list_with_diagnostics(run)
+    contents = None if names else list_with_diagnostics(run, opens_usual=False)
     named = [file for file in map(partial(find_file, run), names) if file is not None]
     others = (
         named

@@ -44,10 +44,16 @@ class DirectoryContents(msgspec.Struct, frozen=True):
     evidence: Callable[[str], Evidence]
 
 
-def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
-    """Returns all checkpoints and the diagnostics of the directory."""
+def list_with_diagnostics(run: RunDirectory, *, opens_usual: bool = True) -> DirectoryContents:
+    """Returns all checkpoints and the diagnostics of the directory.
+
+    Args:
+        run: The run directory.
+        opens_usual: See `Catalog.scan`.
+    """
     catalog, now = Catalog(run), time.time()
-    checkpoints, diagnostics = catalog.scan(now), catalog.diagnostics(now)
+    checkpoints = catalog.scan(now, opens_usual=opens_usual)
+    diagnostics = catalog.diagnostics(now)
     return DirectoryContents(
         checkpoints, diagnostics, catalog.version_one, catalog.other_files, catalog.evidence
     )
