@@ -44,7 +44,7 @@ from tfckpt_trainer.rundir.records.worker import (
 )
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.services.checkpoints.verify import verify_and_store
+from tfckpt_tui.services.checkpoints.verify import Verifier
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.job_control import submit_again
 from tfckpt_tui.services.control.request import FrontEnd, ask
@@ -180,7 +180,7 @@ def errors_of(made: RunFactory) -> Iterator[TfckptError]:
         arguments = parse_arguments(kind, required.get(kind, {}))
         yield refused(lambda arguments=arguments: ask(run, arguments, through=through))
     yield refused(lambda: set_pins(run, ["ckpt-1"], pinned=True))
-    yield refused(lambda: verify_and_store(run, "ckpt-1"))
+    yield refused(lambda: Verifier(run).verify("ckpt-1"))
     checkpoints = Catalog(run).scan(time.time())
     yield refused(lambda: plan_of_names(checkpoints, ["ckpt-1"]))
     yield refused(lambda: choose_start(run, "ckpt-1", through=through))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -11,11 +13,18 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact, identity_of
 from tfckpt_trainer.catalog.directory.document_set import Documents
+from tfckpt_trainer.catalog.directory.history import list_directory
+from tfckpt_trainer.catalog.directory.result_batches import (
+    ResultBatches,
+    merge_batches,
+    names_in_batches,
+    write_batch,
+)
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
-from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import NO_HOME, cached_path
 
@@ -68,6 +77,19 @@ class Verifications(_Stored[VerificationRecord]):
 
     def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         super().__init__(run, VerificationRecord, only)
+        self._batches = [ResultBatches(place, only) for place in verification_directories(run)]
+
+    def refresh(
+        self, at_most: int | None = None, saved_at: Callable[[str], float] | None = None
+    ) -> set[str]:
+        """Reads new results; see `_Stored.refresh`."""
+        changed = super().refresh(at_most, saved_at)
+        return changed.union(*[batches.refresh() for batches in self._batches])
+
+    @property
+    def names(self) -> set[str]:
+        """The checkpoints with results, as of the last refresh."""
+        return super().names.union(*[batches.found for batches in self._batches])
 
     def look(self) -> dict[str, VerificationRecord]:
         """Refreshes, and returns the newest result of each checkpoint; damaged ones are left out.
@@ -80,7 +102,9 @@ class Verifications(_Stored[VerificationRecord]):
 
     def of(self, name: str) -> VerificationRecord | None:
         """Returns the newest result of checkpoint `name`, as of the last refresh."""
-        return max(self._all_of(name), key=lambda record: record.verified_at, default=None)
+        together = [batches.found[name] for batches in self._batches if name in batches.found]
+        stored = [*self._all_of(name), *together]
+        return max(stored, key=lambda record: record.verified_at, default=None)
 
 
 class ActionResults(_Stored[ResultsRecord]):
@@ -108,6 +132,13 @@ class ActionResults(_Stored[ResultsRecord]):
 def verification_directories(run: RunDirectory) -> tuple[Path, ...]:
     """Returns the directories in which verification results of a run are stored."""
     return _places_of(run, VerificationRecord)
+
+
+def names_with_results(run: RunDirectory) -> set[str]:
+    """Returns the checkpoints with verification results, by the names in them."""
+    places = verification_directories(run)
+    names = {entry.name.removesuffix(".json") for p in places for entry in list_directory(p)}
+    return names.union(*map(names_in_batches, places))
 
 
 def result_directories(run: RunDirectory) -> tuple[Path, ...]:
@@ -158,6 +189,7 @@ class ResultStore:
             into_run: Whether the run directory may be written to if this library trains there.
         """
         self._places = _Places(run, VerificationRecord, into_run=into_run)
+        self._batches: dict[Path, ResultBatches] = {}
 
     def store(self, record: VerificationRecord) -> None:
         """Stores the result of a verification.
@@ -166,7 +198,47 @@ class ResultStore:
             OSError: No directory can be written to.
             UsageError: A name in it is not UTF-8, or there is no home directory.
         """
-        _store(self._places, record, _with_known_values)
+
+        def complete(path: Path, record: VerificationRecord) -> VerificationRecord:
+            return _with_known_values(path, record, self._in_batches(path.parent))
+
+        _store(self._places, record, complete)
+
+    def store_together(self, records: Sequence[VerificationRecord]) -> None:
+        """Stores results of many checkpoints in one file. Raises what `store` raises."""
+
+        def store_in(directory: Path) -> None:
+            known = self._in_batches(directory)
+            paths = [directory / f"{record.name}.json" for record in records]
+            write_batch(directory, [*map(_with_known_values, paths, records, repeat(known))])
+
+        self._places.store(store_in)
+
+    def merge(self) -> None:
+        """Merges what was stored together. Raises what `store` raises."""
+        self._places.store(merge_batches)
+
+    def _in_batches(self, directory: Path) -> Mapping[str, VerificationRecord]:
+        if directory not in self._batches:
+            self._batches[directory] = ResultBatches(directory)
+        self._batches[directory].refresh()
+        return self._batches[directory].found
+
+
+def _with_known_values(
+    path: Path, record: VerificationRecord, in_batches: Mapping[str, VerificationRecord]
+) -> VerificationRecord:
+    """Returns a result with what an earlier one says about the values of the same files."""
+    if record.not_finite is not None:
+        return record
+    earlier = [in_batches.get(record.name), try_read(partial(_load_result, path))]
+    known = [e for e in earlier if e is not None and e.files == record.files]
+    newest = max(known, key=lambda result: result.verified_at, default=record)
+    return replace(record, not_finite=newest.not_finite)
+
+
+def _load_result(path: Path) -> VerificationRecord | None:
+    return load_if_exists(path, VerificationRecord)
 
 
 def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
@@ -204,12 +276,11 @@ class _Places:
         self._own = own if into_run and run.is_ours else None
         self._made = set[Path]()
 
-    def store(self, name: str, store_in: Callable[[Path], None]) -> None:
-        """Calls `store_in` with the path of a file, and with that in the cache if it fails."""
-        file = f"{name}.json"
+    def store(self, store_in: Callable[[Path], None]) -> None:
+        """Calls `store_in` with a directory, and with that in the cache if it fails."""
         if self._own is not None:
             try:
-                store_in(self._made_directory(self._own) / file)
+                store_in(self._made_directory(self._own))
             except (OSError, DamagedFileError):
                 # The run of another user, or one on a read-only file system.
                 pass
@@ -217,7 +288,7 @@ class _Places:
                 return
         if not self._caches:
             raise UsageError(NO_HOME)
-        store_in(self._made_directory(self._caches[0]) / file)
+        store_in(self._made_directory(self._caches[0]))
 
     def _made_directory(self, directory: Path) -> Path:
         if directory not in self._made:
@@ -229,11 +300,12 @@ class _Places:
 def _store(places: _Places, record: StoredT, complete: Callable[[Path, StoredT], StoredT]) -> None:
     """Stores a record, with what `complete` takes over from an earlier one."""
 
-    def store_in(path: Path) -> None:
+    def store_in(directory: Path) -> None:
+        path = directory / f"{record.name}.json"
         # Not flushed: after a power loss the work is done again.
         store(path, complete(path, record), durable=False)
 
-    places.store(record.name, store_in)
+    places.store(store_in)
 
 
 def _with_other_actions(path: Path, record: ResultsRecord) -> ResultsRecord:
@@ -246,19 +318,6 @@ def _with_other_actions(path: Path, record: ResultsRecord) -> ResultsRecord:
         return record
     newest = sorted(earlier.actions.items(), key=lambda item: -item[1].at)[: MOST_ACTIONS - 1]
     return replace(record, actions=dict(newest) | record.actions)
-
-
-def _with_known_values(path: Path, record: VerificationRecord) -> VerificationRecord:
-    """Returns a result with what an earlier one says about the values of the same files."""
-    if record.not_finite is not None:
-        return record
-    try:
-        earlier = load_if_exists(path, VerificationRecord)
-    except DamagedFileError:
-        return record
-    if earlier is None or earlier.files != record.files:
-        return record
-    return replace(record, not_finite=earlier.not_finite)
 
 
 def _cache_of(run: RunDirectory, kind: type[Document]) -> Path | None:

@@ -11,7 +11,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.catalog.directory.history import list_directory, load_head, read_state_list
-from tfckpt_trainer.catalog.directory.stored_results import verification_directories
+from tfckpt_trainer.catalog.directory.stored_results import names_with_results
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.catalog.scan.protection import LAST_VERIFIED, protections
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
@@ -152,8 +152,7 @@ def _sample(run: RunDirectory, chosen: AbstractSet[str]) -> _Sample | None:
     others = indexed - chosen
     if not chosen <= indexed or latest in chosen or len(others) < len(chosen):
         return None
-    results = [e for place in verification_directories(run) for e in list_directory(place)]
-    verified = others & {entry.name.removesuffix(_DOCUMENT) for entry in results}
+    verified = others & names_with_results(run)
     listed = indexed & frozenset(state.names if state is not None else ())
     has_records = bool(list_directory(run.records_directory))
     if chosen <= listed and not has_records:

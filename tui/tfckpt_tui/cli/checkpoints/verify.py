@@ -7,7 +7,8 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 import click
@@ -65,6 +66,9 @@ _WORTH_A_RATE = 10_000_000
 _MANY = 256
 """Small checkpoints from which on it takes less time to read them on all cores."""
 
+_STORED_TOGETHER = 1000
+"""Results that are lost at most if the command is killed."""
+
 _SKIP = 125
 """Exit status of a check that cannot tell, as in `git bisect run`."""
 
@@ -113,10 +117,11 @@ def verify(
         stored = _stored_results(run, chosen, evidence)
     verifier = Verifier(run, finite=finite, files=FileScanner(run.root, only))
     unread = [one for one in chosen if one not in passed_over and one.name not in stored]
-    read = _read_all(verifier, unread)
     results = []
-    for checkpoint in chosen:
-        if checkpoint not in passed_over:
+    with closing(_read_all(verifier, unread)) as read:
+        for checkpoint in chosen:
+            if checkpoint in passed_over:
+                continue
             verified = stored.get(checkpoint.name) or next(read)
             if isinstance(verified, Checkpoint):
                 passed_over.append(verified)
@@ -249,22 +254,52 @@ def _stored_results(
 
 def _read_all(
     verifier: Verifier, checkpoints: Sequence[Checkpoint]
-) -> Iterator[Verified | Checkpoint]:
+) -> Generator[Verified | Checkpoint]:
     """Yields what `_verified` returns of each; many small ones are read on all cores."""
     verify_one = partial(_verified, verifier)
     small = [checkpoint for checkpoint in checkpoints if checkpoint.size <= _WORTH_A_RATE]
-    read = parallel_map(verify_one, small) if len(small) >= _MANY else map(verify_one, small)
+    read = _read_many(verifier, small) if len(small) >= _MANY else map(verify_one, small)
     for checkpoint in checkpoints:
         yield next(read) if checkpoint.size <= _WORTH_A_RATE else verify_one(checkpoint)
 
 
-def _verified(verifier: Verifier, checkpoint: Checkpoint) -> Verified | Checkpoint:
+def _read_many(
+    verifier: Verifier, checkpoints: Sequence[Checkpoint]
+) -> Generator[Verified | Checkpoint]:
+    """Yields what `_verified` returns of each; stores many results at once."""
+    unstored: list[Verified] = []
+
+    def store() -> None:
+        problem = verifier.store_together(unstored)
+        if problem:
+            print_message(f"The results are not stored: {problem}")
+        unstored.clear()
+
+    try:
+        for found in parallel_map(partial(_verified, verifier, stores=False), checkpoints):
+            if isinstance(found, Verified):
+                unstored.append(found)
+            if len(unstored) == _STORED_TOGETHER:
+                store()
+            yield found
+    finally:
+        store()
+        verifier.merge()
+
+
+def _verified(
+    verifier: Verifier, checkpoint: Checkpoint, *, stores: bool = True
+) -> Verified | Checkpoint:
     """Returns the result, or the checkpoint with the reason why it could not be read.
 
     A live trainer may delete or overwrite a checkpoint after it was listed.
     """
     try:
-        return _read_now(verifier, checkpoint.name)
+        if stores:
+            return _read_now(verifier, checkpoint.name)
+        verified = verifier.read(checkpoint.name)
+        assert verified is not None, "nothing cancels it"
+        return verified
     except (UsageError, RefusedError) as error:
         return replace(checkpoint, problem=str(error))
 

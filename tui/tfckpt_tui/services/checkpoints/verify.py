@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner
@@ -13,7 +14,7 @@ from tfckpt_trainer.catalog.directory.stored_results import (
     holds_for,
 )
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
-from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 
@@ -91,7 +92,18 @@ class Verifier:
             UsageError: There is no such checkpoint.
             RefusedError: It is being written.
         """
-        verified = verify_checkpoint(
+        verified = self.read(name, on_progress=on_progress, cancelled=cancelled)
+        return verified, self._store(verified) if verified is not None else ""
+
+    def read(
+        self,
+        name: str,
+        *,
+        on_progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Verified | None:
+        """Verifies a checkpoint as `verify` does, and stores nothing."""
+        return verify_checkpoint(
             self._run,
             name,
             on_progress=on_progress,
@@ -99,10 +111,30 @@ class Verifier:
             finite=self._finite,
             files=self._files,
         )
-        if verified is None or verified.unread is not None:
-            return verified, ""
+
+    def store_together(self, results: Sequence[Verified]) -> str:
+        """Stores results of many checkpoints; returns why one could not be stored, else empty."""
+        records = [verified.record for verified in results if verified.unread is None]
         try:
-            self._results.store(verified.record)
+            if records:
+                self._results.store_together(records)
+        except UsageError:
+            # Of one, for example, whose name is not UTF-8: the others can be stored.
+            return max(map(self._store, results))
         except (TfckptError, OSError) as error:
-            return verified, describe_error(error)
-        return verified, ""
+            return describe_error(error)
+        return ""
+
+    def _store(self, verified: Verified) -> str:
+        """Stores a result if all files could be read; returns why it could not be stored."""
+        try:
+            if verified.unread is None:
+                self._results.store(verified.record)
+        except (TfckptError, OSError) as error:
+            return describe_error(error)
+        return ""
+
+    def merge(self) -> None:
+        """Merges what was stored together; otherwise a later command does."""
+        with suppress(TfckptError, OSError):
+            self._results.merge()
