@@ -40,11 +40,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import copy_of, store
+from tfckpt_tui.cli.checkpoints import verify as verify_command
 from tfckpt_tui.cli.checkpoints.verify import _verified
 from tfckpt_tui.reports.tensors import CompareReport, InspectReport
 from tfckpt_tui.reports.verification import BisectReport, VerifyReport
 from tfckpt_tui.services.checkpoints.choose import pair_to_compare
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.checkpoints.verify import Verifier
+from tfckpt_tui.services.processes import parallel_map
 from waiting import wait_until
 
 KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/optimizer/m")
@@ -54,6 +57,16 @@ NOTHING = float("nan")
 @pytest.fixture
 def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(capsys)
+
+
+@pytest.fixture(params=["one by one", "many"])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small checkpoints are read and stored one by one, or as those of a directory with many."""
+    if request.param == "many":
+        monkeypatch.setattr(verify_command, "_MANY", 1)
+        monkeypatch.setattr(verify_command, "_STORED_TOGETHER", 2)
+        monkeypatch.setattr(parallel_map, "_cores", lambda: 2)
+        monkeypatch.setattr(parallel_map, "_BLOCK", 1)
 
 
 def tensors(step: int, **changed: Any) -> dict[str, Stored | Parts]:
@@ -106,6 +119,7 @@ def reads_again(said: Said) -> list[bool]:
 # verify
 
 
+@pytest.mark.usefixtures("together")
 def test_verify_reads_all_checkpoints_and_counts_the_sound_ones(tool: Tool, tmp_path: Path) -> None:
     for step in (1, 2):
         save(tmp_path, step)
@@ -118,6 +132,7 @@ def test_verify_reads_all_checkpoints_and_counts_the_sound_ones(tool: Tool, tmp_
     assert lines[-1] == "2 checkpoints: 2 sound."
 
 
+@pytest.mark.usefixtures("together")
 def test_verify_names_what_is_damaged(tool: Tool, tmp_path: Path) -> None:
     for step in (1, 2):
         save(tmp_path, step)
@@ -130,6 +145,7 @@ def test_verify_names_what_is_damaged(tool: Tool, tmp_path: Path) -> None:
     assert tool("verify", tmp_path, "ckpt-1").code == 1
 
 
+@pytest.mark.usefixtures("together")
 def test_json_of_verify_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 1, **in_kernel(NOTHING))
     (tmp_path / "ckpt-9_temp").mkdir()
@@ -174,6 +190,7 @@ def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path
     assert message.endswith("Its copy head.json.copy is used.")
 
 
+@pytest.mark.usefixtures("together")
 def test_a_checkpoint_without_its_record_is_not_called_sound(tool: Tool, tmp_path: Path) -> None:
     run = two_branches(tmp_path).run
     name = save(tmp_path, 2)
@@ -200,6 +217,7 @@ def test_a_warning_alone_is_no_problem(tool: Tool, tmp_path: Path) -> None:
     assert "1 checkpoint: 1 sound." in said.data
 
 
+@pytest.mark.usefixtures("together")
 def test_what_is_not_finite_is_a_problem_only_where_it_was_asked_for(
     tool: Tool, tmp_path: Path
 ) -> None:
@@ -212,6 +230,7 @@ def test_what_is_not_finite_is_a_problem_only_where_it_was_asked_for(
     assert said.data.splitlines()[-1] == "1 checkpoint: 0 sound, 1 not finite."
 
 
+@pytest.mark.usefixtures("together")
 def test_values_that_are_not_finite_are_remembered_and_protect_an_older_checkpoint(
     tool: Tool, tmp_path: Path
 ) -> None:
@@ -252,6 +271,7 @@ def goes(said: Said) -> set[str]:
     return {one["name"] for one in said.json["plan"]["decisions"] if not one["keep"]}
 
 
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("ours", [False, True])
 def test_what_was_verified_is_not_read_again_until_it_changes(
     tool: Tool, tmp_path: Path, ours: bool
@@ -289,6 +309,7 @@ def test_where_nothing_can_be_remembered_the_answer_is_right_all_the_same(
         assert "The result is not stored: " in said.words
 
 
+@pytest.mark.usefixtures("together")
 def test_the_digests_of_our_record_are_checked_too(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
     name = save(tmp_path, 7)
@@ -308,6 +329,7 @@ def test_the_digests_of_our_record_are_checked_too(tool: Tool, tmp_path: Path) -
     assert "ckpt-7.index has another checksum than recorded" in said.data
 
 
+@pytest.mark.usefixtures("together")
 def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
@@ -334,6 +356,7 @@ def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: 
     }
 
 
+@pytest.mark.usefixtures("together")
 def test_tensors_in_a_data_file_that_may_not_be_read_are_not_called_damaged(
     tool: Tool, open_place: Path, become_nobody: Callable[[], None]
 ) -> None:
@@ -357,6 +380,7 @@ def test_tensors_in_a_data_file_that_may_not_be_read_are_not_called_damaged(
     )
 
 
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 def test_what_could_not_be_read_is_not_held_against_a_checkpoint(
     tool: Tool, open_place: Path, become_nobody: Callable[[], None], part: str
@@ -1026,7 +1050,7 @@ def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> N
     (listed,) = list_checkpoints(made.run)
     for path in tmp_path.glob("ckpt-1.*"):
         path.unlink()
-    answer = _verified(made.run, listed, FileScanner(tmp_path), finite=False)
+    answer = _verified(Verifier(made.run, files=FileScanner(tmp_path)), listed)
     assert isinstance(answer, Checkpoint)
     assert "There is no checkpoint ckpt-1" in answer.problem
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 _BLOCK = 32
@@ -36,20 +37,23 @@ def parallel_map(act: Callable[[Item], Result], items: Sequence[Item]) -> Iterat
         yield from map(act, items)
         return
     context = multiprocessing.get_context("fork")
-    workers = []
+    processes: list[BaseProcess] = []
+    pipes: list[Connection] = []
     try:
         for number in range(count):
             receive, send = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(act, blocks[number::count], send))
+            pipes.append(receive)
+            process = context.Process(target=_work, args=(act, blocks[number::count], send, pipes))
             process.start()
-            workers.append((process, receive))
+            processes.append(process)
             send.close()
         for number, block in enumerate(blocks):
-            yield from _received(workers[number % count][1]) or map(act, block)
+            yield from _received(pipes[number % count]) or map(act, block)
     finally:
-        for process, receive in workers:
-            process.terminate()
-            process.join()
+        for begun in processes:
+            begun.terminate()
+            begun.join()
+        for receive in pipes:
             receive.close()
 
 
@@ -63,12 +67,18 @@ def _received(receive: Connection) -> list[Result]:
 
 
 def _work(
-    act: Callable[[Item], Result], blocks: Sequence[Sequence[Item]], send: Connection
+    act: Callable[[Item], Result],
+    blocks: Sequence[Sequence[Item]],
+    send: Connection,
+    pipes: Sequence[Connection],
 ) -> None:
     # The parent gets the signal too, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICENESS)
+    # If only the parent can read, this process notices that it was killed.
+    for receive in pipes:
+        receive.close()
     # Whatever the error is: the parent meets it again. It may also have ended.
     with send, suppress(Exception):
         for block in blocks:
