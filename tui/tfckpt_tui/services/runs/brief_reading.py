@@ -66,19 +66,31 @@ class BriefReader:
             run.saving_directory,
             run.trash,
         )
+        of_processes = (
+            run.run_file,
+            run.event_log,
+            run.job_file,
+            run.head_file,
+            run.inbox,
+            run.active,
+            run.status_directory,
+        )
+        self._files_of_processes = tuple(map(os.fspath, of_processes))
+        of_info, of_disk, of_log = (run.run_file,), (run.root,), (run.event_log,)
+        of_glance = run.root, run.series
         self._latest: Checkpoint | None = None
-        self._info = Kept(lambda: (run.run_file,), lambda now: read_info(run))
+        self._info = Kept(lambda: of_info, lambda now: read_info(run))
         self._saves = Kept(lambda: files, self._read_saves)
         self._start = Kept(lambda: files, self._read_start)
-        self._disk = Kept(lambda: (run.root,), lambda now: _disk_used(run))
+        self._disk = Kept(lambda: of_disk, lambda now: _disk_used(run))
         self._glance = Kept(
-            lambda: (run.root, run.series),
+            lambda: of_glance,
             lambda now: Glance(_recent_losses(run), self._disk.get(now)),
         )
         self._events = Kept(
-            lambda: (run.event_log,), lambda now: tuple(read_entries(run, newest=EVENTS_KEPT))
+            lambda: of_log, lambda now: tuple(read_entries(run, newest=EVENTS_KEPT))
         )
-        self._processes = Kept(self._files_of_processes, self._read_processes)
+        self._processes = Kept(self._find_files_of_processes, self._read_processes)
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -105,11 +117,12 @@ class BriefReader:
     def _read_processes(self, now: float) -> RunReading:
         return read_processes(self._run, self._info.get(now), now, event_log=self._events.get(now))
 
-    def _files_of_processes(self) -> Sequence[Path]:
-        run = self._run
-        files = [run.run_file, run.event_log, run.job_file, run.head_file, run.inbox, run.active]
+    def _find_files_of_processes(self) -> Sequence[str]:
+        heartbeats: list[str] = []
         # On network disks, heartbeats are overwritten in place.
-        return [*files, run.status_directory, *sorted(run.status_directory.glob("*.json"))]
+        with suppress(OSError), os.scandir(self._files_of_processes[-1]) as entries:
+            heartbeats = sorted([e.path for e in entries if e.name.endswith(".json")])
+        return [*self._files_of_processes, *heartbeats]
 
     def _read_saves(self, now: float) -> tuple[Checkpoint | None, float]:
         """Returns the newest checkpoint by TensorFlow's state file, and the time of a save."""

@@ -20,7 +20,7 @@ Signature = tuple[tuple[int, int], ...]
 ResultT = TypeVar("ResultT")
 
 
-def signature_of(paths: Sequence[Path]) -> Signature:
+def signature_of(paths: Sequence[Path | str]) -> Signature:
     """Returns what differs once a file or the list of a directory changed."""
     signature = []
     for path in paths:
@@ -42,7 +42,7 @@ def is_settled(signature: Signature, now: float) -> bool:
 class Kept(Generic[ResultT]):
     """What was read of some files; it is read again once one of them changed."""
 
-    def __init__(self, paths: Callable[[], Sequence[Path]], read: Callable[[float], ResultT]):
+    def __init__(self, paths: Callable[[], Sequence[Path | str]], read: Callable[[float], ResultT]):
         """Makes it, without a read.
 
         Args:

@@ -14,10 +14,16 @@ AT_ONCE = 32
 """How many threads read at once, unless a directory does not answer."""
 
 _FEW_THREADS = 2
-"""Threads that read files in the memory of this machine only get in each other's way."""
+"""Threads that are started together while reads wait for a disk."""
 
 _SLOW_SECONDS = 0.1
-"""After each of these times, as many threads more help."""
+"""How long reads have to wait for a disk until more threads help."""
+
+_WAITING = 0.5
+"""Reads wait if this process computes for less than this part of the time.
+
+Files in the memory of this machine are read by one thread: more get in each other's way.
+"""
 
 Result = TypeVar("Result")
 
@@ -109,19 +115,26 @@ def _run_all(reads: list[_Read[Result]], seconds: float) -> None:
                 return
             read.run()
 
+    def start(count: int) -> int:
+        count = min(count, AT_ONCE - threads, len(waiting))
+        for _ in range(count):
+            threading.Thread(target=work, daemon=True).start()
+        return count
+
     threads, ended, quiet_since = 0, 0, time.monotonic()
+    threads += start(1)
     while waiting or not all(read.has_ended.is_set() for read in reads):
-        count = sum(read.has_ended.is_set() for read in reads)
+        began, used = time.monotonic(), time.process_time()
+        _wait(reads, min(_SLOW_SECONDS, quiet_since + seconds - began))
         now = time.monotonic()
+        count = sum(read.has_ended.is_set() for read in reads)
         if count > ended:
             ended, quiet_since = count, now
         if now - quiet_since >= seconds:
             _run_each(reads, waiting, seconds)
             return
-        for _ in range(min(_FEW_THREADS, AT_ONCE - threads, len(waiting))):
-            threading.Thread(target=work, daemon=True).start()
-            threads += 1
-        _wait(reads, min(_SLOW_SECONDS, quiet_since + seconds - now))
+        if time.process_time() - used < _WAITING * (now - began):
+            threads += start(_FEW_THREADS)
 
 
 def _run_each(reads: list[_Read[Result]], waiting: deque[_Read[Result]], seconds: float) -> None:
