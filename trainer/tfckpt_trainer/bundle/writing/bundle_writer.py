@@ -28,7 +28,13 @@ from tfckpt_trainer.bundle.writing.encoding import (
 )
 from tfckpt_trainer.bundle.writing.table_builder import TableBuilder
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
-from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_directory, sync_file
+from tfckpt_trainer.rundir.storage.files import (
+    make_directory,
+    move,
+    start_flush,
+    sync_directory,
+    sync_file,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -40,6 +46,9 @@ if TYPE_CHECKING:
 _BUFFER = 64 << 10
 _PIECE = 256 << 10
 """Larger than the buffer, so that it is written without a copy."""
+
+_STRETCH = 8 << 20
+"""Bytes after which the disk begins to write them, while the next ones are prepared."""
 
 
 class BundleWriter:
@@ -80,7 +89,7 @@ class BundleWriter:
         make_directory(self._temporary)
         self._entries: dict[bytes, TensorEntry] = {}
         self._files: list[BinaryIO] = []
-        self._offset = 0
+        self._offset = self._flushing = 0
         self._placed: list[Path] = []
         self._is_committed = False
 
@@ -362,11 +371,17 @@ class BundleWriter:
             self._files[-1].flush()
         path = self._temporary / f"data-{len(self._files):05d}"
         self._files.append(open(path, "xb", buffering=_BUFFER))  # noqa: SIM115
-        self._offset = 0
+        self._offset = self._flushing = 0
 
     def _write(self, data: Chunk) -> None:
-        self._files[-1].write(data if isinstance(data, bytes) else data.data)
+        file = self._files[-1]
+        file.write(data if isinstance(data, bytes) else data.data)
         self._offset += len(data)
+        if self._offset - self._flushing >= _STRETCH:
+            # Up to here alone: the page at the end is written again by the next piece.
+            end = self._offset - self._offset % _STRETCH
+            start_flush(file.fileno(), self._flushing, end - self._flushing)
+            self._flushing = end
 
     def _write_index(self, file: BinaryIO) -> None:
         table = TableBuilder(file)

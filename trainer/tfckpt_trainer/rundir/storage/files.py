@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -141,6 +142,18 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def start_flush(descriptor: int, begin: int, size: int) -> None:
+    """Has the disk begin to write a part of an open file, and does not wait for it.
+
+    What relies on the file still needs a flush; it then waits for less.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            # Linux has no call for this alone. What it is advised to drop, it first writes, and it
+            # drops nothing that is not written yet.
+            os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
 def open_plain(path: Path | str) -> BinaryIO:

@@ -221,7 +221,7 @@ class WorkerState:
     def write(
         self, prefix: Path, states: Iterable[Found] = (), per_worker: Collection[str] = ()
     ) -> None:
-        """Writes the state under `prefix`.
+        """Writes the state under `prefix`, without a flush.
 
         Args:
             prefix: Path without suffix.
@@ -249,6 +249,7 @@ class WorkerState:
                 objects=self._user_objects.states(),
                 per_worker=list(per_worker),
             ),
+            durable=False,
         )
 
     def _write_checkpoint(self, prefix: Path, objects: Mapping[str, Any]) -> None:

@@ -28,7 +28,6 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
-from tfckpt_trainer.rundir.storage.files import sync_directory, sync_file
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
@@ -39,7 +38,12 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     outcome_without,
 )
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import CheckpointLayout, ShardedWriter
-from tfckpt_trainer.training.checkpoint.saves.worker_part import WorkerPart, require_sound
+from tfckpt_trainer.training.checkpoint.saves.worker_part import (
+    WorkerPart,
+    files_of,
+    require_sound,
+    sync_all,
+)
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.walk import FoundState
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
@@ -272,9 +276,7 @@ class Saver:
         prefix = self._run.saving_directory / name
         names = sharded.merge(prefix)
         index = index_path(prefix)
-        for path in (index, *prefix.parent.glob(f"{prefix.name}.data-*")):
-            sync_file(path)
-        sync_directory(prefix.parent)
+        sync_all(files_of(prefix), [prefix.parent])
         merged = read_index(prefix)
         findings = [*structure_findings(prefix, merged), *graph_findings(prefix, merged)]
         require_sound(prefix, Verification(tuple(findings)))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import Verification, verify
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -26,7 +25,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
 )
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
-from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.checkpoint.state import TrainingState, WorkerState
 from tfckpt_trainer.training.state.measurement import Differing, find_differing
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
@@ -37,6 +36,9 @@ from tfckpt_trainer.training.state.values_by_path import (
 from tfckpt_trainer.training.state.variables import is_read_by_all
 from tfckpt_trainer.training.state.walk import FoundState
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+
+FLUSHED_TOGETHER = 8
+"""How many files are flushed at the same time."""
 
 
 @dataclass
@@ -77,8 +79,11 @@ class MeasuredState:
     contents: list[str]
 
 
-Write = Callable[[SaveTimer], list[FileFacts]]
-"""Writes values that were copied before; returns the files."""
+Write = Callable[[SaveTimer], list[Path]]
+"""Writes values that were copied before; returns all prefixes to flush and verify.
+
+The last one is that of the state of this worker.
+"""
 
 
 @dataclass(frozen=True)
@@ -88,15 +93,14 @@ class CopiedPart:
     index: int
     exactness: Exactness
     values: MeasuredState
-    writes: list[Write]
+    write: Write
+    secure: Callable[[list[Path], SaveTimer], list[FileFacts]]
     timer: SaveTimer
 
     def finish(self, facts: WorkerFacts) -> Vote:
         """Writes, flushes and verifies; returns the result."""
-        files: list[FileFacts] = []
         try:
-            for write in self.writes:
-                files += write(self.timer)
+            files = self.secure(self.write(self.timer), self.timer)
         except Exception as error:
             # Whatever it is: a worker without a vote would leave the others waiting.
             return Vote.against(self.index, error)
@@ -151,11 +155,11 @@ class WorkerPart:
         with timer.phase("write"):
             values = self._measure(found)
         try:
-            writes = self._copy(record, values, timer)
+            write = self._copy(record, values, timer)
         except LOCAL_FAILURES as error:
-            writes = [_failing(error)]
+            write = _failing(error)
         exactness = self._state.exactness
-        return CopiedPart(self._group.index, exactness, values, writes, timer)
+        return CopiedPart(self._group.index, exactness, values, write, self._secure, timer)
 
     def _measure(self, states: FoundState) -> MeasuredState:
         self._state.shared.late_variables.check(states)
@@ -174,17 +178,16 @@ class WorkerPart:
             contents=self._state.contents(states),
         )
 
-    def _copy(
-        self, record: CheckpointRecord, values: MeasuredState, timer: SaveTimer
-    ) -> list[Write]:
+    def _copy(self, record: CheckpointRecord, values: MeasuredState, timer: SaveTimer) -> Write:
         shared = self._state.shared
         directory = self._run.worker_state_directory(record.name)
         prefix = self._run.saving_directory / record.name
         if self._sharded is None and values.is_read_by_all and not self._group.is_chief:
             self._write_and_delete(prefix)
-        writes: list[Write] = []
+        write_shards: Write = lambda _: []  # noqa: E731
+        written: list[Path] = []
         if self._sharded is not None:
-            writes += self._copy_shards(self._sharded, prefix, values)
+            write_shards = self._copy_shards(self._sharded, prefix, values)
         elif self._group.is_chief:
             with timer.phase("write"):
                 if values.is_read_by_all or self._group.processes > self._group.size:
@@ -192,38 +195,27 @@ class WorkerPart:
                     shared.write(prefix)
                 else:
                     self._whole.write(prefix, values.found, values.differing.checksums)
-            writes.append(lambda timer: _without_directory(self._secure(prefix, timer)))
+            written.append(prefix)
         make_directory(directory)
-        if self._group.is_chief and values.untracked:
-            untracked_prefix = directory / UNTRACKED
-            with timer.phase("write"):
-                write_values(untracked_prefix, values.untracked)
-            writes.append(lambda timer: self._secure(untracked_prefix, timer))
-        worker_prefix = directory / f"worker-{self._group.index}"
         with timer.phase("write"):
+            if self._group.is_chief and values.untracked:
+                write_values(directory / UNTRACKED, values.untracked)
+                written.append(directory / UNTRACKED)
+            worker_prefix = directory / f"worker-{self._group.index}"
             self._state.worker.write(worker_prefix, values.found, values.differing.paths)
-        writes.append(lambda timer: self._secure_worker_state(worker_prefix, timer))
-        return writes
+            written.append(worker_prefix)
+        return lambda timer: [*write_shards(timer), *written]
 
-    def _copy_shards(
-        self, sharded: ShardedWriter, prefix: Path, values: MeasuredState
-    ) -> list[Write]:
+    def _copy_shards(self, sharded: ShardedWriter, prefix: Path, values: MeasuredState) -> Write:
         if not sharded.writes_any and not values.is_read_by_all:
-            return []
+            return lambda _: []
         snapshot = sharded.snapshot()
 
-        def write(timer: SaveTimer) -> list[FileFacts]:
+        def write(timer: SaveTimer) -> list[Path]:
             with timer.phase("write"):
-                written = sharded.write(snapshot, prefix, values.differing.checksums)
-            return [
-                facts
-                for shard in written
-                for facts in _without_directory(
-                    self._secure(shard, timer, part=sharded.shard_count > 1)
-                )
-            ]
+                return sharded.write(snapshot, prefix, values.differing.checksums)
 
-        return [write] if sharded.writes_any else []
+        return write
 
     def _write_and_delete(self, prefix: Path) -> None:
         """Takes part in the collectives of a chief that reads variables synchronised on read."""
@@ -232,39 +224,55 @@ class WorkerPart:
         self._state.shared.write(directory / prefix.name)
         shutil.rmtree(directory)
 
-    def _secure_worker_state(self, prefix: Path, timer: SaveTimer) -> list[FileFacts]:
-        """Flushes and verifies the state of this worker, and the directory of all workers."""
-        facts = self._secure(prefix, timer)
-        random_state = self._state.worker.random_state_path(prefix)
-        with timer.phase("flush"):
-            sync_directory(prefix.parent.parent)
-        return [*facts, self._facts_of(random_state, crc32c(random_state.read_bytes()))]
-
-    def _secure(self, prefix: Path, timer: SaveTimer, *, part: bool = False) -> list[FileFacts]:
-        """Flushes the files of `prefix` and reads them back; returns their facts."""
-        files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
+    def _secure(self, prefixes: list[Path], timer: SaveTimer) -> list[FileFacts]:
+        """Flushes the files of all prefixes and reads them back; returns their facts."""
+        random_state = WorkerState.random_state_path(prefixes[-1])
+        files = [*(path for prefix in prefixes for path in files_of(prefix)), random_state]
+        directories = {path.parent for path in files} | {self._run.worker_states_directory}
 
         def flush() -> None:
             with timer.phase("flush"):
-                for path in files:
-                    sync_file(path)
-                sync_directory(prefix.parent)
+                sync_all(files, directories)
 
+        checksums: dict[Path, int] = {}
         # A flush waits for the disk, and a verification for the processor.
         with ThreadPoolExecutor(1) as beside:
             flushed = beside.submit(flush)
             with timer.phase("verify"):
-                verification = verify(prefix, digests=True, part=part)
+                for prefix in prefixes:
+                    checksums |= self._verified(prefix)
+                checksums[random_state] = crc32c(random_state.read_bytes())
             flushed.result()
+        return [self._facts_of(path, checksum) for path, checksum in checksums.items()]
+
+    def _verified(self, prefix: Path) -> dict[Path, int]:
+        """Reads the files of a prefix back; returns their checksums."""
+        is_shared = prefix.parent == self._run.saving_directory
+        is_part = is_shared and self._sharded is not None and self._sharded.shard_count > 1
+        verification = verify(prefix, digests=True, part=is_part)
         require_sound(prefix, verification)
         checksums = verification.file_checksums
-        return [
-            self._facts_of(path, checksums[path.name]) for path in files if path.name in checksums
-        ]
+        return {p: checksums[p.name] for p in files_of(prefix) if p.name in checksums}
 
     def _facts_of(self, path: Path, checksum: int) -> FileFacts:
-        name = str(path.relative_to(self._run.root))
+        # A file of the shared state moves to the run directory at the commit.
+        is_shared = path.parent == self._run.saving_directory
+        name = path.name if is_shared else str(path.relative_to(self._run.root))
         return FileFacts(name=name, size=path.stat().st_size, crc32c=checksum)
+
+
+def files_of(prefix: Path) -> list[Path]:
+    """Returns the data files and the index at `prefix`."""
+    return [*sorted(prefix.parent.glob(f"{prefix.name}.data-*")), index_path(prefix)]
+
+
+def sync_all(files: Collection[Path], directories: Collection[Path]) -> None:
+    """Flushes files, then directories. Those that a disk confirms together take as long as one."""
+    with ThreadPoolExecutor(FLUSHED_TOGETHER) as together:
+        for _ in together.map(sync_file, files):
+            pass
+        for _ in together.map(sync_directory, directories):
+            pass
 
 
 def require_sound(prefix: Path, verification: Verification) -> None:
@@ -282,12 +290,7 @@ def require_sound(prefix: Path, verification: Verification) -> None:
 def _failing(error: Exception) -> Write:
     """Returns a write that fails with `error`, so that the worker votes against the save."""
 
-    def fail(_: SaveTimer) -> list[FileFacts]:
+    def fail(_: SaveTimer) -> list[Path]:
         raise error
 
     return fail
-
-
-def _without_directory(files: list[FileFacts]) -> list[FileFacts]:
-    """Names the files as they are called in the run directory after the commit."""
-    return [msgspec.structs.replace(facts, name=Path(facts.name).name) for facts in files]
