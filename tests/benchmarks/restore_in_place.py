@@ -1,9 +1,11 @@
 """Going back in place: the restore itself, against a plain read and against a restart.
 
     python tests/benchmarks/restore_in_place.py [--workers N...] [--ages S...] [--megabytes MB...]
+                                                [--growth N...]
 
-For each size and number of workers one run is started. It goes back to the same checkpoint at each
-age: seconds since its input began, at the start or at the restore before. Of each it tells how long
+For each size and number of workers one run is started, and one of 100 MB for each number of workers
+of `--growth`. It goes back to the same checkpoint at each age: seconds since its input began, at
+the start or at the restore before. Of each it tells how long
 
 - the command waited for the end of the step that was under way,
 - the restore itself took, from the first check to the last proof on all workers,
@@ -27,6 +29,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -47,6 +50,9 @@ from waiting import wait_until
 SCRIPT = Path(__file__).with_name("scripts") / "timed_training.py"
 
 LIMIT_SECONDS = 180
+
+GROWTH_MEGABYTES = 100
+"""Size of the checkpoints that show the growth with workers."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,19 @@ class TimedRun:
         wait_for_end(self.run, LIMIT_SECONDS, lambda _: None)
 
 
-def measure(workers: int, megabytes: float, ages: list[float], rounds: int) -> None:
-    """Measures one size, and prints what it found."""
+def measure(
+    what: str, workers: int, megabytes: float, ages: list[float], rounds: int, **size: Any
+) -> None:
+    """Measures one size, and prints what it found.
+
+    Args:
+        what: What it is called.
+        workers: How many workers train.
+        megabytes: Size of the checkpoint.
+        ages: Seconds since the input began, of each restore.
+        rounds: How often each of them is measured.
+        size: What `report` takes: which of these numbers grows.
+    """
     with tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory))
         command = (sys.executable, str(SCRIPT), "--megabytes", str(megabytes))
@@ -158,8 +175,6 @@ def measure(workers: int, megabytes: float, ages: list[float], rounds: int) -> N
             plain = plain_read(command, run.root / name)
         finally:
             stop_supervisor(run, 0)
-    size = {"along": "MB", "at": megabytes}
-    what = f"restore in place on {units.count(workers, 'worker')}"
     restored = [restore.restored for restore in restores]
     report_ratio(what, restored, [plain] * len(restores), "a plain Checkpoint.read", **size)
     for age in ages:
@@ -190,10 +205,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ages", type=float, nargs="+", default=[5, 30, 120, 300])
     parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 100, 500])
+    parser.add_argument("--growth", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
+    often = (options.ages, options.rounds)
     for megabytes, workers in itertools.product(options.megabytes, options.workers):
-        measure(workers, megabytes, options.ages, options.rounds)
+        what = f"restore in place on {units.count(workers, 'worker')}"
+        measure(what, workers, megabytes, *often, along="MB", at=megabytes)
+    for workers in options.growth:
+        what = f"restore in place of {GROWTH_MEGABYTES} MB"
+        measure(what, workers, GROWTH_MEGABYTES, *often, along="workers", at=workers)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What a save takes, against TensorFlow's own write with a flush of its files.
 
-    python tests/benchmarks/save.py [--megabytes MB...] [--shared MB...] [--rounds N]
+    python tests/benchmarks/save.py [--megabytes MB...] [--shared MB...] [--growth N...]
+                                    [--rounds N]
 
 A save is flushed, verified and committed. Both ways take turns in one process: the time of ours is
 that for which training stands still, all between two steps included. Sizes of `--shared` are
 written by two workers, each of which writes a part; one of them writes as TensorFlow does, while
-the other waits.
+the other waits. So are 100 MB by each number of workers of `--growth`.
 
 The first save of a process is told apart: it tells the layout of later ones.
 """
@@ -31,7 +32,10 @@ from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("scripts") / "timed_saves.py"
 
-LIMIT_SECONDS = 180
+LIMIT_SECONDS = 600
+
+GROWTH_MEGABYTES = 100
+"""Size of the checkpoints that show the growth with workers."""
 
 WRITE = "Checkpoint.write and fsync"
 
@@ -74,6 +78,7 @@ def main() -> None:
     )
     parser.add_argument("--megabytes", type=float, nargs="*", default=[1, 100, 500, 2000])
     parser.add_argument("--shared", type=float, nargs="*", default=[500, 2000])
+    parser.add_argument("--growth", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     rounds = ("--rounds", given.rounds)
@@ -82,6 +87,9 @@ def main() -> None:
     for size in given.shared:
         seconds = measured(2, "--megabytes", size, "--spread", *rounds)
         report_saves("save by 2 workers", seconds, "MB", size)
+    for workers in given.growth:
+        seconds = measured(workers, "--megabytes", GROWTH_MEGABYTES, "--spread", *rounds)
+        report_saves(f"save of {GROWTH_MEGABYTES} MB", seconds, "workers", workers)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def growth(figures: Sequence[Figure]) -> str:
         sizes = sorted({figure.at for figure in group})
         along = group[0].along
         parts += [
-            f"![{name}: {unit} by {along}](../images/performance/{chart_name(name, unit)})\n",
+            f"![{name}: {unit} by {along}](../images/performance/{chart_name(group[0])})\n",
             f"| {name}, {UNIT_WORDS.get(unit, unit)} | {' | '.join(f'{at:,g}' for at in sizes)} |",
             "|---" * (1 + len(sizes)) + "|",
         ]
@@ -127,10 +127,13 @@ def by_what(figures: Sequence[Figure]) -> Iterator[tuple[str, list[Figure]]]:
         yield what, sorted((one for one in figures if one.what == what), key=lambda one: one.at)
 
 
-def chart_name(name: str, unit: str) -> str:
-    """Returns the file of a chart."""
-    letters = "".join(letter for letter in unit if letter.isalpha())
-    return f"{name}-{letters or 'share'}.svg"
+def chart_name(figure: Figure) -> str:
+    """Returns the file of the chart that has a figure."""
+    unit, along = (
+        "".join(letter for letter in words if letter.isalpha())
+        for words in (figure.unit, figure.along)
+    )
+    return f"{figure.benchmark}-{unit or 'share'}-{along}.svg"
 
 
 def draw_charts(figures: Sequence[Figure]) -> None:
@@ -146,7 +149,7 @@ def draw_charts(figures: Sequence[Figure]) -> None:
     CHARTS_DIRECTORY.mkdir(exist_ok=True)
     for old in CHARTS_DIRECTORY.glob("*.svg"):
         old.unlink()
-    for name, unit, group in curves(figures):
+    for _, unit, group in curves(figures):
         drawing, axes = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
         for what, values in by_what(group):
             sizes = [figure.at for figure in values]
@@ -157,6 +160,6 @@ def draw_charts(figures: Sequence[Figure]) -> None:
         axes.set_ylabel(UNIT_WORDS.get(unit, unit))
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize="small")
-        place = CHARTS_DIRECTORY / chart_name(name, unit)
+        place = CHARTS_DIRECTORY / chart_name(group[0])
         drawing.savefig(place, transparent=True, metadata={"Date": None})
         pyplot.close(drawing)

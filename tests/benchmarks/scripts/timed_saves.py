@@ -20,6 +20,9 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training import create_strategy
 
+BLOCK = 100
+"""Layers in a block of the model."""
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--megabytes", type=float, default=1.0, help="size of a checkpoint")
 parser.add_argument("--variables", type=int, default=50)
@@ -34,8 +37,19 @@ strategy = create_strategy("multi-worker" if options.spread else "one-device")
 layers = max(1, options.variables // 6)
 width = max(1, round((options.megabytes * 1e6 / 12 / layers) ** 0.5))
 with strategy.scope():
-    dense = [keras.layers.Dense(width) for _ in range(layers)]
-    model = keras.Sequential([keras.Input((width,)), *dense])
+    model = keras.Sequential(
+        [
+            keras.Input((width,)),
+            # In blocks: Keras goes through the layers of one by recursion.
+            *(
+                keras.Sequential(
+                    [keras.Input((width,)), *(keras.layers.Dense(width) for _ in range(count))]
+                )
+                for count in [*[BLOCK] * (layers // BLOCK), layers % BLOCK]
+                if count
+            ),
+        ]
+    )
     optimizer = keras.optimizers.Adam(1e-3)
     optimizer.build(model.trainable_variables)
 
