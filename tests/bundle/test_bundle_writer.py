@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
+from tfckpt_trainer.rundir.storage.files import start_flush
 
 KEYS = st.text(min_size=1, max_size=40).filter(lambda name: name[0] != "\0" and _is_utf8(name))
 
@@ -56,6 +58,29 @@ def test_what_was_written_is_read_back(tmp_path_factory, tensors, shard_size):
     for name, entry in index.entries.items():
         assert (entry.dtype, list(entry.shape)) == tensors[name]
         assert read_tensor_bytes(prefix, entry) == data[name]
+
+
+def test_the_disk_begins_early_with_what_is_not_written_again(tmp_path, monkeypatch):
+    started = []
+
+    def start(descriptor, begin, size):
+        started.append((begin, size))
+        assert os.fstat(descriptor).st_size >= begin
+        start_flush(descriptor, begin, size)
+
+    monkeypatch.setattr(bundle_writer, "_STRETCH", 1 << 20)
+    monkeypatch.setattr(bundle_writer, "start_flush", start)
+    values = np.random.default_rng(0).integers(0, 100, 700_000, dtype="<i4")
+    with BundleWriter(tmp_path / "ckpt") as writer:
+        writer.add("large", "int32", values.shape, [values])
+        for number in range(300):
+            writer.add(f"small/{number}", "int32", (1000,), [values[:1000]])
+        writer.commit()
+        assert sum(size for _, size in started) == writer.size >> 20 << 20
+    assert [begin for begin, _ in started] == [begin << 20 for begin in range(3)]
+    assert verify(tmp_path / "ckpt").findings == ()
+    entry = read_index(tmp_path / "ckpt").entries["large"]
+    assert read_tensor_bytes(tmp_path / "ckpt", entry) == values.tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2", "bool", "complex128"])
@@ -191,6 +216,7 @@ def test_nothing_is_left_without_a_commit(tmp_path):
 FULL = """
 import resource, sys
 from pathlib import Path
+from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
@@ -228,6 +254,7 @@ LARGE = """
 import sys
 from pathlib import Path
 import numpy as np
+from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 
 chunk = np.ones(1 << 18, np.float32)

@@ -7,6 +7,7 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -63,8 +64,11 @@ def test_all_that_a_commit_relies_on_is_flushed_before_it(tmp_path, how):
     own = ".tfckpt/workers/ckpt-10"
     for path in (f"{own}/worker-0.index", f"{own}/worker-0.json", own, ".tfckpt/workers"):
         assert f"flush {path}" in before, path
-    index = max(n for n, line in enumerate(before) if line.startswith("flush .tfckpt/saving/ckpt"))
-    assert "flush .tfckpt/saving" in before[index:]
+    record = load(RunDirectory(tmp_path / "run").record("ckpt-10"), CheckpointRecord)
+    for facts in record.files:
+        path = facts.name if "/" in facts.name else f".tfckpt/saving/{facts.name}"
+        flushed = before.index(f"flush {path}")
+        assert f"flush {path.rpartition('/')[0]}" in before[flushed:], path
 
     after = lines[manifest[1] :]
     committed = after.index("rename ckpt-10.index")

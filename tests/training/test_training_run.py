@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -397,3 +398,33 @@ def test_a_message_of_tensorflow_tells_which_worker_was_lost(index, size, messag
             return task if job == "worker" else None
 
     assert find_lost_peer(Workers(), message) == lost
+
+
+@pytest.mark.parametrize("length", [0, 1, 1997, 1998, 1999, 10_000])
+def test_each_worker_gets_the_values_of_all_whatever_their_length(length):
+    from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+
+    met = threading.Barrier(3)
+    added = {}
+
+    class Workers(WorkerGroup):
+        def __init__(self, index):
+            self.index, self.size = index, 3
+
+        def _sum(self, values):
+            added[self.index] = values
+            met.wait(10)
+            total = sum(added.values())
+            met.wait(10)
+            return total
+
+    def talk(index):
+        group = Workers(index)
+        # The last one has more to say than the others, and its bytes are of every kind.
+        value = "é" * (length // 2) + "x" * (length % 2) if index == 2 else str(index)
+        return value, group.all_gather(value), group.broadcast(value, str), group.any(index == 1)
+
+    with ThreadPoolExecutor(3) as pool:
+        heard = list(pool.map(talk, range(3)))
+    said = [value for value, *_ in heard]
+    assert [(all_of, first, flag) for _, all_of, first, flag in heard] == [(said, "0", True)] * 3
