@@ -10,9 +10,9 @@ setup:
     python3 -m venv .venv
     .venv/bin/pip install -q -e '.[test,lint,docs]'
 
-# Run the tests that start no TensorFlow, terminal or cluster: three of four.
+# Run the tests that start no process, run no app and try few cases: three of five, in a minute.
 quick *arguments:
-    .venv/bin/pytest -m "not tensorflow and not e2e and not faults and not cluster" {{ arguments }}
+    .venv/bin/pytest -m quick {{ arguments }}
 
 # Run the tests that each change must pass.
 test *arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import shutil
 import signal
@@ -26,10 +27,14 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """How much of it has to be free."""
 
-WORKERS_PER_CORE = 2.5
+QUICK = "quick"
+SLOW = ("tensorflow", "e2e", "faults", "cluster", "weekly")
+"""Markers of tests that are not quick. Nor are those that run the app, or try many cases."""
+
+WORKERS_PER_CORE = 2
 """Most tests wait: for a process, a heartbeat, a screen."""
-WORKERS_PER_CORE_WITH_TENSORFLOW = 2
-"""Each of them imports TensorFlow."""
+QUICK_WORKERS_PER_CORE = 1
+"""Quick tests hardly wait."""
 WORKERS_THAT_WAIT = 1
 """One more, since one waits for Slurm for minutes."""
 MOST_WORKERS = 16
@@ -83,20 +88,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if any(".py" in argument for argument in config.args):
         return 0
     cores = os.cpu_count() or 1
-    if "not tensorflow" in config.getoption("markexpr"):
-        return min(MOST_WORKERS, int(WORKERS_PER_CORE * cores))
-    return min(MOST_WORKERS, WORKERS_PER_CORE_WITH_TENSORFLOW * cores + WORKERS_THAT_WAIT)
+    if config.getoption("markexpr") == QUICK:
+        return min(MOST_WORKERS, QUICK_WORKERS_PER_CORE * cores)
+    return min(MOST_WORKERS, WORKERS_PER_CORE * cores + WORKERS_THAT_WAIT)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Distributes each test on its own, except that tests which share a fixture stay together.
+    """Marks the quick tests. Distributes each test on its own, except those that share a fixture.
 
     Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
     with tests that wait.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if _is_quick(item):
+            item.add_marker(QUICK)
         module = _shared_by_module(item)
         groups.setdefault(module or item.nodeid, []).append(item)
         if module:
@@ -138,6 +145,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Says whether a test starts no process, runs no app, and tries few cases."""
+    function = getattr(item, "function", None)
+    runs_the_app = inspect.iscoroutinefunction(function)
+    tries_many_cases = getattr(function, "is_hypothesis_test", False)
+    marked = any(item.get_closest_marker(name) for name in SLOW)
+    return not (runs_the_app or tries_many_cases or marked)
 
 
 def _shared_by_module(item: pytest.Item) -> str | None:

@@ -31,6 +31,7 @@ def run_alone(*words):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_a_benchmark_finds_its_imports_and_explains_itself(benchmark, request):
     run = run_with_tensorflow if request.node.get_closest_marker("tensorflow") else run_alone
@@ -166,6 +167,7 @@ def test_figures_at_three_sizes_are_a_chart_and_a_table(monkeypatch):
     assert "| alone, 10 files | 5 ms |  |" in text
 
 
+@pytest.mark.e2e
 def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib", reason="only who publishes figures needs it")
     monkeypatch.setattr(performance_page, "AIMS", ())
@@ -175,6 +177,7 @@ def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
     assert f"/{chart.name})" in performance_page.tables(run_with(*GROWING, ALONE))
 
 
+@pytest.mark.e2e
 def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path):
     def run(*words):
         return run_alone(run_all.PLACE / "run_all.py", "guards", *words)

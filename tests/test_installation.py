@@ -88,6 +88,7 @@ def test_the_readme_names_the_releases_of_python_that_the_package_allows():
         assert names[0] <= tested <= names[-1]
 
 
+@pytest.mark.e2e
 def test_a_release_is_published_after_the_tests_and_with_the_tag_of_its_version():
     jobs = jobs_of("publish")
     assert (jobs["publish"]["needs"], jobs["build"]["needs"]) == ("build", "test")

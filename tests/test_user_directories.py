@@ -67,6 +67,7 @@ def test_settings_are_the_defaults_without_a_home(homeless, open_place):
     assert not list(open_place.glob("~*"))
 
 
+@pytest.mark.e2e
 def test_config_says_that_there_is_no_place_for_it(homeless):
     done = homeless(COMMAND, "config")
     assert done.returncode == 0, done.stderr

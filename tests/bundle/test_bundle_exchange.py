@@ -446,6 +446,7 @@ print(peak.split()[1])
 """
 
 
+@pytest.mark.e2e
 def test_memory_does_not_depend_on_the_size_of_a_tensor(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LARGE, tmp_path], capture_output=True, text=True, check=True

@@ -196,6 +196,7 @@ class TestOrphaned:
         assert found["ckpt-200"] is CheckpointState.WRITING
         assert found["ckpt-100"] is CheckpointState.ORPHANED
 
+    @pytest.mark.e2e
     def test_of_several_trainers_all_have_to_be_gone(self, made):
         made.run.create()
         made.tensorflow("ckpt-100", age=1, into=made.run.saving_directory, listed=False)

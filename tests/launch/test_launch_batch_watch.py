@@ -91,12 +91,14 @@ def test_a_supervisor_that_ends_by_itself_is_not_started_again(
     assert not read_entries(run)
 
 
+@pytest.mark.e2e
 def test_a_loop_of_deaths_ends(run: RunDirectory) -> None:
     assert watch(run, DIE, range(99)).wait(60) == 128 + signal.SIGKILL
     assert len(starts(run)) == MOST_DEATHS + 1
     assert [one.kind for one in read_entries(run)][-1] is EventKind.FAILED
 
 
+@pytest.mark.e2e
 def test_deaths_hours_apart_are_no_loop(run: RunDirectory) -> None:
     # Each supervisor but the last ones lives for an hour.
     times = [*(3600.0 * number for number in range(20)), *(10**6 + n for n in range(99))]

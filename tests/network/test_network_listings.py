@@ -67,6 +67,7 @@ def warnings_of(catalog: Catalog) -> list[str]:
     return [one.message for one in diagnostics if one.severity == "warning"]
 
 
+@pytest.mark.e2e
 def test_a_save_elsewhere_causes_no_wrong_advice(roots, monkeypatch, request):
     monkeypatch.setattr(checkpoint_directory, "NOW", time.time())
     name = request.node.name.replace("[", "-").rstrip("]")
@@ -81,6 +82,7 @@ def test_a_save_elsewhere_causes_no_wrong_advice(roots, monkeypatch, request):
         assert warnings_of(catalog) == []
 
 
+@pytest.mark.e2e
 def test_a_missing_newest_is_no_reason_to_act_before_caches_expire(mounts, monkeypatch):
     """The server's own time of the directory decides, not a remembered one."""
     here, there = mounts

@@ -157,6 +157,7 @@ def test_checkpoint(snap_compare: Compare, made: RunFactory, size: tuple[int, in
     assert snap_compare(still(made), terminal_size=size, run_before=keys)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("keys", [("end",), ("end", "enter")], ids=["list", "page"])
 def test_files_of_keras(snap_compare: Compare, made: RunFactory, keys: tuple[str, ...]) -> None:
     for epoch in (4, 5):

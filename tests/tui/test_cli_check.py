@@ -92,6 +92,7 @@ def test_an_omission_is_named_and_the_directories_of_the_script_stay_untouched(
     assert_nothing_left(scratch)
 
 
+@pytest.mark.e2e
 def test_a_script_without_a_run_cannot_be_checked(tool: Tool, scratch: Path) -> None:
     said = tool("check", "--", "echo", "no training here")
     assert said.code == ExitCode.PROBLEM
@@ -100,6 +101,7 @@ def test_a_script_without_a_run_cannot_be_checked(tool: Tool, scratch: Path) -> 
     assert_nothing_left(scratch)
 
 
+@pytest.mark.e2e
 def test_a_script_that_fails_is_told_with_its_log(tool: Tool, scratch: Path) -> None:
     said = tool("check", "--", sys.executable, "-c", "raise SystemExit('no such data')")
     assert said.code == ExitCode.PROBLEM
@@ -119,6 +121,7 @@ raise SystemExit("a traceback")
 """
 
 
+@pytest.mark.e2e
 def test_a_script_whose_state_cannot_be_saved_is_told_without_its_log(
     tool: Tool, scratch: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_script_whose_state_cannot_be_saved_is_told_without_its_log(
     assert_nothing_left(scratch)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_leaves_no_process(scratch: Path, number: int) -> None:
     process = subprocess.Popen(

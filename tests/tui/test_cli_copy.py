@@ -412,6 +412,7 @@ class OnTerminal:
             return ""
 
 
+@pytest.mark.e2e
 def test_each_phase_is_shown_on_a_terminal(run, place):
     copying = OnTerminal(run, write_large(run), place)
     assert copying.end() == 0
@@ -423,6 +424,7 @@ def test_each_phase_is_shown_on_a_terminal(run, place):
     assert copying.said.endswith("\x1b[K"), "The line is cleared at the end."
 
 
+@pytest.mark.e2e
 def test_progress_is_shown_and_ctrl_c_names_the_command_that_goes_on(run, place):
     """The checkpoint is on a sparse file, and takes long enough."""
     size = 1 << 31

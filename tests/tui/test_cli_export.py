@@ -109,6 +109,7 @@ def test_what_makes_no_sense_is_refused(trained, arguments, words):
     assert words in done.stderr
 
 
+@pytest.mark.e2e
 def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     done = tfckpt("export", tmp_path, "ckpt-1")
@@ -116,6 +117,7 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     assert "its training command is unknown" in done.stderr
 
 
+@pytest.mark.e2e
 def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     with small_tmpfs(tmp_path / "disk") as disk:
@@ -125,6 +127,7 @@ def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tm
     assert (done.returncode, done.stderr) == (2, f"tfckpt-tui: {words}\n")
 
 
+@pytest.mark.e2e
 def test_a_full_disk_is_named_with_what_to_do(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     with small_tmpfs(tmp_path / "disk") as disk:
@@ -137,6 +140,7 @@ def test_a_full_disk_is_named_with_what_to_do(tmp_path):
     assert last == f"tfckpt-tui: {words} choose another path with --to."
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])
 def test_a_script_of_a_directory_of_others_is_started(tmp_path, checkpoint):
     root = tmp_path / "others"
@@ -148,6 +152,7 @@ def test_a_script_of_a_directory_of_others_is_started(tmp_path, checkpoint):
     assert "'started'" in done.stderr
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("number", "words"),
     [

@@ -212,6 +212,7 @@ def test_a_directory_is_made_and_shards_are_cut(tool, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("name", "file", "code", "message"),
     [
@@ -403,6 +404,7 @@ def test_a_directory_that_cannot_be_written_is_said_without_temporary_names(tool
             assert (said.code, said.words) == (1, f"tfckpt-tui: {problem}")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
@@ -424,6 +426,7 @@ def test_nothing_is_left_of_an_extract_that_is_ended_by_a_signal(tmp_path, kind,
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "words",
     [
@@ -464,6 +467,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.e2e
 def test_a_gigabyte_is_extracted_in_less_than_150_megabytes(tmp_path):
     """The checkpoint is on a sparse file, which takes neither time nor space to make."""
     size, zeros, checksum = 1 << 30, bytes(1 << 24), 0

@@ -427,6 +427,7 @@ def test_many_findings_are_cut_for_people_and_whole_in_json(tool: Tool, tmp_path
     assert len(tool("verify", tmp_path, "--json").json["checkpoints"][0]["findings"]) == 30
 
 
+@pytest.mark.e2e
 def test_ctrl_c_ends_a_verification_at_once(tmp_path: Path) -> None:
     size = 1 << 37
     data = write(tmp_path / "ckpt-1", {"w": Stored(4, (size,), [], size=size)})[0]
@@ -886,6 +887,7 @@ def test_the_check_is_given_a_path_that_it_can_open(tool: Tool, tmp_path: Path) 
     assert said.code == 0
 
 
+@pytest.mark.e2e
 def test_what_the_check_prints_is_not_mixed_with_the_answer(tmp_path: Path) -> None:
     row_of(tmp_path, 3, steps=3)
     said = run_binary("bisect", tmp_path, "--json", "--", "echo", "said")

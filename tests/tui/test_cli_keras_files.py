@@ -148,6 +148,7 @@ def test_extract_like_writes_files_that_keras_loads(tool: Tool, root: Path, tmp_
     assert tool("compare", root, "ckpt-2", "c.h5").data.endswith(": 22 equal\n")
 
 
+@pytest.mark.e2e
 def test_extract_like_says_what_does_not_fit(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path / "a.h5", x=np.arange(6.0).reshape(2, 3), y=[1.0])
     write(tmp_path / "b.h5", x=np.zeros((2, 3)), z=[2.0])
@@ -202,6 +203,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdf5.Hdf5Reader, "_try_elsewhere", lambda self, size: None)
 
 
+@pytest.mark.e2e
 def test_a_file_that_keeps_hdf5_in_a_loop_is_damaged(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ def says(tool: Tool, path: Path, *words: str) -> Said:
     return said
 
 
+@pytest.mark.e2e
 def test_a_checksum_of_hdf5_is_compared(tool: Tool, tmp_path: Path) -> None:
     values = np.arange(1000.0)
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -268,6 +271,7 @@ def test_values_that_do_not_match_their_checksum_are_used_by_no_command(
     assert tool("extract", tmp_path, f"a.{end}", "-o", tmp_path / "x.npz").code == 0
 
 
+@pytest.mark.e2e
 def test_a_large_tensor_is_read_in_pieces(tmp_path: Path) -> None:
     values = np.arange(3 * PIECE // 4 + 7, dtype=">i4").reshape(-1, 1)
     write(tmp_path / "w.h5", a=values, b=np.float32(3), c=np.zeros((0, 4)), d=values[:2].T)
@@ -279,6 +283,7 @@ def test_a_large_tensor_is_read_in_pieces(tmp_path: Path) -> None:
     assert np.concatenate(found["d"]).tolist() == [0, 1]
 
 
+@pytest.mark.e2e
 def test_bfloat16_as_keras_stores_it(tmp_path: Path) -> None:
     import ml_dtypes
 
@@ -370,6 +375,7 @@ def test_hostile_hdf5_files_are_refused(tool: Tool, tmp_path: Path, make, words:
     assert tool("verify", tmp_path, "x.h5").code == 1
 
 
+@pytest.mark.e2e
 def test_a_group_in_itself_ends(tool: Tool, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["group/a"] = [1.0]
@@ -420,6 +426,7 @@ def test_a_truncated_archive_may_be_of_either_kind(tool: Tool, tmp_path: Path) -
         assert said.code == 1 and words in said.words + said.data
 
 
+@pytest.mark.e2e
 def test_verify_counts_files(tool: Tool, tmp_path: Path) -> None:
     weights = write(tmp_path / "a.h5", a=np.ones(50))
     with zipfile.ZipFile(tmp_path / "b.keras", "w") as archive:
@@ -438,6 +445,7 @@ def test_verify_counts_files(tool: Tool, tmp_path: Path) -> None:
     assert last() == "3 files: 1 sound, 1 readable, 1 corrupt."
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("cut", [7, 1500])
 def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cut: int) -> None:
     data = write(tmp_path / "w.h5", layers__a=np.ones(50), b=np.arange(9)).read_bytes()
@@ -450,6 +458,7 @@ def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cu
     assert tool("inspect", tmp_path, "x.h5").code == 1
 
 
+@pytest.mark.e2e
 def test_without_h5py_the_files_are_listed_with_what_to_install(tmp_path: Path) -> None:
     write(tmp_path / "w-05.weights.h5", a=[1.0])
     (tmp_path / "block").mkdir()

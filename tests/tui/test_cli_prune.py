@@ -151,6 +151,7 @@ def test_names_that_make_no_sense(
     assert message in said.words
 
 
+@pytest.mark.e2e
 def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
     tool: Tool, ended: RunFactory, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
     assert not manifest.exists()
 
 
+@pytest.mark.e2e
 def test_without_a_terminal_nothing_is_done_unconfirmed(ended: RunFactory) -> None:
     before = steps(ended.run)
     said = run_binary("prune", ended.run.root, *RULES)
@@ -197,6 +199,7 @@ def answered(answers: str, *words: object) -> subprocess.CompletedProcess[bytes]
         os.close(slave)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("answer", "code"), [("n", 4), ("y", 0)])
 def test_on_a_terminal_a_person_is_asked(ended: RunFactory, answer: str, code: int) -> None:
     before = steps(ended.run)
@@ -207,6 +210,7 @@ def test_on_a_terminal_a_person_is_asked(ended: RunFactory, answer: str, code: i
     assert (steps(ended.run) == before) == (answer == "n")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("answers", "options", "code"),
     [
@@ -257,6 +261,7 @@ def test_a_live_trainer_is_asked_and_need_not_be_waited_for(tool: Tool, tmp_path
     assert "Brought back" in said.data
 
 
+@pytest.mark.e2e
 def test_the_trash_is_emptied_only_when_confirmed(tool: Tool, ended: RunFactory) -> None:
     freed = tool("prune", ended.run.root, *RULES, "--yes", "--json").json["plan"]["freed_bytes"]
     assert run_binary("trash", ended.run.root, "empty").code == 4
@@ -354,6 +359,7 @@ def test_a_damaged_manifest_is_a_problem(tool: Tool, ended: RunFactory) -> None:
     assert (ended.run.trash / pruned["trash"] / "ckpt-100.index").exists()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("answers", "code"), [("n\n", 4), ("y\nn\n", 4), ("y\ny\n", 0)])
 def test_before_checkpoints_are_deleted_at_once_a_person_is_asked_twice(
     ended: RunFactory, answers: str, code: int

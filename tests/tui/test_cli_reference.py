@@ -140,6 +140,7 @@ def test_json_of_prune_commands(tool: Tool, live: RunFactory) -> None:
     check(EmptiedReport, tool("trash", root, "empty", "--yes", "--json").json)
 
 
+@pytest.mark.e2e
 def test_json_of_a_launch_and_of_a_stop_by_force(tool: Tool, tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
     try:
@@ -178,6 +179,7 @@ def test_the_schema_of_a_command_is_what_it_prints(tool: Tool, live: RunFactory)
     assert "can be restored" in state["description"]
 
 
+@pytest.mark.e2e
 def test_the_schema_of_all_commands(tool: Tool) -> None:
     schemas = tool("schema").json
     assert list(schemas) == list(reports_by_command())

@@ -132,6 +132,7 @@ def test_ls_says_that_no_checkpoint_has_a_metric(tool: Tool, tmp_path: Path) -> 
     assert "metric" not in tool("ls", tmp_path, "--filter", "loss>3 step>1").words
 
 
+@pytest.mark.e2e
 def test_file_names_are_printed_without_control_characters(tmp_path: Path) -> None:
     two_branches(tmp_path)
     (tmp_path / f"{HOSTILE}.index").write_bytes(b"x")
@@ -147,6 +148,7 @@ def test_file_names_are_printed_without_control_characters(tmp_path: Path) -> No
     assert os.fsdecode(b"bad-\xff-5") in names
 
 
+@pytest.mark.e2e
 def test_characters_missing_in_the_locale_are_replaced(tmp_path: Path) -> None:
     two_branches(tmp_path)
     said = run_binary("ls", tmp_path, PYTHONIOENCODING="ascii")

@@ -269,6 +269,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.e2e
 def test_another_process_that_maps_a_checkpoint_uses_it_and_needs_no_tensorflow(tmp_path):
     write_model(tmp_path / "ckpt-1")
     holder = subprocess.Popen(

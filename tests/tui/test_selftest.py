@@ -353,6 +353,7 @@ def test_a_self_test_that_takes_too_long_ends(
     assert_nothing_left(scratch)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("number", "begun"), [(signal.SIGTERM, "*"), (signal.SIGINT, "*/run/.tfckpt/logs/*")]
 )
