@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -43,6 +44,9 @@ NOT_NOW = "Not now: "
 
 _NO_KEY = ","
 """Textual takes an empty text for the default key, and this for a list of no keys."""
+
+_FRAME_SECONDS = 0.1
+"""How long a key may take until its frame has reached the terminal."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
@@ -115,11 +119,22 @@ class BaseApp(App[ResultT]):
     async def on_event(self, event: Event) -> None:
         """Handles an event; keys one after another, each once the screen before it is open."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
+            self._postpone_collection()
             await self._key_turns.take(event)
         else:
             await super().on_event(event)
         if isinstance(event, Resize) and isinstance(self._driver, TerminalDriver):
             self._driver.redraw_after(event)
+
+    def _postpone_collection(self) -> None:
+        """Has garbage collected after the frame of a key, which would be late by up to 0.1 s."""
+        if gc.isenabled():
+            gc.disable()
+            asyncio.get_running_loop().call_later(_FRAME_SECONDS, gc.enable)
+
+    def on_unmount(self) -> None:
+        """Has garbage collected again, whatever the app postponed it for."""
+        gc.enable()
 
     def push_screen(self, *arguments: Any, **options: Any) -> Any:
         """Opens a screen, without the toasts of the screen below."""
