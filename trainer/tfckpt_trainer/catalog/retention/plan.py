@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
@@ -14,8 +16,7 @@ from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether one checkpoint stays, and why."""
 
     checkpoint: Checkpoint
@@ -29,21 +30,75 @@ class Plan:
 
     decisions: tuple[Decision, ...]
 
-    @property
+    @cached_property
     def deleted(self) -> tuple[Checkpoint, ...]:
         """The checkpoints that the prune deletes."""
-        return tuple(d.checkpoint for d in self.decisions if not d.keep)
+        return tuple([d.checkpoint for d in self.decisions if not d.keep])
 
-    @property
+    @cached_property
     def freed_bytes(self) -> int:
         """Bytes that are free once the trash is emptied."""
-        return sum(checkpoint.size for checkpoint in self.deleted)
+        return sum([checkpoint.size for checkpoint in self.deleted])
+
+
+class Prunable:
+    """Checkpoints before a prune by rules, with all that is the same for every policy."""
+
+    def __init__(
+        self, checkpoints: Sequence[Checkpoint], in_use: Mapping[str, str] = NOT_IN_USE
+    ) -> None:
+        """Finds what is protected.
+
+        Args:
+            checkpoints: Newest first, as `Catalog.scan` returns them.
+            in_use: Names of checkpoints that another process may read or write, each with the
+                reason.
+        """
+        self._checkpoints = checkpoints
+        self._counted = counted_by_rules(checkpoints)
+        self._protected = protections(checkpoints, in_use)
+        self._rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
+        self._unkept = [_decide(checkpoint) for checkpoint in checkpoints]
+
+    def plan(self, policy: Policy) -> Plan:
+        """Plans a prune: a checkpoint stays if any rule keeps it.
+
+        Raises:
+            UsageError: A rule is invalid, or names a metric that no checkpoint has.
+        """
+        kept = self._kept_by(policy) | self._protected
+        if policy.is_empty:
+            default = "no rule was given"
+        elif not any(checkpoint.restorable for checkpoint in self._checkpoints):
+            default = "no checkpoint can be restored: delete by name"
+        else:
+            decisions = self._unkept.copy()
+            for name, reason in kept.items():
+                row = self._rows[name]
+                decisions[row] = Decision(self._checkpoints[row], True, reason)
+            return Plan(tuple(decisions))
+        return Plan(tuple(Decision(c, True, kept.get(c.name, default)) for c in self._checkpoints))
+
+    def _kept_by(self, policy: Policy) -> dict[str, str]:
+        """Returns the names of what the rules keep, each with the reason of the first one."""
+        policy.check()
+        kept: dict[str, str] = {}
+        for rule in policy.rules:
+            unmet = rule.unmet(self._counted)
+            if unmet:
+                raise UsageError(unmet)
+            for checkpoint, reason in rule.kept(self._counted):
+                kept.setdefault(checkpoint.name, reason)
+        for rule_of_script in policy.judged(self._counted).own:
+            for checkpoint, reason in rule_of_script.kept(self._counted):
+                kept.setdefault(checkpoint.name, reason)
+        return kept
 
 
 def plan(
     checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: Mapping[str, str] = NOT_IN_USE
 ) -> Plan:
-    """Plans a prune by rules: a checkpoint stays if any rule keeps it.
+    """Plans a prune by rules, for a single policy.
 
     Args:
         checkpoints: Newest first, as `Catalog.scan` returns them.
@@ -53,26 +108,7 @@ def plan(
     Raises:
         UsageError: A rule is invalid, or names a metric that no checkpoint has.
     """
-    counted = counted_by_rules(checkpoints)
-    policy.check()
-    kept: dict[str, str] = {}
-    for rule in policy.rules:
-        unmet = rule.unmet(counted)
-        if unmet:
-            raise UsageError(unmet)
-        for checkpoint, reason in rule.kept(counted):
-            kept.setdefault(checkpoint.name, reason)
-    for rule_of_script in policy.judged(counted).own:
-        for checkpoint, reason in rule_of_script.kept(counted):
-            kept.setdefault(checkpoint.name, reason)
-    kept |= protections(checkpoints, in_use)
-    if policy.is_empty:
-        default = "no rule was given"
-    elif not any(checkpoint.restorable for checkpoint in checkpoints):
-        default = "no checkpoint can be restored: delete by name"
-    else:
-        default = ""
-    return Plan(tuple(_decide(c, kept.get(c.name, default)) for c in checkpoints))
+    return Prunable(checkpoints, in_use).plan(policy)
 
 
 def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
@@ -111,7 +147,7 @@ def plan_of_names(
             only_command("List them with ", "ls"),
         )
     protected = protections(checkpoints, in_use)
-    counted = counted_by_rules(checkpoints)
+    counted = counted_by_rules(checkpoints) if own else []
     kept = {
         checkpoint.name: f"{name_of(rule)} keeps it: {reason}"
         for rule in own
@@ -127,19 +163,19 @@ def plan_of_names(
     return Plan(tuple(decisions))
 
 
-def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
-    if reason:
-        return Decision(checkpoint, True, reason)
+def _decide(checkpoint: Checkpoint) -> Decision:
+    """Decides on a checkpoint that no rule keeps and nothing protects."""
     made = checkpoint.packed.derived if checkpoint.packed is not None else None
     if made is not None:
         return Decision(checkpoint, True, f"made by `{made.operation}`: delete it by name")
+    if checkpoint.restorable:
+        if checkpoint.dropped_by_manager:
+            reason = "its CheckpointManager may keep it: delete it by name"
+            return Decision(checkpoint, True, reason)
+        return Decision(checkpoint, False, "no rule keeps it")
     if checkpoint.state is CheckpointState.CORRUPT:
         return Decision(checkpoint, True, "corrupt: delete it by name")
     if checkpoint.state is CheckpointState.UNREADABLE:
         problem = checkpoint.problem.rstrip(".")
         return Decision(checkpoint, True, f"unreadable: delete it by name ({problem})")
-    if checkpoint.restorable and checkpoint.dropped_by_manager:
-        return Decision(checkpoint, True, "its CheckpointManager may keep it: delete it by name")
-    if checkpoint.restorable:
-        return Decision(checkpoint, False, "no rule keeps it")
     return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")

@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
-from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import Decision, Plan, Prunable, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
@@ -50,10 +50,16 @@ class PlanList(ListPane[Decision]):
     title = "plan"
     columns = _COLUMNS
 
+    _deleted = 0
+
+    def rows_changed(self) -> None:
+        """Counts what is pruned."""
+        self._deleted = sum([not decision.keep for decision in self.rows])
+        super().rows_changed()
+
     def note(self) -> Sequence[Span]:
         """Returns how many are pruned and how many stay."""
-        deleted = sum(not decision.keep for decision in self.rows)
-        kept = self.row_count() - deleted
+        deleted, kept = self._deleted, self.row_count() - self._deleted
         return (
             (f"− {deleted:,} to the trash", "warn"),
             (" · ", "faint"),
@@ -85,6 +91,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__(snapshot)
         self._plan: Plan | None = None
+        self._names: tuple[str, ...] = ()
         self._problem = ""
 
     # -- for subclasses ------------------------------------------------------------------
@@ -96,6 +103,9 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
             TfckptError: The input is invalid.
         """
         raise NotImplementedError
+
+    def look_at_checkpoints(self) -> None:
+        """Finds what the plans have in common."""
 
     def shown_decisions(self) -> tuple[Decision, ...]:
         """Returns the decisions that the list shows."""
@@ -115,9 +125,10 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Makes a new plan if the checkpoints changed."""
-        changed = snapshot.checkpoints != self.snapshot.checkpoints
+        before = self.snapshot.checkpoints, _in_use(self.snapshot)
         self.snapshot = snapshot
-        if changed:
+        if before != (snapshot.checkpoints, _in_use(snapshot)):
+            self.look_at_checkpoints()
             self.update_plan()
 
     def text(self) -> Iterable[Iterable[Span]]:
@@ -145,8 +156,8 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     def choices(self) -> list[Choice[tuple[str, ...]]]:
         """Returns cancel and prune."""
-        names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
-        return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
+        go = Choice("y", "move to the trash", self._names, "warning")
+        return [Choice("n", "cancel", None), go]
 
     def update_plan(self) -> None:
         """Makes and shows a new plan."""
@@ -154,6 +165,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
             self._plan, self._problem = self.make_plan(), ""
         except TfckptError as error:
             self._plan, self._problem = None, clean(str(error))
+        self._names = tuple([c.name for c in self._plan.deleted]) if self._plan is not None else ()
         if is_open(self):
             self.query_one(PlanList).show_rows(self.shown_decisions())
             self.update_text()
@@ -212,7 +224,13 @@ class PruneDialog(PlanDialog):
             self._policy = _DEFAULT_POLICY
         self._first_texts = policy_texts(self._policy)
         self._texts = dict(self._first_texts)
+        self.look_at_checkpoints()
         self.update_plan()
+
+    def look_at_checkpoints(self) -> None:
+        """Finds what is the same for all rules: each key in a field changes them."""
+        self._prunable = Prunable(self.snapshot.checkpoints, _in_use(self.snapshot))
+        self._doubt = find_order_doubt(self.snapshot.checkpoints)
 
     def fields(self) -> Iterable[Widget]:
         """Returns one input for each rule, and the plan."""
@@ -237,7 +255,7 @@ class PruneDialog(PlanDialog):
         elif self._policy.own:
             names = ", ".join(map(name_of, self._policy.own))
             yield ((f"Rules of the script always apply: {clean(names)}.", "muted"),)
-        doubt = find_order_doubt(self.snapshot.checkpoints)
+        doubt = self._doubt
         if doubt is not None and self._plan is not None and self._plan.deleted:
             yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
         yield from super().text()
@@ -247,7 +265,7 @@ class PruneDialog(PlanDialog):
         # Unchanged fields mean the first policy itself, whatever the fields can show of it.
         changed = self._texts != self._first_texts
         policy = parse_policy(self._texts).with_own(self._policy.own) if changed else self._policy
-        return plan(self.snapshot.checkpoints, policy, in_use=_in_use(self.snapshot))
+        return self._prunable.plan(policy)
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""
