@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.charting.axis import Window
-from tfckpt_tui.charting.measurements import ValueOf
+from tfckpt_tui.charting.measurements import ValueOf, names_in
 
 EPOCH = "epoch"
 """The metric that places points on the axis of epochs, if the run does not tell its epochs."""
@@ -36,7 +36,10 @@ def possible_axes(points: Sequence[SeriesPoint], epoch_steps: int | None) -> lis
         epoch_steps: Steps of an epoch; None if the run does not tell. Then epochs are an axis only
             if the script reports a metric named `epoch`.
     """
-    has_epochs = epoch_steps or any(point.metrics.get(EPOCH) is not None for point in points)
+    has_epochs = epoch_steps or (
+        EPOCH in names_in(points)
+        and any(point.metrics.get(EPOCH) is not None for point in points)
+    )
     return [Across.STEPS, Across.TIME, *([Across.EPOCHS] if has_epochs else [])]
 
 

@@ -124,8 +124,8 @@ def tiles_of(
         if one.name in placed:
             continue
         group = next((names for names in joined if one.name in names), ())
-        tile = tuple(other for other in measurements if other.name in group) or (one,)
+        tile = tuple(other for other in measurements if other.name in group) if group else (one,)
         placed.update(other.name for other in tile)
-        if any(matches(other.name, pattern) for other in tile):
+        if not pattern or any(matches(other.name, pattern) for other in tile):
             tiles.append(tile)
     return tiles

@@ -49,7 +49,7 @@ STEP_TIME = Measurement(
 
 def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
     """Returns all measurements: the main metric, others by name, throughput, step time."""
-    names = _names_in(points)
+    names = names_in(points)
     first = main_of(names)
     return [
         *(metric(name) for name in (first, *sorted(names - {first}))),
@@ -60,7 +60,7 @@ def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
 
 def main_metric(points: Sequence[SeriesPoint]) -> str:
     """Returns the metric to draw first: `loss`, or else another loss, or else any other metric."""
-    return main_of(_names_in(points))
+    return main_of(names_in(points))
 
 
 class _NamesOfMetrics:
@@ -84,7 +84,7 @@ class _NamesOfMetrics:
         return self._names
 
 
-_names_in = _NamesOfMetrics()
+names_in = _NamesOfMetrics()
 
 
 def metric_of(name: str) -> ValueOf:

@@ -133,6 +133,7 @@ class Chart(Pane):
         measurements: Sequence[Measurement],
         view: View,
         *,
+        kept: Mapping[int, float],
         reference: RunSeries | None = None,
         cursor: float | None = None,
         selection: tuple[float, float] | None = None,
@@ -144,13 +145,14 @@ class Chart(Pane):
             snapshot: Of the run.
             measurements: What is drawn.
             view: How it is drawn.
+            kept: The part of the run that is not dimmed: by branch, its last step.
             reference: Another run, or a branch, that is drawn under it.
             cursor: A position on the x axis; the title shows the values there.
             selection: The ends of a selected part of the x axis.
             distributions: A heat map of these is drawn in place of curves.
         """
         self.snapshot, self._measurements = snapshot, tuple(measurements)
-        self._view, self._reference = view, reference
+        self._view, self._kept, self._reference = view, kept, reference
         self._cursor, self._selection = cursor, selection
         self._distributions = tuple(distributions)
         self._is_stale = True
