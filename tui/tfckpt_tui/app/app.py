@@ -7,7 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from threading import Thread
 from typing import Any, ClassVar
 
 import msgspec
@@ -47,6 +50,16 @@ _SIGNALLED = 128
 _SWITCH_SECONDS = 0.001
 _FIRST_FRAME_SECONDS = 0.03
 """How long the first frame takes to reach the terminal."""
+
+_SETTLED_SECONDS = 0.5
+"""How long after its first snapshot the app has nothing else to do."""
+
+
+def _import_actions() -> None:
+    """Imports what most actions need: the first key that needs it would be 40 ms late."""
+    # If it is gone, the key that needs it says so.
+    with suppress(ImportError):
+        import_module("tfckpt_tui.app.actions.run_control")
 
 
 def _actions_provider() -> type[Provider]:
@@ -241,6 +254,7 @@ class TfckptApp(JobApp[int]):
         if self.snapshot is None:
             # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
+            self.set_timer(_SETTLED_SECONDS, Thread(target=_import_actions, daemon=True).start)
         self.snapshot = self.progress.snapshot = message.snapshot
         self._snapshot_at = time.monotonic()
         self._show_staleness()

@@ -37,8 +37,7 @@ def possible_axes(points: Sequence[SeriesPoint], epoch_steps: int | None) -> lis
             if the script reports a metric named `epoch`.
     """
     has_epochs = epoch_steps or (
-        EPOCH in names_in(points)
-        and any(point.metrics.get(EPOCH) is not None for point in points)
+        EPOCH in names_in(points) and any(point.metrics.get(EPOCH) is not None for point in points)
     )
     return [Across.STEPS, Across.TIME, *([Across.EPOCHS] if has_epochs else [])]
 

@@ -170,7 +170,11 @@ def unsaved_steps(checkpoints: Sequence[Checkpoint], position: BranchStep) -> in
         checkpoints: All checkpoints of the run, newest first.
         position: Where training is.
     """
-    ancestors = frozenset(lineage_at(checkpoints, position).names)
+    return _unsaved_steps(checkpoints, lineage_at(checkpoints, position), position)
+
+
+def _unsaved_steps(checkpoints: Sequence[Checkpoint], passed: Lineage, position: BranchStep) -> int:
+    ancestors = frozenset(passed.names)
     saved = [c.step or 0 for c in checkpoints if c.name in ancestors and c.restorable]
     return max(0, position.step - max(saved, default=0))
 
@@ -185,6 +189,8 @@ class RestorePlan(msgspec.Struct, frozen=True):
         is_new_branch: Whether the restore starts that branch.
         steps_back: How many steps training goes back; 0 if it goes forward.
         unsaved_steps: How many steps since the newest checkpoint are lost.
+        passed: The lineage of where training is.
+        kept: The lineage of the target.
         left_behind: Checkpoints that stop being ancestors, newest first.
     """
 
@@ -194,6 +200,8 @@ class RestorePlan(msgspec.Struct, frozen=True):
     is_new_branch: bool
     steps_back: int
     unsaved_steps: int
+    passed: Lineage
+    kept: Lineage
     left_behind: tuple[str, ...]
 
 
@@ -223,16 +231,19 @@ def plan_restore(
             f"Rename its files to {target.name}-STEP, such as {target.name}-500.index."
         )
     branch = tips.after_restore(target)
-    kept = frozenset(lineage_of(checkpoints, target.name).names)
-    passed = lineage_at(checkpoints, position).names
+    passed = lineage_at(checkpoints, position)
+    kept = lineage_of(checkpoints, target.name)
+    kept_names = frozenset(kept.names)
     return RestorePlan(
         target=target,
         position=position,
         branch=branch,
         is_new_branch=branch != target.branch,
         steps_back=max(0, position.step - target.step) if position is not None else 0,
-        unsaved_steps=unsaved_steps(checkpoints, position) if position is not None else 0,
-        left_behind=tuple(name for name in passed if name not in kept),
+        unsaved_steps=_unsaved_steps(checkpoints, passed, position) if position is not None else 0,
+        passed=passed,
+        kept=kept,
+        left_behind=tuple([name for name in passed.names if name not in kept_names]),
     )
 
 

@@ -27,6 +27,7 @@ from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.charting.measurements import main_metric, metric
+from tfckpt_tui.charting.view import View
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text, not_finite_words
 from tfckpt_tui.formats.text import clean
@@ -199,7 +200,7 @@ class RestoreDialog(Dialog[Restore]):
         # The field may show a safe form of a name; until it is edited, the name itself counts.
         if typed != self._shown:
             self._typed = self._shown = typed
-        self._refresh()
+            self._refresh()
 
     def action_move(self, rows: int) -> None:
         """Chooses the next older or newer checkpoint that can be restored."""
@@ -237,9 +238,14 @@ class RestoreDialog(Dialog[Restore]):
         preview, chart = self._preview(), self.query_one(Chart)
         chart.display = bool(self.snapshot.points)
         plan = preview.plan
-        chart.show_kept(preview.effects.kept if plan is not None else None)
-        chart.show_cursor(plan.target.step if plan is not None else None)
-        chart.show(self.snapshot)
+        chart.look(
+            self.snapshot,
+            chart.measurements,
+            View(),
+            kept=plan.kept.last_steps if plan is not None else None,
+            cursor=plan.target.step if plan is not None else None,
+        )
+        chart.draw()
 
     def _refresh(self) -> None:
         """Updates text and curve, and compares the checkpoint with the model, once for each."""
@@ -275,7 +281,7 @@ def _preview_of(snapshot: RunSnapshot, typed: str, key_of: KeyOf, *, starts: boo
         return _Preview(checkpoint, refusal=again)
     if not starts and not snapshot.trainer_answers:
         return _Preview(checkpoint, refusal="No trainer answers. A restore needs a live trainer.")
-    effects = find_effects(plan, snapshot, checkpoints, snapshot.event_log)
+    effects = find_effects(plan, snapshot, snapshot.event_log)
     return _Preview(checkpoint, plan, effects)
 
 

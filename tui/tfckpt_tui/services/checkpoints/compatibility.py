@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_first
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.checkpoints.compare import compare_checkpoints
 
@@ -41,8 +41,10 @@ def find_reference(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
     It is the one that a start continues from. If that was made from others, it is the newest one
     that training saved.
     """
-    sound = (checkpoint for checkpoint in checkpoints if checkpoint.restorable)
-    return next(iter(trained_first(sorted(sound, key=lambda c: not c.is_head))), None)
+    sound = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    candidates = [checkpoint for checkpoint in sound if not is_derived(checkpoint)] or sound
+    newest = candidates[0] if candidates else None
+    return next((checkpoint for checkpoint in candidates if checkpoint.is_head), newest)
 
 
 def check_compatibility(

@@ -70,7 +70,7 @@ def preview_restore(
     reading = read_whole_run(run, read_info(run), time.time())
     account = give_account(reading, None)
     plan = _plan_restore(reading, account.position, step=step, name=name)
-    return plan, find_effects(plan, account, reading.checkpoints, reading.event_log)
+    return plan, find_effects(plan, account, reading.event_log)
 
 
 def _plan_restore(

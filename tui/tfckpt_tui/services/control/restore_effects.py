@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.lineage import RestorePlan, lineage_at, lineage_of
+from tfckpt_trainer.catalog.scan.lineage import RestorePlan
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
@@ -40,13 +39,11 @@ class RestoreEffects:
             values now.
         guards: What guards did in the part of training that the restore leaves behind, oldest
             first.
-        kept: What the restored model was trained on: by branch, the last step.
     """
 
     metrics: tuple[MetricChange, ...] = ()
     hyperparameters: tuple[tuple[Hyperparameter, float], ...] = ()
     guards: tuple[EventEntry, ...] = ()
-    kept: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def sentences(self) -> list[str]:
@@ -70,7 +67,6 @@ class RestoreEffects:
 def find_effects(
     plan: RestorePlan,
     account: RunAccount,
-    checkpoints: Sequence[Checkpoint],
     event_log: Iterable[EventEntry],
 ) -> RestoreEffects:
     """Returns what a restore changes.
@@ -78,14 +74,12 @@ def find_effects(
     Args:
         plan: The restore.
         account: The account of the run.
-        checkpoints: All checkpoints of the run, newest first.
         event_log: Entries of the event log, oldest first.
     """
     status = account.chief.status if account.chief is not None else None
     values = {one.name: one.value for one in status.hyperparameters} if status is not None else {}
     saved = plan.target.hyperparameters
-    passed = lineage_at(checkpoints, plan.position).last_steps
-    kept = lineage_of(checkpoints, plan.target.name).last_steps
+    passed, kept = plan.passed.last_steps, plan.kept.last_steps
     return RestoreEffects(
         metrics=_metrics(plan.target.metrics, status.metrics if status is not None else {}),
         hyperparameters=tuple(
@@ -98,7 +92,6 @@ def find_effects(
             for entry in event_log
             if entry.kind is EventKind.GUARD and _is_on(passed, entry) and not _is_on(kept, entry)
         ),
-        kept=kept,
     )
 
 

@@ -133,7 +133,7 @@ class Chart(Pane):
         measurements: Sequence[Measurement],
         view: View,
         *,
-        kept: Mapping[int, float],
+        kept: Mapping[int, float] | None,
         reference: RunSeries | None = None,
         cursor: float | None = None,
         selection: tuple[float, float] | None = None,
@@ -145,7 +145,8 @@ class Chart(Pane):
             snapshot: Of the run.
             measurements: What is drawn.
             view: How it is drawn.
-            kept: The part of the run that is not dimmed: by branch, its last step.
+            kept: The part of the run that is not dimmed: by branch, its last step. None for what
+                the present model was trained on.
             reference: Another run, or a branch, that is drawn under it.
             cursor: A position on the x axis; the title shows the values there.
             selection: The ends of a selected part of the x axis.
@@ -169,20 +170,6 @@ class Chart(Pane):
         if self._is_stale and not self._strips:
             return Strip.blank(self.size.width, self.rich_style)
         return super().render_line(y)
-
-    def show_cursor(self, cursor: float | None) -> None:
-        """Shows a vertical line, and the values there."""
-        self._cursor = cursor
-        self.repaint()
-
-    def show_kept(self, kept: Mapping[int, float] | None) -> None:
-        """Dims all but a part of the run: by branch, its last step.
-
-        Args:
-            kept: The part; None for what the present model was trained on.
-        """
-        self._kept = kept
-        self.repaint()
 
     @property
     def measurements(self) -> Sequence[Measurement]:
