@@ -60,6 +60,7 @@ def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
             name=f"ckpt-{step}",
             step=step,
             branch=0,
+            parent=f"ckpt-{step - 1}" if step > 1 else None,
             is_head=step == count,
             packed=replace_record(one.packed, step),
         )

@@ -9,6 +9,7 @@ Everything here is computed from what a `Catalog` found; nothing is read from th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -251,24 +252,25 @@ def _trace(checkpoints: Sequence[Checkpoint], row: int | None, steps: dict[int, 
     """Follows the parents from `row` on; `steps` are those passed already."""
     rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
     names: dict[str, None] = {}
-    # A damaged record may name a descendant as its parent.
-    while row is not None and checkpoints[row].name not in names:
+    # A damaged record may name a descendant as its parent. A run has thousands of checkpoints:
+    # little is called for each.
+    while row is not None and (name := checkpoints[row].name) not in names:
         checkpoint = checkpoints[row]
-        names[checkpoint.name] = None
-        if checkpoint.step is not None:
-            _record_step(steps, BranchStep(checkpoint.branch, checkpoint.step))
-        row = _row_before(checkpoints, rows, row, steps)
+        names[name] = None
+        step, branch, parent = checkpoint.step, checkpoint.branch, checkpoint.parent
+        if step is not None and step > steps.get(branch, -math.inf):
+            steps[branch] = step
+        if parent is not None and parent in rows:
+            row = rows[parent]
+        else:
+            row = _row_before(checkpoints, row, steps)
     return Lineage(tuple(names), steps)
 
 
-def _row_before(
-    checkpoints: Sequence[Checkpoint], rows: Mapping[str, int], row: int, steps: dict[int, int]
-) -> int | None:
-    """Returns the row of the parent, or of its nearest ancestor if it was pruned."""
+def _row_before(checkpoints: Sequence[Checkpoint], row: int, steps: dict[int, int]) -> int | None:
+    """Returns the row of the nearest ancestor of a checkpoint whose parent is not there."""
     checkpoint = checkpoints[row]
     parent = checkpoint.parent
-    if parent is not None and parent in rows:
-        return rows[parent]
     said = parse_checkpoint_name(parent) if parent is not None else None
     if said is not None:
         pruned = BranchStep(said.branch, said.step)

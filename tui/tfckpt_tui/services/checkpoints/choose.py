@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
@@ -173,13 +174,13 @@ def pair_to_compare(
     if len(pair) < 2 and selected is not None and selected not in pair:
         pair.append(selected)
     if len(pair) == 1:
-        readable = {c.name for c in checkpoints if can_be_verified(c)}
-        ancestors = lineage_of(checkpoints, pair[0].name).names[1:]
-        older = [c.name for c in checkpoints[rows[pair[0].name] + 1 :] if is_trained(c)]
-        other = next((name for name in (*ancestors, *older) if name in readable), None)
+        names = lineage_of(checkpoints, pair[0].name).names[1:]
+        ancestors = (checkpoints[rows[name]] for name in names)
+        older = (c for c in checkpoints[rows[pair[0].name] + 1 :] if is_trained(c))
+        other = next((c for c in chain(ancestors, older) if can_be_verified(c)), None)
         if other is None:
             return f"{pair[0].name} is the oldest; mark another one with space first."
-        pair.append(checkpoints[rows[other]])
+        pair.append(other)
     if len(pair) < 2:
         return "Mark two checkpoints with space first."
     pair.sort(key=lambda checkpoint: -rows[checkpoint.name])

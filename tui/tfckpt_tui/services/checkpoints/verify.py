@@ -18,11 +18,12 @@ from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 
+_PASSING = frozenset({CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.ORPHANED})
+
 
 def can_be_verified(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has files to read, and none is being written or moved."""
-    passing = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.ORPHANED}
-    return checkpoint.state not in passing
+    return checkpoint.state not in _PASSING
 
 
 def cached_result(run: RunDirectory, name: str) -> Verified | None:
