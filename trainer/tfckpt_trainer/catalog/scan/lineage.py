@@ -176,8 +176,13 @@ def unsaved_steps(checkpoints: Sequence[Checkpoint], position: BranchStep) -> in
 
 def _unsaved_steps(checkpoints: Sequence[Checkpoint], passed: Lineage, position: BranchStep) -> int:
     ancestors = frozenset(passed.names)
-    saved = [c.step or 0 for c in checkpoints if c.name in ancestors and c.restorable]
-    return max(0, position.step - max(saved, default=0))
+    saved = 0
+    for checkpoint in checkpoints:
+        step = checkpoint.step or 0
+        # The newest has the highest step: the others are not looked at any further.
+        if step > saved and checkpoint.name in ancestors and checkpoint.restorable:
+            saved = step
+    return max(0, position.step - saved)
 
 
 class RestorePlan(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, ItemGrid, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_content
 from tfckpt_tui.app.widgets.run.progress import progress_below
@@ -57,7 +57,7 @@ class Choice(Generic[AnswerT]):
     tone: str = "default"
 
 
-class Dialog(ModalScreen[AnswerT | None]):
+class Dialog(Modal[AnswerT | None]):
     """A question about the run. It closes with an answer, or with None if it is cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

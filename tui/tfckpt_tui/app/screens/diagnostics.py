@@ -9,13 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.catalog.scan.observation import Diagnostic
 from tfckpt_tui.app.protocols import run_app_of
+from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
 from tfckpt_tui.app.widgets.run.progress import progress_below
@@ -24,7 +24,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class DiagnosticsScreen(ModalScreen[str | None]):
+class DiagnosticsScreen(Modal[str | None]):
     """A page that scrolls, and follows the snapshots; answers with the action of a pressed key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.keys import format_key
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.app.protocols import ActionInfo
@@ -27,6 +26,7 @@ from tfckpt_tui.app.widgets.base.icons import (
     Icon,
 )
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, key_name
+from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
 from tfckpt_tui.app.widgets.run.progress import progress_below
@@ -72,7 +72,7 @@ _CHART = (
 )
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Modal[None]):
     """The help of one screen, on a page that scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
