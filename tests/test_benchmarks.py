@@ -63,7 +63,9 @@ SMALL = {
     "memory": "--size 1000000",
     "one_of_many": "--checkpoints 20 --kinds ours",
     "open_index": "--rounds 1",
-    "page_keys": "--workers 3 --checkpoints 20 --metrics 3 --points 5000 --only charts",
+    "page_keys": (
+        "--workers 3 --more-workers 4 --checkpoints 20 --metrics 3 --points 5000 --only charts"
+    ),
     "replica_checksums": "--megabytes 5 --rounds 1",
     "restart": "--rounds 1",
     "restore_in_place": "--megabytes 1 --ages 1 --growth 1",

@@ -1,6 +1,6 @@
 """How soon a key shows, on every page and dialog of a run with many workers, checkpoints, metrics.
 
-    python tests/benchmarks/page_keys.py [--points N] [--only PAGE] [--profile KEY]
+    python tests/benchmarks/page_keys.py [--more-workers N ...] [--only PAGE] [--profile KEY]
 
 The real app runs without a terminal, on one snapshot of a run, at 140 by 40. The time runs from a
 key to the first frame that it changes, in which the page that it opens is on top, with the escape
@@ -101,15 +101,40 @@ class TimedApp(TfckptApp):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument(
+        "--more-workers", type=int, nargs="*", default=(256, 1024), help="on the dashboard alone"
+    )
     parser.add_argument("--checkpoints", type=int, default=20_000)
     parser.add_argument("--metrics", type=int, default=100)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--only", metavar="PAGE", help="press the keys of this page alone")
     parser.add_argument("--profile", metavar="KEY", help="say where the time of this key goes")
     options = parser.parse_args()
+    stops = [stop for stop in STOPS if not stop.toast and options.only in (None, stop.name)]
+    taken = measured(options, options.workers, stops)
+    report_slowest("all pages", taken)
+    for what in Times._fields:
+        report(f"the slowest key, {what}", [1e3 * max(getattr(one, what) for one in taken)], "ms")
+    dashboard = [stop for stop in STOPS if stop.name == "dashboard"]
+    for workers in (options.workers, *options.more_workers):
+        taken = measured(options, workers, dashboard, told=False)
+        report_slowest("the dashboard", taken, along="workers", at=workers)
+
+
+def measured(
+    options: argparse.Namespace, workers: int, stops: Sequence[Stop], *, told: bool = True
+) -> list[Times]:
+    """Presses the keys of pages of a run with so many workers.
+
+    Args:
+        options: Those of the command line.
+        workers: How many workers the run has.
+        stops: The pages.
+        told: Whether to report the slowest key of each page.
+    """
     with tempfile.TemporaryDirectory() as directory:
         made = furnish(two_branches(Path(directory) / "run", live=True))
-        for index in range(2, options.workers):
+        for index in range(2, workers):
             made.live_worker(index)
         snapshot = SnapshotReader(made.run).read(made.now)
         many = enlarged(snapshot, options.checkpoints).checkpoints
@@ -120,14 +145,21 @@ def main() -> None:
             points=series_of(options.metrics, options.points, made.now).points,
         )
         app = TimedApp(made.run, monitor=StillMonitor(snapshot))
-        stops = [stop for stop in STOPS if not stop.toast and options.only in (None, stop.name)]
-        asyncio.run(measure(app, snapshot, stops, options.profile))
+        return asyncio.run(measure(app, snapshot, stops, options.profile, told=told))
+
+
+def report_slowest(where: str, taken: Sequence[Times], along: str = "", at: float = 0.0) -> None:
+    """Reports what 95 % of keys take at most."""
+    for what in Times._fields:
+        times = sorted(1e3 * getattr(one, what) for one in taken)
+        late = times[int(0.95 * len(times))]
+        report(f"95 % of keys on {where} to their frames, {what}", [late], "ms", along=along, at=at)
 
 
 async def measure(
-    app: TimedApp, snapshot: RunSnapshot, stops: Sequence[Stop], profiled: str | None
-) -> None:
-    """Presses the keys of all pages, and reports."""
+    app: TimedApp, snapshot: RunSnapshot, stops: Sequence[Stop], profiled: str | None, *, told: bool
+) -> list[Times]:
+    """Presses the keys of pages, and reports the slowest of each."""
     taken: list[Times] = []
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         while app.snapshot is None:
@@ -136,16 +168,12 @@ async def measure(
         for stop in stops:
             keys = Keys(app, pilot, profiled)
             await keys.press_on(stop, snapshot)
-            if keys.taken:
-                taken += keys.taken.values()
+            taken += keys.taken.values()
+            if keys.taken and told:
                 for what in Times._fields:
                     key, slowest = max(keys.taken.items(), key=lambda one: getattr(one[1], what))
                     report(f"{stop.name}, key {key}", [1e3 * getattr(slowest, what)], f"ms {what}")
-    for what in Times._fields:
-        times = sorted(1e3 * getattr(one, what) for one in taken)
-        late = times[int(0.95 * len(times))]
-        report(f"95 % of keys on all pages to their frames, {what}", [late], "ms")
-        report(f"the slowest key, {what}", [times[-1]], "ms")
+    return taken
 
 
 class Keys:
