@@ -6,12 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
+from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.charts import ChartsScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.event_log import EventLogScreen
@@ -66,6 +67,35 @@ async def test_the_grid_fits_the_terminal_and_pages(many, size, count):
         await pilot.press("pageup", "pageup")
         assert len(titles(pilot)) == (23 - 1) % count + 1, "the last page"
         assert titles(pilot)[-1] == "step time"
+
+
+async def test_the_first_frame_of_a_key_waits_for_the_chosen_chart_alone(many, monkeypatch):
+    drawn: list[str] = []
+    drawn_by_frame: list[int] = []
+    draw, display = Chart.draw, TfckptApp._display
+
+    def noted(chart: Chart) -> bool:
+        was_stale = draw(chart)
+        if was_stale:
+            drawn.append(chart.measurements[0].name)
+        return was_stale
+
+    def counted(app, screen, renderable) -> None:
+        drawn_by_frame.append(len(drawn))
+        display(app, screen, renderable)
+
+    async with opened(many.run, size=WIDE) as pilot:
+        await charts_of(pilot)
+        await until_jobs_are_shown(pilot)
+        charts = pilot.app.screen.query_one(ChartGrid).charts
+        await until(pilot, lambda: not any(c._is_stale for c in charts), "all charts, before")
+        monkeypatch.setattr(Chart, "draw", noted)
+        monkeypatch.setattr(TfckptApp, "_display", counted)
+        await pilot.press("L")
+        await until(pilot, lambda: len(drawn) >= 9 and any(drawn_by_frame), "all charts")
+        # The last frame of the page may still come.
+        assert next(filter(None, drawn_by_frame)) == 1, drawn_by_frame
+        assert drawn[0] == "loss"
 
 
 async def test_g_shows_more_charts_and_enter_one(many):

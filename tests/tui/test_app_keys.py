@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -53,6 +54,14 @@ async def test_every_action_has_its_key(live: RunFactory) -> None:
         }
         for action in ACTIONS:
             assert bound[action.name] == action.key
+
+
+async def test_garbage_is_collected_again_after_a_key(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("down")
+        await until(pilot, gc.isenabled, "the garbage collector")
+        await pilot.press("up")
+    assert gc.isenabled(), "after the app"
 
 
 NEWER_KEYS = {"super+c"}
