@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,6 @@ SLOW = ("tensorflow", "e2e", "faults", "cluster", "weekly")
 
 WORKERS_PER_CORE = 2
 """Most tests wait: for a process, a heartbeat, a screen."""
-QUICK_WORKERS_PER_CORE = 1
-"""Quick tests hardly wait."""
 WORKERS_THAT_WAIT = 1
 """One more, since one waits for Slurm for minutes."""
 MOST_WORKERS = 16
@@ -89,7 +88,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     cores = os.cpu_count() or 1
     if config.getoption("markexpr") == QUICK:
-        return min(MOST_WORKERS, QUICK_WORKERS_PER_CORE * cores)
+        return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
     return min(MOST_WORKERS, WORKERS_PER_CORE * cores + WORKERS_THAT_WAIT)
 
 
@@ -190,6 +189,8 @@ def tensorflow_only_where_marked(request: pytest.FixtureRequest) -> Iterator[Non
 @pytest.fixture
 def become_nobody() -> Iterator[Callable[[], None]]:
     """Gives up root's permissions until the test ends, if the tests run as root."""
+    # Imported when a process is forked. Python may lie in a directory of root.
+    import_module("multiprocessing.popen_fork")
     own = os.geteuid()
 
     def become() -> None:

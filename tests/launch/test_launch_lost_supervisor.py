@@ -52,6 +52,7 @@ def test_no_more_is_said_than_the_task_knows(
     assert said.endswith(" Worker 1 is told to save and end.")
 
 
+@pytest.mark.e2e
 def test_a_task_whose_connection_closes_says_so_once(run: Run, tmp_path: Path) -> None:
     run.directory.create()
     options = run.options("sleep=60")

@@ -96,6 +96,7 @@ def test_a_refusal_of_slurm_keeps_the_record_of_the_last_job(
     assert run.job_file.read_bytes() == before
 
 
+@pytest.mark.e2e
 def test_an_answer_without_a_job_id_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:
     answer(sbatch, "echo welcome")
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)

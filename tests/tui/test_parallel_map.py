@@ -71,7 +71,8 @@ def test_what_a_killed_process_leaves_undone_is_done_here() -> None:
 
 
 def test_no_process_is_left_when_the_results_are_not_wanted_any_more() -> None:
-    results = parallel_map(where, range(10_000))
+    # More than a pipe holds, so that the process cannot have ended.
+    results = parallel_map(where, range(200_000))
     _, process = next(results)
     assert psutil.pid_exists(process)
     results.close()

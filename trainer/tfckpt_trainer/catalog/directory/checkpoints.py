@@ -97,8 +97,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     @property
     def hyperparameters(self) -> dict[str, Hyperparameter]:
         """Its hyperparameters, by name; none without a record."""
-        record = self.record
-        saved = record.hyperparameters if record is not None else []
+        saved = self.packed.hyperparameters if self.packed is not None else []
         return {one.name: one for one in saved}
 
     @property

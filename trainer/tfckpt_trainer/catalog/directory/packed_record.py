@@ -9,6 +9,7 @@ from sys import intern
 import msgspec
 
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, FileFacts
+from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.storage.documents import decode
 
 _WINDOW = -13
@@ -62,6 +63,11 @@ class PackedRecord(msgspec.Struct, frozen=True, gc=False, eq=False):
         return _files_of.decode(self._text).files
 
     @property
+    def hyperparameters(self) -> list[Hyperparameter]:
+        """See `CheckpointRecord`; in less than the time of the whole record."""
+        return _hyperparameters_of.decode(self._text).hyperparameters
+
+    @property
     def _text(self) -> bytes:
         return zlib.decompressobj(_WINDOW, zdict=self.like).decompress(self.packed)
 
@@ -104,4 +110,9 @@ class _Files(msgspec.Struct):
     files: list[FileFacts] = []
 
 
+class _Hyperparameters(msgspec.Struct):
+    hyperparameters: list[Hyperparameter] = []
+
+
 _files_of = msgspec.json.Decoder(_Files)
+_hyperparameters_of = msgspec.json.Decoder(_Hyperparameters)
