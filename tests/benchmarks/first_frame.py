@@ -20,7 +20,7 @@ import psutil
 
 for part in ("", "e2e"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
-from listing import Directory
+from listing import TRIGGER, Directory
 from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
@@ -32,6 +32,7 @@ from tfckpt_trainer.catalog.directory.remembered_listing import (
 )
 from waiting import wait_until
 
+END = "\x1b[F"
 BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")]
 
 
@@ -82,10 +83,12 @@ def compare(root: Path, count: int, rounds: int) -> None:
 def until_all_read(ours: list[str], cache: Path, count: int) -> int:
     """Starts our app until it has read all checkpoints; returns the memory that is resident then.
 
-    If there are many, it remembers the newest.
+    It reads the record of the oldest last. If there are many, it remembers the newest.
     """
     with Terminal(ours, columns=140, rows=40, environment=environment(cache)) as terminal:
         terminal.wait_for(f"{count:,} checkpoints", 120)
+        terminal.press(END)
+        terminal.wait_for(rf"ckpt-1 .* {TRIGGER}", 600)
         if count > NAMES_REMEMBERED:
             wait_until(lambda: list(cache.rglob("newest.json")), 60, "the newest are remembered")
         resident: int = psutil.Process(terminal.process.pid).memory_info().rss

@@ -40,6 +40,7 @@ BARE = "scandir with stat"
 LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")
 ONE_ROUND = 100_000
+TRIGGER = "every 100 steps"
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -107,7 +108,7 @@ class Directory:
             branch=0,
             sequence=step,
             saved_at=time.time(),
-            trigger="every 100 steps",
+            trigger=TRIGGER,
             parent=f"ckpt-{step - 1}" if step > 1 else None,
             metrics={"loss": 1 / step, "accuracy": 0.5},
             files=facts,

@@ -74,7 +74,7 @@ BENCHMARKS = (
     Benchmark("background_save", ("--rounds", "2"), 1.5),
     Benchmark("loop_overhead", ("--blocks", "10"), 1),
     Benchmark("guards", ("--noise-steps", "200000"), 0.5),
-    Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "3"), 5),
+    Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "2"), 5),
     Benchmark("restart", ("--rounds", "2"), 2),
     Benchmark("idle_file_calls", ("--seconds", "10", "--only", "local"), 1),
     Benchmark("check", (), 1),
