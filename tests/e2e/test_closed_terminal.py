@@ -47,9 +47,10 @@ class Stuck(BaseApp):
     CSS_PATH = None
 
     def compose(self):
-        yield Static("stuck")
+        yield Static("ready")
 
     async def on_key(self):
+        self.query_one(Static).update("stuck")
         await asyncio.Event().wait()
 
 Stuck(Config()).run()
@@ -98,7 +99,8 @@ def test_a_terminal_closed_at_any_moment_leaves_no_process_and_no_crash(
 
 def test_an_app_that_waits_forever_ends_with_its_terminal():
     with Terminal([sys.executable, "-c", STUCK]) as terminal:
-        terminal.wait_for("stuck")
+        terminal.wait_for("ready")
         terminal.press("x")
+        terminal.wait_for("stuck")
         terminal.close()
         assert terminal.process.wait(LEAST_SECONDS) == 128 + signal.SIGHUP
