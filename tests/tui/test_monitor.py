@@ -198,8 +198,6 @@ def test_a_link_to_a_directory_is_followed(tmp_path: Path) -> None:
         watching.monitor.stop()
 
 
-# `test_file_events` takes all inotify instances for a moment; here an event has to come.
-@pytest.mark.xdist_group("inotify")
 def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
     watching = Watching(factory.run, None)
