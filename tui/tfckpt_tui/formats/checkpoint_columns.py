@@ -328,7 +328,7 @@ def derivation_words(made: Derivation) -> str:
 def _why_saved(row: Row) -> str:
     """Returns the problem of a checkpoint, what it was made from, or why it was saved."""
     checkpoint = row.checkpoint
-    made = checkpoint.packed.derived if checkpoint.packed is not None else None
+    made = checkpoint.derived
     if checkpoint.problem or made is None:
         return checkpoint.problem or checkpoint.trigger
     return _made_words(made, (source.name for source in made.sources))

@@ -10,7 +10,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.links import Link
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.results import ActionResult
 
@@ -90,6 +90,11 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
         return self.packed.unpack() if self.packed is not None else None
 
     @property
+    def derived(self) -> Derivation | None:
+        """What it was made from, if it was made from other checkpoints, without training."""
+        return self.packed.derived if self.packed is not None else None
+
+    @property
     def restorable(self) -> bool:
         """Whether it can be restored under this name; a checkpoint with links cannot."""
         return self.state.restorable and not self.links
@@ -118,7 +123,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
 
 def is_derived(checkpoint: Checkpoint) -> bool:
     """Whether it was made from other checkpoints, without training."""
-    return checkpoint.packed is not None and checkpoint.packed.derived is not None
+    return checkpoint.derived is not None
 
 
 def is_trained(checkpoint: Checkpoint) -> bool:

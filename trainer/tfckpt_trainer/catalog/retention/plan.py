@@ -165,7 +165,7 @@ def plan_of_names(
 
 def _decide(checkpoint: Checkpoint) -> Decision:
     """Decides on a checkpoint that no rule keeps and nothing protects."""
-    made = checkpoint.packed.derived if checkpoint.packed is not None else None
+    made = checkpoint.derived
     if made is not None:
         return Decision(checkpoint, True, f"made by `{made.operation}`: delete it by name")
     if checkpoint.restorable:

@@ -117,7 +117,7 @@ class _Places:
         """Puts each checkpoint that was made from others beside the newest of these."""
         derived = [c for c in self.checkpoints.values() if is_derived(c)]
         for checkpoint in sorted(derived, key=lambda c: c.saved_at):
-            made = checkpoint.packed.derived if checkpoint.packed is not None else None
+            made = checkpoint.derived
             names = [s.name for s in made.sources if s.name in self.checkpoints] if made else []
             sources = [name for name in names if name != checkpoint.name]
             if sources:

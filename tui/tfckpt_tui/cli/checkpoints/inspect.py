@@ -155,8 +155,8 @@ def _print_inspection(
     by_name = ", by its name" if checkpoint.packed is None and checkpoint.step is not None else ""
     print_line(f"step        {step} on branch {checkpoint.branch}{by_name}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
-    if checkpoint.packed is not None and checkpoint.packed.derived is not None:
-        _print_derivation(checkpoint.packed.derived)
+    if checkpoint.derived is not None:
+        _print_derivation(checkpoint.derived)
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     if checkpoint.not_finite_tensors:

@@ -41,10 +41,8 @@ def find_reference(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
     It is the one that a start continues from. If that was made from others, it is the newest one
     that training saved.
     """
-    sound = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
-    candidates = [checkpoint for checkpoint in sound if not is_derived(checkpoint)] or sound
-    newest = candidates[0] if candidates else None
-    return next((checkpoint for checkpoint in candidates if checkpoint.is_head), newest)
+    sound = (checkpoint for checkpoint in checkpoints if checkpoint.restorable)
+    return min(sound, key=lambda c: (is_derived(c), not c.is_head), default=None)
 
 
 def check_compatibility(

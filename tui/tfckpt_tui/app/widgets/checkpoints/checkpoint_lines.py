@@ -204,7 +204,7 @@ def _record_line(checkpoint: Checkpoint) -> Line:
         spans += [(f"{clean(name)} ", "label"), (metric_text(checkpoint, name), style), _GAP]
     if checkpoint.not_finite_tensors:
         spans += [(not_finite_words(checkpoint), "bad"), _GAP]
-    made = checkpoint.packed.derived if checkpoint.packed is not None else None
+    made = checkpoint.derived
     if made is not None:
         spans += [("made by ", "label"), (clean(derivation_words(made)), "value"), _GAP]
     elif checkpoint.trigger:
