@@ -34,7 +34,6 @@ from bundle_writing import (
 from command_running import BINARY, Said, Tool, run_binary
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
@@ -1052,7 +1051,7 @@ def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> N
     (listed,) = list_checkpoints(made.run)
     for path in tmp_path.glob("ckpt-1.*"):
         path.unlink()
-    answer = _verified(Verifier(made.run, files=FileScanner(tmp_path)), listed)
+    answer = _verified(Verifier(made.run), listed)
     assert isinstance(answer, Checkpoint)
     assert "There is no checkpoint ckpt-1" in answer.problem
 

@@ -196,7 +196,7 @@ class _Queue:
                 last = time.monotonic()
 
         try:
-            verifier = Verifier(self._run, into_run=self._into_run)
+            verifier = Verifier(self._run, only=frozenset({name}), into_run=self._into_run)
             verified, problem = verifier.verify(
                 name, on_progress=advance, cancelled=cancelled.is_set
             )

@@ -181,14 +181,18 @@ def _is_inside(name: str) -> bool:
 class ResultStore:
     """Stores results of verifications of one run; where they go is found out once."""
 
-    def __init__(self, run: RunDirectory, *, into_run: bool = True) -> None:
+    def __init__(
+        self, run: RunDirectory, only: AbstractSet[str] | None = None, *, into_run: bool = True
+    ) -> None:
         """Prepares the store.
 
         Args:
             run: The run directory.
+            only: The only checkpoints whose results are stored; by default all.
             into_run: Whether the run directory may be written to if this library trains there.
         """
         self._places = _Places(run, VerificationRecord, into_run=into_run)
+        self._only = only
         self._batches: dict[Path, ResultBatches] = {}
 
     def store(self, record: VerificationRecord) -> None:
@@ -220,7 +224,7 @@ class ResultStore:
 
     def _in_batches(self, directory: Path) -> Mapping[str, VerificationRecord]:
         if directory not in self._batches:
-            self._batches[directory] = ResultBatches(directory)
+            self._batches[directory] = ResultBatches(directory, self._only)
         self._batches[directory].refresh()
         return self._batches[directory].found
 
@@ -243,7 +247,7 @@ def _load_result(path: Path) -> VerificationRecord | None:
 
 def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
     """Stores one result; see `ResultStore`."""
-    ResultStore(run, into_run=into_run).store(record)
+    ResultStore(run, frozenset({record.name}), into_run=into_run).store(record)
 
 
 def store_action_result(

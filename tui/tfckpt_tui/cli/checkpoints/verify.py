@@ -15,7 +15,6 @@ import click
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import Evidence, state_for_fault
 from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
@@ -48,7 +47,7 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_al
 from tfckpt_tui.services.checkpoints.tensor_files import find_file
 from tfckpt_tui.services.checkpoints.verify import (
     Verifier,
-    cached_result,
+    cached_results,
     can_be_verified,
     valid_result,
 )
@@ -115,7 +114,7 @@ def verify(
     if not (finite or again):
         evidence = contents.evidence if contents is not None else None
         stored = _stored_results(run, chosen, evidence)
-    verifier = Verifier(run, finite=finite, files=FileScanner(run.root, only))
+    verifier = Verifier(run, only=only, finite=finite)
     unread = [one for one in chosen if one not in passed_over and one.name not in stored]
     results = []
     with closing(_read_all(verifier, unread)) as read:
@@ -240,16 +239,12 @@ def _stored_results(
         checkpoints: The checkpoints.
         evidence: What the list of all checkpoints has read; None without one.
     """
-    results = {}
-    for name in [checkpoint.name for checkpoint in checkpoints]:
-        if evidence is None:
-            result = cached_result(run, name)
-        else:
-            found = evidence(name)
-            result = valid_result(run, found.verification, found.files)
-        if result is not None:
-            results[name] = result
-    return results
+    names = [checkpoint.name for checkpoint in checkpoints]
+    if evidence is None:
+        return cached_results(run, frozenset(names))
+    found = {name: evidence(name) for name in names}
+    results = {n: valid_result(run, one.verification, one.files) for n, one in found.items()}
+    return {name: result for name, result in results.items() if result is not None}
 
 
 def _read_all(
@@ -401,7 +396,7 @@ def _finding_report(finding: FoundFault) -> VerifyFinding:
 
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
-    verifier = Verifier(run, finite=True, files=FileScanner(run.root))
+    verifier = Verifier(run, finite=True)
 
     def check(name: str) -> Probe:
         verified = _read_now(verifier, name)

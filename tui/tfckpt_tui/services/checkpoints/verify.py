@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 from tfckpt_trainer.bundle.verify import Progress
@@ -28,9 +29,14 @@ def can_be_verified(checkpoint: Checkpoint) -> bool:
 
 def cached_result(run: RunDirectory, name: str) -> Verified | None:
     """Returns the stored result of one checkpoint if it is still valid."""
-    only = frozenset({name})
-    record = Verifications(run, only).look().get(name)
-    return valid_result(run, record, FileScanner(run.root, only).scan().get(name))
+    return cached_results(run, frozenset({name})).get(name)
+
+
+def cached_results(run: RunDirectory, names: AbstractSet[str]) -> dict[str, Verified]:
+    """Returns the stored results of checkpoints that are still valid, by checkpoint."""
+    records, files = Verifications(run, names).look(), FileScanner(run.root, names).scan()
+    results = {name: valid_result(run, records.get(name), files.get(name)) for name in names}
+    return {name: result for name, result in results.items() if result is not None}
 
 
 def valid_result(
@@ -55,22 +61,22 @@ class Verifier:
         self,
         run: RunDirectory,
         *,
+        only: AbstractSet[str] | None = None,
         finite: bool = False,
         into_run: bool = True,
-        files: FileScanner | None = None,
     ) -> None:
         """Prepares it.
 
         Args:
             run: The run directory.
+            only: The only checkpoints that are verified; by default all.
             finite: Whether to look for NaN and infinite values.
             into_run: Whether the run directory may be written to if this library trains there.
-            files: A scanner of the run directory, to share between several checkpoints.
         """
         self._run = run
         self._finite = finite
-        self._files = files
-        self._results = ResultStore(run, into_run=into_run)
+        self._files = FileScanner(run.root, only)
+        self._results = ResultStore(run, only, into_run=into_run)
 
     def verify(
         self,
