@@ -184,7 +184,7 @@ class WorkerPart:
         prefix = self._run.saving_directory / record.name
         if self._sharded is None and values.is_read_by_all and not self._group.is_chief:
             self._write_and_delete(prefix)
-        write_shards: Write = lambda _: []  # noqa: E731
+        write_shards: Write = _write_nothing
         written: list[Path] = []
         if self._sharded is not None:
             write_shards = self._copy_shards(self._sharded, prefix, values)
@@ -208,7 +208,7 @@ class WorkerPart:
 
     def _copy_shards(self, sharded: ShardedWriter, prefix: Path, values: MeasuredState) -> Write:
         if not sharded.writes_any and not values.is_read_by_all:
-            return lambda _: []
+            return _write_nothing
         snapshot = sharded.snapshot()
 
         def write(timer: SaveTimer) -> list[Path]:
@@ -285,6 +285,10 @@ def require_sound(prefix: Path, verification: Verification) -> None:
     if wrong or not verification.complete:
         message = wrong[0].message if wrong else "not all of it could be read"
         raise TfckptError(f"{prefix.name} was not written correctly: {message}")
+
+
+def _write_nothing(_: SaveTimer) -> list[Path]:
+    return []
 
 
 def _failing(error: Exception) -> Write:
