@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 from typing import Any
 
 import msgspec
 
 from tfckpt_trainer.clean_text import clean
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 
@@ -83,7 +83,7 @@ def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -
         message=clean(entry.message),
         at=entry.at,
         run=clean(str(run.root)),
-        host=socket.gethostname(),
+        host=host_name(),
         step=entry.step,
         branch=entry.branch,
         checkpoint=clean(entry.checkpoint) if entry.checkpoint is not None else None,

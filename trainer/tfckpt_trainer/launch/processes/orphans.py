@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     read_workers,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import are_pids_valid_here
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -44,13 +45,8 @@ class OrphanProcess(msgspec.Struct, frozen=True):
     @property
     def keeps_its_number(self) -> bool:
         """Whether no other process has got its id, so that its group may be signaled."""
-        import psutil
-
-        try:
-            started_at = psutil.Process(self.pid).create_time()
-        except psutil.NoSuchProcess:
-            return True
-        return abs(started_at - self.process_started_at) < 2.0
+        found = find_process(self.pid)
+        return found is None or abs(found.started_at - self.process_started_at) < 2.0
 
     def __str__(self) -> str:
         place = "" if self.is_here else f" on {self.host}"

@@ -11,7 +11,6 @@ import ctypes
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, silence_seconds
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
@@ -70,7 +70,7 @@ def describe_lost_supervisor(
         silent_seconds: For how long the task has heard nothing; None if the connection was closed.
         now: Seconds since the epoch.
     """
-    who, place = f"Worker {index} on {socket.gethostname()}", ""
+    who, place = f"Worker {index} on {host_name()}", ""
     seen = ""
     if supervisor is not None:
         place = f" on {supervisor.host}"
@@ -115,7 +115,7 @@ class TaskProcess:
         except (OSError, TfckptError) as error:
             self._report(exit=ExitCode.PROBLEM, problem=describe_error(error))
             return ExitCode.PROBLEM
-        self._report(pid=worker.pid, host=socket.gethostname(), started_at=worker.started_at)
+        self._report(pid=worker.pid, host=host_name(), started_at=worker.started_at)
         while worker.exit_code is None:
             self._look(worker)
         code = worker.exit_code

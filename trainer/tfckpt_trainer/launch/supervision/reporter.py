@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
-from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -111,7 +110,7 @@ class Reporter:
         self._beat_at = time.monotonic()
         status = SupervisorStatus(
             pid=os.getpid(),
-            host=socket.gethostname(),
+            host=host_name(),
             process_started_at=self._process_started_at,
             namespace=process_namespace(),
             updated_at=time.time(),

@@ -6,7 +6,6 @@ import atexit
 import os
 import platform
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -25,6 +24,7 @@ from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
@@ -565,7 +565,7 @@ class TrainingRun:
             # A quick check is about the process that it ran in.
             "check": None,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
-            "host": socket.gethostname(),
+            "host": host_name(),
             "versions": {
                 "python": platform.python_version(),
                 "tensorflow": tf.__version__,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import psutil
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
-from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
@@ -73,7 +72,7 @@ def _write(run: RunDirectory, index: int, phase: Phase) -> None:
         run.worker_status(index),
         WorkerStatus(
             index=index,
-            host=socket.gethostname(),
+            host=host_name(),
             pid=os.getpid(),
             namespace=process_namespace(),
             process_started_at=psutil.Process().create_time(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 import time
 from collections import deque
 from pathlib import Path
@@ -12,6 +11,8 @@ from threading import Lock
 
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 
 _numbers = itertools.count()
 
@@ -32,7 +33,7 @@ class EventFile:
         directory.mkdir(parents=True, exist_ok=True)
         now = time.time()
         # TensorBoard reads the files of a directory in the order of their names.
-        words = (f"{int(now):010d}", socket.gethostname(), os.getpid(), next(_numbers))
+        words = (f"{int(now):010d}", host_name(), os.getpid(), next(_numbers))
         name = ".".join(["events.out.tfevents", *map(str, words)])
         self._file = open(directory / name, "wb")  # noqa: SIM115  closed by `close`
         self._records = RecordWriter(self._file)

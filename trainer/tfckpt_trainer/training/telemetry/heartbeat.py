@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import psutil
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
-from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -153,7 +152,7 @@ class Heartbeat:
         metrics = self._metrics
         return WorkerFacts(
             index=self._index,
-            host=socket.gethostname(),
+            host=host_name(),
             step_seconds=median(metrics.step_seconds),
             input_wait_seconds=median(metrics.input_seconds),
             memory_bytes=self._process.memory_info().rss,
@@ -182,7 +181,7 @@ class Heartbeat:
         reported = finite(metrics.reported)
         return WorkerStatus(
             index=self._index,
-            host=socket.gethostname(),
+            host=host_name(),
             pid=os.getpid(),
             process_started_at=self.process_started_at,
             namespace=process_namespace(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import Destination, Placed
@@ -109,5 +109,5 @@ def _require_space(destination: Destination, parts: Sequence[Part], free: int) -
 
 def _staging(run: RunDirectory, name: str) -> str:
     """Returns a directory for the parts of a checkpoint, which no other source shares."""
-    origin = f"{socket.gethostname()}:{run.root}:{os.getuid()}".encode(errors="surrogateescape")
+    origin = f"{host_name()}:{run.root}:{os.getuid()}".encode(errors="surrogateescape")
     return f".tfckpt/copying/{name}.{hashlib.sha256(origin).hexdigest()[:8]}"

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 
 NICENESS = 10
 """Priority of the command: training beside it comes first."""
@@ -119,12 +120,8 @@ def _read(
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether it has exited; it is not waited for, so that the group keeps its number."""
-    import psutil
-
-    try:
-        return psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    found = find_process(process.pid)
+    return found is None or found.is_zombie
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

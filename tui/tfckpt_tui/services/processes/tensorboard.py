@@ -20,6 +20,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_tui.services.runs.reading import event_directory
@@ -80,7 +81,7 @@ class TensorBoard:
     def forward_line(self) -> str:
         """The command that forwards its port to the user's own machine over SSH."""
         port = self.port
-        return f"ssh -N -L {port}:{LOOPBACK}:{port} {socket.gethostname()}"
+        return f"ssh -N -L {port}:{LOOPBACK}:{port} {host_name()}"
 
 
 def is_remote() -> bool:

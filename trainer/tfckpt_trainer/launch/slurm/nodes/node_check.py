@@ -21,6 +21,7 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import load
 
@@ -135,7 +136,7 @@ def _versions() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Checks this node and prints the report."""
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    node = os.environ.get("SLURMD_NODENAME") or host_name()
     ports = msgspec.json.decode(os.environ[PORTS_VARIABLE], type=dict[str, list[int]])
     token = os.environ[TOKEN_VARIABLE]
     report = check_node(RunDirectory(Path(arguments[0])), token, node, ports.get(node, []))
