@@ -93,14 +93,24 @@ class Cluster:
 
         return wait_until(seen, 60, f"job {job} {states}")
 
+    @contextmanager
+    def crash(self, node: str) -> Iterator[None]:
+        """Kills all of a node, and boots it again: the next test needs it."""
+        self.control("crash", self.number(node))
+        try:
+            yield
+        finally:
+            self.control("boot", self.number(node))
+            wait_until(lambda: not self._is_dead(node), 120, f"{node} alive for Slurm")
+
     def wait_for_dead_node(self, node: str) -> None:
         """Waits until Slurm starts no job on a node that does not answer."""
+        wait_until(lambda: self._is_dead(node), 120, f"{node} dead for Slurm")
 
-        def is_known() -> bool:
-            state = self.call("sinfo", "--noheader", f"--nodes={node}", "--format=%T").split()
-            return bool(state) and all(one.startswith("down") or one.endswith("*") for one in state)
-
-        wait_until(is_known, 120, f"{node} dead for Slurm")
+    def _is_dead(self, node: str) -> bool:
+        """Whether Slurm says that a node is down, or, with a star, that it does not answer."""
+        states = self.call("sinfo", "--noheader", f"--nodes={node}", "--format=%T").split()
+        return all(state.startswith("down") or state.endswith("*") for state in states)
 
     def release(self, job: str) -> None:
         """Waits until a job is requeued, and lets it start; Slurm would wait for two minutes."""
@@ -177,7 +187,7 @@ class LaunchedRun:
     def wait_for_files(self, *names: str) -> None:
         """Waits for files that workers write."""
         wait_until(
-            lambda: all((self.root / name).exists() for name in names), 60, f"{names} {self.root}"
+            lambda: all((self.root / name).exists() for name in names), 120, f"{names} {self.root}"
         )
 
     def wait_for_processes(self, count: int) -> None:
@@ -215,5 +225,8 @@ def run(cluster: Cluster, tmp_path: Path) -> Iterator[LaunchedRun]:
     launched = LaunchedRun(cluster, tmp_path / "run")
     yield launched
     if launched.directory.job_file.exists():
+        # Shown if the test fails.
+        print(*launched.messages(), cluster.call("scontrol", "show", "job"), sep="\n")
+        print(cluster.call("sinfo", "--Node", "--long"))
         cluster.call("scancel", launched.job.id)
         cluster.wait_for_state(launched.job.id, "CANCELLED", "COMPLETED", "FAILED")

@@ -192,9 +192,12 @@ class BatchStep:
             try:
                 requeue_job(self._job)
             except LaunchError as error:
-                answers = bool(read_job(self._job, self._supervisor.report.beat_if_due).state)
+                facts = read_job(self._job, self._supervisor.report.beat_if_due)
+                if facts.restarts > self._own.requeues:
+                    # Slurm did meanwhile, by itself: a node of the job died.
+                    return ""
                 late = time.monotonic() > deadline
-                if answers or late or self._told_to_end or self._replaced:
+                if facts.state or late or self._told_to_end or self._replaced:
                     return str(error)
             else:
                 return ""
