@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -246,6 +249,32 @@ def test_the_model_of_an_earlier_run_is_not_missing_in_a_later_one(make_run, tmp
     gc.collect()
     assert list(last) == [0]
     assert all(model.built for model in kept)
+
+
+def open_files() -> list[str]:
+    """What the descriptors of this process refer to."""
+    targets = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            targets.append(re.sub(r"\d+", "N", os.readlink(f"/proc/self/fd/{descriptor}")))
+    return sorted(targets)
+
+
+def test_a_run_leaves_no_thread_and_no_open_file_in_its_process(make_run, tmp_path):
+    """As in a notebook. Objects of a run refer to each other, so they live until collected."""
+
+    def train(name: str):
+        training = make_run(tmp_path / name, save_every_steps=1, total_steps=2)
+        for _ in training:
+            pass
+        return training
+
+    kept = [train("first")]
+    threads, files = set(threading.enumerate()), open_files()
+    kept.append(train("second"))
+    wait_until(lambda: set(threading.enumerate()) <= threads, 10, "the end of its threads")
+    assert open_files() == files
+    assert len(kept) == 2
 
 
 def test_two_threads_cannot_train_in_one_directory(make_run):

@@ -203,7 +203,10 @@ def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
     watching = Watching(factory.run, None)
     watching.monitor._poll = 3600.0
     try:
-        watching.wait_for_names("ckpt-500")
+        first = watching.wait_for_names("ckpt-500")
+        if first.problems:
+            # Other programs of this user have taken all file events.
+            pytest.skip(first.problems[0])
         time_of_look = len(watching.seen)
         factory.checkpoint(600)
         watching.wait_for_names("ckpt-600", timeout=5)

@@ -51,8 +51,9 @@ class CommandPoller:
         A supervisor carries out a command to stop all the same, so it is left to it.
         """
         self._stopping.set()
-        if self._changes is not None:
-            self._changes.stop()
+        changes = self._changes
+        if changes is not None:
+            changes.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         metrics = self._telemetry.metrics
@@ -93,6 +94,8 @@ class CommandPoller:
                 self._telemetry.command_trouble = (
                     f"commands cannot be read: {describe_error(error)}"
                 )
+        # The poller itself may be part of a cycle that is collected late.
+        self._changes = None
 
     def _claim_all(self) -> None:
         while (command := self._queue.claim(time.time())) is not None:

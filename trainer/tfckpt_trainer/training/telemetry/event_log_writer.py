@@ -61,7 +61,7 @@ class EventLogWriter:
         self._files: _Queue = deque()
         self._rounds = threading.Condition()
         self._requested = self._done = 0
-        self._hangs = False
+        self._hangs = self._closing = False
         self._refused: Exception | None = None
         self._thread: threading.Thread | None = None
         self.trouble = ""
@@ -102,10 +102,13 @@ class EventLogWriter:
             raise self._refused
 
     def close(self, seconds: float) -> None:
-        """Waits until everything is written, for so many seconds at most."""
+        """Waits until everything is written, for so many seconds at most, and ends the thread."""
         if self._lines or self._answers or self._files:
             self._hangs = False
             self._finish_round(seconds)
+        with self._rounds:
+            self._closing = True
+            self._rounds.notify_all()
 
     def _append(self, entry: EventEntry) -> None:
         try:
@@ -141,8 +144,12 @@ class EventLogWriter:
     def _work(self) -> None:
         while True:
             with self._rounds:
-                self._rounds.wait_for(lambda: self._requested > self._done)
+                self._rounds.wait_for(lambda: self._requested > self._done or self._closing)
                 taken = self._requested
+                if taken == self._done:
+                    # A later write starts another thread.
+                    self._thread = None
+                    return
             refused = self._try_all()
             with self._rounds:
                 self._done, self._refused, self._hangs = taken, refused, False
