@@ -90,6 +90,9 @@ def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal count, busy
+        if arguments and "__pycache__" in str(arguments[0]):
+            # In a new clone, the interpreter keeps what it compiles.
+            return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
         if event in _CHANGES or (writes and "/run/" in str(arguments[0])):
             if busy:
