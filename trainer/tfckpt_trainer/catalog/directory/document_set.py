@@ -100,7 +100,8 @@ class Documents(Generic[DocumentT, KeptT]):
         if at_most is not None and len(chosen) > at_most:
             chosen = nlargest(at_most, chosen, key=saved_at)
         changed = {name for name in [*chosen, *gone] if self._look_at(name)}
-        self._unread.difference_update(list(chosen))
+        # A set keeps the memory of its most members: it is made anew.
+        self._unread = self._unread.difference(chosen)
         return changed
 
     def refuse_newer(self) -> None:
