@@ -3,10 +3,11 @@
     python tests/benchmarks/fleet.py [--seconds N] [--live N] [--runs N ...]
 
 The first list is made in a process of its own, against `scandir` and `stat` of the same files in
-that process. Then the app runs in a pseudo-terminal of 140 by 40. A process of its own writes
-heartbeats and measurements of the live runs each second. Beside it, a bare Textual app that does
-nothing, and what `scandir` and `stat` of the same files cost every two seconds, as often as the app
-reads live runs.
+that process. All but the live runs ended within the last ten days, one in twenty of them today.
+
+Then the app runs in a pseudo-terminal of 140 by 40. A process of its own writes heartbeats and
+measurements of the live runs each second. Beside it, a bare Textual app that does nothing, and what
+`scandir` and `stat` of the same files cost every two seconds, as often as the app reads live runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 python simulated_fleet.py DIRECTORY LIVE ENDED
 
-Says `ready` once all runs are there.
+Says `ready` once all runs are there. The ended ones failed two hours ago, and each half a day
+earlier: a list of a user has few that ended today.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from tfckpt_trainer.rundir.storage.documents import append, store
 
 STEPS = 100_000
 
+ENDED_SECONDS = 7200.0
+BETWEEN_SECONDS = 43_200.0
+"""How long ago the last run ended, and how long before it each other one did."""
+
 DIFFERENT = 20
 """How many runs that have ended differ; others are copies of them."""
 
@@ -36,7 +41,7 @@ def main() -> None:
     for number in range(ended):
         place = directory / f"ended-{number:03}"
         if number < DIFFERENT:
-            two_branches(place, now - 7200 - 60 * number)
+            two_branches(place, now - ENDED_SECONDS - BETWEEN_SECONDS * number)
         else:
             # A copy takes a tenth of the time.
             shutil.copytree(directory / f"ended-{number % DIFFERENT:03}", place)
