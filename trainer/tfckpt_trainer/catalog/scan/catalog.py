@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache, partial
 
 from msgspec.structs import replace
 
@@ -78,7 +79,7 @@ class Catalog:
         entries: AbstractSet[str] | None = None,
     ) -> None:
         self._run = run
-        self._quiet = quiet_seconds_of(run.root)
+        self._quiet = cache(partial(quiet_seconds_of, run.root))
         self._observer = Observer(run)
         self._annotations = Annotations(run)
         self._reader = EvidenceReader(run, only, entries)
@@ -172,7 +173,7 @@ class Catalog:
         )
         self.version_one = observed.version_one
         self.other_files = observed.neighbours.others
-        return diagnostics(observed, now, self._quiet)
+        return diagnostics(observed, now, self._quiet())
 
     def refuse_newer(self) -> None:
         """Raises a `RefusedError` if a newer release wrote a record that the last scan read."""
@@ -333,7 +334,7 @@ def scan_checkpoints(
     """
     reader = EvidenceReader(run, names)
     reader.refresh([], [])
-    quiet = quiet_seconds_of(run.root)
+    quiet = cache(partial(quiet_seconds_of, run.root))
     checkpoints = {}
     for name in names:
         evidence = reader.read(name, is_listed=False)

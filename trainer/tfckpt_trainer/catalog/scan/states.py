@@ -53,7 +53,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -174,7 +174,7 @@ def derive_state(
     evidence: Evidence,
     *,
     now: float,
-    quiet: float = QUIET_SECONDS,
+    quiet: Callable[[], float] = lambda: QUIET_SECONDS,
     depth: Depth = Depth.SIZES,
 ) -> Verdict:
     """Applies the rules.
@@ -183,7 +183,8 @@ def derive_state(
         root: The run directory.
         evidence: What is known about the checkpoint.
         now: Seconds since the epoch.
-        quiet: Seconds for which a file is fresh after its last change.
+        quiet: Returns for how many seconds a file is fresh after its last change. Of complete
+            checkpoints, that does not matter.
         depth: How much may be read.
     """
     if depth is Depth.NAMES and _is_usual(evidence):
@@ -233,12 +234,12 @@ class _Moment(NamedTuple):
     """The time of a scan, and for how many seconds before it a change is fresh."""
 
     now: float
-    quiet: float
+    quiet: Callable[[], float]
 
     def is_recent(self, at: float) -> bool:
         """Whether a change at that time may be part of a running save."""
         # A time far in the future comes from a clock that was set back.
-        return abs(self.now - at) <= self.quiet
+        return abs(self.now - at) <= self.quiet()
 
 
 def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
