@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.commit.saves import (
     finish_interrupted_saves,
 )
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.history import read_history
+from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
@@ -69,9 +69,10 @@ def bring_back(run: RunDirectory, fallback: RunDirectory) -> BroughtBack:
     if not fallback.control.is_dir():
         return BroughtBack()
     finish_interrupted_saves(fallback)
-    history = read_history(fallback)
-    names, left = [], [f"The record of {name} there is damaged." for name in history.damaged]
-    for packed in sorted(history.records.values(), key=lambda packed: packed.sequence):
+    records = Records(fallback)
+    records.refresh()
+    names, left = [], [f"The record of {name} there is damaged." for name in records.damaged]
+    for packed in sorted(records.found.values(), key=lambda packed: packed.sequence):
         record = packed.unpack()
         if not index_path(fallback.root / record.name).is_file():
             continue
@@ -86,7 +87,7 @@ def bring_back(run: RunDirectory, fallback: RunDirectory) -> BroughtBack:
 
 
 def _record_of(run: RunDirectory, name: str) -> CheckpointRecord | None:
-    packed = read_history(run).records.get(name)
+    packed = Records(run, frozenset({name})).look().get(name)
     return packed.unpack() if packed is not None else None
 
 

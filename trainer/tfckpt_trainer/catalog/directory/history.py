@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +20,7 @@ from tfckpt_trainer.catalog.directory.packed_record import PackedRecord, RecordP
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists
 
@@ -40,11 +42,21 @@ class ResumePoint(msgspec.Struct, frozen=True):
     values: Mapping[str, float] = {}
 
 
+class Saved(NamedTuple):
+    """What of a record the history needs; see `CheckpointRecord`."""
+
+    name: str
+    step: int
+    branch: int
+    sequence: int
+    derived: Derivation | None
+
+
 class RunHistory(msgspec.Struct, frozen=True):
     """All records of saves and restores, and which of them are damaged.
 
     Attributes:
-        records: The records of saves, by checkpoint.
+        records: The saves with a record, by checkpoint.
         head: The last restore.
         state: TensorFlow's state file.
         damaged: Checkpoints whose record and its copy cannot be read.
@@ -53,7 +65,7 @@ class RunHistory(msgspec.Struct, frozen=True):
             records of saves nor the state file name a checkpoint to start from.
     """
 
-    records: Mapping[str, PackedRecord]
+    records: Mapping[str, Saved | PackedRecord]
     head: Head | None
     state: StateFile | None
     damaged: AbstractSet[str] = frozenset()
@@ -64,11 +76,6 @@ class RunHistory(msgspec.Struct, frozen=True):
     def latest(self) -> str:
         """The newest checkpoint according to TensorFlow's state file; empty if there is none."""
         return (self.state.latest_name or "") if self.state is not None else ""
-
-    @property
-    def names(self) -> AbstractSet[str]:
-        """All checkpoints that are mentioned anywhere in the history."""
-        return {*self.records, *self.damaged, *filter(None, [self.latest])}
 
     @property
     def needs_state_file(self) -> bool:
@@ -116,8 +123,7 @@ def resume_point(run: RunDirectory) -> ResumePoint | None:
     there are no records, it is the newest one in TensorFlow's state file. It may be damaged: the
     start then tries the next newest checkpoint of the catalog.
     """
-    history = read_history(run)
-    return resume_point_from(history, committed_names(run, history))
+    return resume_point_from(read_history(run), partial(has_index, run))
 
 
 def refuse_newer_release(run: RunDirectory) -> None:
@@ -135,7 +141,7 @@ def refuse_newer_release(run: RunDirectory) -> None:
 
 def read_history(run: RunDirectory) -> RunHistory:
     """Reads the history of a run."""
-    records = Records(run)
+    records = Documents(run.records_directory, CheckpointRecord, _saved)
     records.refresh()
     head, head_is_damaged = load_head(run)
     state = read_state_list(run)
@@ -149,26 +155,32 @@ def read_history(run: RunDirectory) -> RunHistory:
     )
 
 
+def _saved(record: CheckpointRecord, _text: bytes) -> Saved:
+    return Saved(record.name, record.step, record.branch, record.sequence, record.derived)
+
+
 def _has_unrecorded(run: RunDirectory, recorded: Container[str]) -> bool:
     names = [entry.name for entry in list_directory(run.root)]
     indexed = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
     return any(name not in recorded for name in indexed)
 
 
-def committed_names(run: RunDirectory, history: RunHistory) -> AbstractSet[str]:
-    """Returns the checkpoints of a history that have an index."""
-    return {name for name in history.names if index_path(run.root / name).is_file()}
+def has_index(run: RunDirectory, name: str) -> bool:
+    """Whether a checkpoint is committed: a record alone is left from a killed save."""
+    return bool(name) and index_path(run.root / name).is_file()
 
 
-def resume_point_from(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
+def resume_point_from(
+    history: RunHistory, is_committed: Callable[[str], bool]
+) -> ResumePoint | None:
     """Applies the rule of `resume_point` to a history.
 
     Args:
         history: The history.
-        committed: The checkpoints with an index. A record alone is left from a killed save.
+        is_committed: Whether a checkpoint has an index; asked of as few as possible.
     """
-    used_last = _used_last(history, committed)
-    if history.needs_state_file and history.latest in committed:
+    used_last = _used_last(history, is_committed)
+    if history.needs_state_file and is_committed(history.latest):
         if used_last is not None and used_last.checkpoint == history.latest:
             return used_last
         # Every save and every restore makes its checkpoint the newest in the state file.
@@ -180,16 +192,15 @@ def resume_point_from(history: RunHistory, committed: Container[str]) -> ResumeP
         branch = parsed.branch if parsed else 0
         return ResumePoint(history.latest, branch, _highest_sequence(history))
     # Training saved the others, so one that was made from them is not where it ended.
-    return None if history.has_others else _newest_derived(history, committed)
+    return None if history.has_others else _newest_derived(history, is_committed)
 
 
-def _used_last(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
+def _used_last(history: RunHistory, is_committed: Callable[[str], bool]) -> ResumePoint | None:
     """Returns what was saved or restored last, according to the readable records."""
-    head, records, highest = history.head, history.records, _highest_sequence(history)
-    saves = [
-        record for record in records.values() if record.name in committed and record.derived is None
-    ]
-    newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
+    head, highest = history.head, _highest_sequence(history)
+    saves = [record for record in history.records.values() if record.derived is None]
+    saves.sort(key=lambda record: (record.sequence, record.name), reverse=True)
+    newest = next((record for record in saves if is_committed(record.name)), None)
     if head is not None and (newest is None or head.sequence > newest.sequence):
         return ResumePoint(head.checkpoint, head.branch, highest, head.values)
     if newest is not None:
@@ -197,9 +208,9 @@ def _used_last(history: RunHistory, committed: Container[str]) -> ResumePoint | 
     return None
 
 
-def _newest_derived(history: RunHistory, committed: Container[str]) -> ResumePoint | None:
+def _newest_derived(history: RunHistory, is_committed: Callable[[str], bool]) -> ResumePoint | None:
     """Returns the newest checkpoint made from others; a start uses it if there is nothing else."""
-    made = [record for record in history.records.values() if record.name in committed]
+    made = [record for record in history.records.values() if is_committed(record.name)]
     newest = max(made, key=lambda record: (record.step, record.name), default=None)
     if newest is None:
         return None

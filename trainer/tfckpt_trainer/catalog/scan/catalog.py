@@ -302,8 +302,7 @@ class Catalog:
             head_is_damaged=self._annotations.head_is_damaged,
             has_others=any(c.packed is None and self._is_committed(c.name) for c in ordered),
         )
-        committed = {name for name in history.names if self._is_committed(name)}
-        self.resumed = resume_point_from(history, committed)
+        self.resumed = resume_point_from(history, self._is_committed)
         if self.resumed is not None and self.resumed.checkpoint in restorable:
             return self.resumed.checkpoint
         return restorable[0] if restorable else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
-from tfckpt_trainer.catalog.directory.history import RunHistory, committed_names, read_history
+from tfckpt_trainer.catalog.directory.history import RunHistory, has_index, read_history
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import copy_of, describe_copy_damage, describe_damage
@@ -24,8 +24,7 @@ def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
     sentences = []
     if history.head_is_damaged:
         sentences.append(f"{_pair(run, 'head.json')} are damaged: {_without_head(run, history)}")
-    committed = committed_names(run, history)
-    damaged = sorted(history.damaged & committed)
+    damaged = sorted(name for name in history.damaged if has_index(run, name))
     if damaged:
         files = ", ".join(_pair(run, f"records/{name}.json") for name in damaged[:_NAMED])
         more = f" and {len(damaged) - _NAMED:,} more records" if len(damaged) > _NAMED else ""
@@ -33,7 +32,7 @@ def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
             f"{files}{more} are damaged. These checkpoints are restored without their records: "
             "input position and random states start over."
         )
-        if history.latest not in committed:
+        if not has_index(run, history.latest):
             sentences.append(
                 "TensorFlow's state file names no existing checkpoint. A start continues from the "
                 "newest save with an intact record."
@@ -62,7 +61,7 @@ def head_findings(run: RunDirectory) -> Iterator[Finding]:
 
 
 def _without_head(run: RunDirectory, history: RunHistory) -> str:
-    if history.latest in committed_names(run, history):
+    if has_index(run, history.latest):
         return (
             f"a start continues from {history.latest}, the latest checkpoint in TensorFlow's "
             "state file."
