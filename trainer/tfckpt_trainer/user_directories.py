@@ -30,9 +30,18 @@ def cached_path(kind: str, directory: Path) -> Path | None:
         kind: What is kept.
         directory: The directory; its real path counts.
     """
+    return cached_path_of(kind, cache_key(directory))
+
+
+def cache_key(directory: Path) -> str:
+    """Returns the name of a directory in the cache, from its real path."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:24]
+
+
+def cached_path_of(kind: str, key: str) -> Path | None:
+    """Returns what `cached_path` does, for the `cache_key` of a directory."""
     cache = cache_directory()
-    key = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:24]
-    return cache / kind / key if cache is not None else None
+    return Path(cache, kind, key) if cache is not None else None
 
 
 def config_directory() -> Path | None:

@@ -14,6 +14,7 @@ import msgspec
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.user_directories import cache_key
 
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255
@@ -64,7 +65,7 @@ def _size(name: str) -> int:
 
 
 class RunDirectory(msgspec.Struct, frozen=True, dict=True):
-    """The paths of one run.
+    """The paths of one run. Each is made once: it takes longer than to ask for a file.
 
     Attributes:
         root: The checkpoint directory, as TensorFlow knows it.
@@ -82,47 +83,52 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The subdirectory with all files of this library."""
         return self.root / ".tfckpt"
 
-    @property
+    @cached_property
+    def cache_key(self) -> str:
+        """The name of this run in the user's cache."""
+        return cache_key(self.root)
+
+    @cached_property
     def state_file(self) -> Path:
         """TensorFlow's state file, which names the newest checkpoint."""
         return self.root / "checkpoint"
 
-    @property
+    @cached_property
     def run_file(self) -> Path:
         """Description of the run: ID, strategy, cluster, command."""
         return self.control / "run.json"
 
-    @property
+    @cached_property
     def config_file(self) -> Path:
         """Settings of this run that its user writes: guards and alerts."""
         return self.control / "config.toml"
 
-    @property
+    @cached_property
     def launch_file(self) -> Path:
         """Options of the supervisor: command, workers, restarts."""
         return self.control / "launch.json"
 
-    @property
+    @cached_property
     def command_file(self) -> Path:
         """The command of a script that no launcher started."""
         return self.control / "command.json"
 
-    @property
+    @cached_property
     def job_file(self) -> Path:
         """The batch job in which a scheduler runs the supervisor."""
         return self.control / "job.json"
 
-    @property
+    @cached_property
     def job_script(self) -> Path:
         """The batch script of that job."""
         return self.control / "job.sbatch"
 
-    @property
+    @cached_property
     def head_file(self) -> Path:
         """The last restore: its checkpoint, and the branch that follows."""
         return self.control / "head.json"
 
-    @property
+    @cached_property
     def status_directory(self) -> Path:
         """Heartbeats, one file per process."""
         return self.control / "status"
@@ -131,12 +137,12 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The heartbeat of worker `index`."""
         return self.status_directory / f"worker-{index}.json"
 
-    @property
+    @cached_property
     def stacks_directory(self) -> Path:
         """What the threads of the workers do, on request."""
         return self.control / "stacks"
 
-    @property
+    @cached_property
     def stacks_request(self) -> Path:
         """The newest request for that."""
         return self.stacks_directory / "request.json"
@@ -145,22 +151,22 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The answer of worker `index`."""
         return self.stacks_directory / f"worker-{index}.json"
 
-    @property
+    @cached_property
     def supervisor_status(self) -> Path:
         """The heartbeat of the process that starts and restarts the workers."""
         return self.status_directory / "supervisor.json"
 
-    @property
+    @cached_property
     def job_answer(self) -> Path:
         """What the scheduler last said about the batch job."""
         return self.status_directory / "job.json"
 
-    @property
+    @cached_property
     def check_directory(self) -> Path:
         """The run directory of the checkpoint of a quick check, while that is in progress."""
         return self.control / "check"
 
-    @property
+    @cached_property
     def records_directory(self) -> Path:
         """Checkpoint records, one file per checkpoint."""
         return self.control / "records"
@@ -177,12 +183,12 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """Per-worker state of checkpoint `name`: iterator state and random state."""
         return self.worker_states_directory / _checked(name)
 
-    @property
+    @cached_property
     def worker_states_directory(self) -> Path:
         """Per-worker state, a directory for each checkpoint."""
         return self.control / "workers"
 
-    @property
+    @cached_property
     def verifications_directory(self) -> Path:
         """Verification results, one file per checkpoint."""
         return self.control / "verifications"
@@ -191,7 +197,7 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The verification result of checkpoint `name`."""
         return self.verifications_directory / f"{_checked(name)}.json"
 
-    @property
+    @cached_property
     def results_directory(self) -> Path:
         """Values that users' own actions found, one file per checkpoint."""
         return self.control / "results"
@@ -200,7 +206,7 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The values that users' own actions found for checkpoint `name`."""
         return self.results_directory / f"{_checked(name)}.json"
 
-    @property
+    @cached_property
     def saving_directory(self) -> Path:
         """Checkpoints that are being written; they are moved to `root` once verified."""
         return self.control / "saving"
@@ -209,17 +215,17 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """Progress of the save of checkpoint `name`."""
         return self.saving_directory / f"{_checked(name)}.json"
 
-    @property
+    @cached_property
     def copying_directory(self) -> Path:
         """Checkpoints that are being copied here; they are moved to `root` once verified."""
         return self.control / "copying"
 
-    @property
+    @cached_property
     def overheads(self) -> Path:
         """Append-only: the slowdown of the steps after each save."""
         return self.control / "overheads.jsonl"
 
-    @property
+    @cached_property
     def pins_directory(self) -> Path:
         """Pins: one empty file for each checkpoint that must not be pruned."""
         return self.control / "pins"
@@ -228,32 +234,32 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """The file that pins checkpoint `name`."""
         return self.pins_directory / _checked(name)
 
-    @property
+    @cached_property
     def inbox(self) -> Path:
         """Unclaimed commands."""
-        return self.control / "control" / "inbox"
+        return Path(self.control, "control", "inbox")
 
-    @property
+    @cached_property
     def active(self) -> Path:
         """Commands that the trainer claimed and has not finished."""
-        return self.control / "control" / "active"
+        return Path(self.control, "control", "active")
 
-    @property
+    @cached_property
     def done(self) -> Path:
         """Finished commands with their outcomes."""
-        return self.control / "control" / "done"
+        return Path(self.control, "control", "done")
 
-    @property
+    @cached_property
     def event_log(self) -> Path:
         """The event log, append-only: every save, restore, prune, restart and failure."""
         return self.control / "journal.jsonl"
 
-    @property
+    @cached_property
     def series(self) -> Path:
         """The metric series, append-only: about one line per second."""
         return self.control / "series.jsonl"
 
-    @property
+    @cached_property
     def logs_directory(self) -> Path:
         """Output of all processes."""
         return self.control / "logs"
@@ -262,52 +268,52 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """Output of worker `index`."""
         return self.logs_directory / f"worker-{index}.log"
 
-    @property
+    @cached_property
     def standby_log(self) -> Path:
         """Output of the standby process."""
         return self.logs_directory / "standby.log"
 
-    @property
+    @cached_property
     def supervisor_log(self) -> Path:
         """Log of the supervisor."""
         return self.logs_directory / "supervisor.log"
 
-    @property
+    @cached_property
     def job_log(self) -> Path:
         """Output of the batch script, written by the scheduler."""
         return self.logs_directory / "job.log"
 
-    @property
+    @cached_property
     def trash(self) -> Path:
         """The trash, one directory per prune."""
         return self.control / "trash"
 
-    @property
+    @cached_property
     def tensorboard(self) -> Path:
         """Default directory of TensorBoard event files."""
         return self.control / "tensorboard"
 
-    @property
+    @cached_property
     def trainer_lock(self) -> Path:
         """Lock held by the chief while it runs, and by a prune without a trainer."""
         return self.control / "trainer.lock"
 
-    @property
+    @cached_property
     def trash_order(self) -> Path:
         """Sequence counter of prunes, which orders them independently of clocks."""
         return self.control / "trash.json"
 
-    @property
+    @cached_property
     def reserve(self) -> Path:
         """Reserved disk space, released on a full disk so that a prune can run."""
         return self.control / "reserve"
 
-    @property
+    @cached_property
     def trash_lock(self) -> Path:
         """Lock held while the trash changes."""
         return self.control / "trash.lock"
 
-    @property
+    @cached_property
     def supervisor_lock(self) -> Path:
         """Lock held by the supervisor while it runs."""
         return self.control / "supervisor.lock"

@@ -29,6 +29,7 @@ class Documents(Generic[DocumentT, KeptT]):
     """The documents of one directory; a file is read again only after it was replaced.
 
     Attributes:
+        directory: The directory.
         found: What is kept of the readable documents, by checkpoint.
         damaged: Checkpoints whose document exists and cannot be read.
         newer: Those of them whose document a newer release wrote, each with the release needed.
@@ -49,6 +50,7 @@ class Documents(Generic[DocumentT, KeptT]):
             keep: Returns what is kept of a document, which was decoded from this text.
             only: The only checkpoints whose documents are read; by default all.
         """
+        self.directory = directory
         self._kind: type[DocumentT] = kind
         self._keep: Callable[[DocumentT, bytes], KeptT] = keep
         files = None if only is None else frozenset(f"{name}{_SUFFIX}" for name in only)

@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import make_directory
-from tfckpt_trainer.user_directories import NO_HOME, cached_path
+from tfckpt_trainer.user_directories import NO_HOME, cached_path_of
 
 StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)
 
@@ -77,7 +77,7 @@ class Verifications(_Stored[VerificationRecord]):
 
     def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         super().__init__(run, VerificationRecord, only)
-        self._batches = [ResultBatches(place, only) for place in verification_directories(run)]
+        self._batches = [ResultBatches(place.directory, only) for place in self._places]
 
     def refresh(
         self, at_most: int | None = None, saved_at: Callable[[str], float] | None = None
@@ -326,4 +326,4 @@ def _with_other_actions(path: Path, record: ResultsRecord) -> ResultsRecord:
 
 def _cache_of(run: RunDirectory, kind: type[Document]) -> Path | None:
     """Returns the user's cache for a run directory that must not be written to."""
-    return cached_path("results" if kind is ResultsRecord else "verifications", run.root)
+    return cached_path_of("results" if kind is ResultsRecord else "verifications", run.cache_key)
