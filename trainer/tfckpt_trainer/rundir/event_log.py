@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Generic
+from typing import Any, Generic
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import DocumentT, append, parse_lines
-from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_descriptor, open_plain
 
 WHOLE_LOG = 2**31
 """More entries than an event log has, for `read_entries`."""
@@ -75,13 +75,7 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
     """
     if newest is None:
         return Tail(run.event_log, EventEntry).read_new()
-    try:
-        opened = open_plain(run.event_log)
-    except (OSError, DamagedFileError):
-        return []
-    with opened as file:
-        file.seek(_start_of_lines(file, newest))
-        entries, _ = parse_lines(file.read(), EventEntry, run.event_log.name)
+    entries, _ = parse_lines(_last_lines(run.event_log, newest), EventEntry, run.event_log.name)
     return entries[-newest:]
 
 
@@ -93,12 +87,14 @@ def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
         most: How many lines, as far as they are in the last `RECENT_BYTES`.
     """
     try:
-        opened = open_plain(run.series)
+        descriptor, facts = open_descriptor(run.series)
     except (OSError, DamagedFileError):
         return []
-    with opened as file:
-        begin = max(0, os.fstat(file.fileno()).st_size - RECENT_BYTES)
-        data = os.pread(file.fileno(), RECENT_BYTES, begin)
+    try:
+        begin = max(0, facts.st_size - RECENT_BYTES)
+        data = os.pread(descriptor, RECENT_BYTES, begin)
+    finally:
+        os.close(descriptor)
     *lines, _ = data.rsplit(b"\n", most + 1)
     if begin or len(lines) > most:
         # The first has no complete line at its end, or is more than one.
@@ -133,18 +129,24 @@ def _points(lines: bytes, source: str) -> list[SeriesPoint]:
     return parse_lines(lines, SeriesPoint, source)[0]
 
 
-def _start_of_lines(file: BinaryIO, count: int) -> int:
-    """Returns an offset from which a file has at least `count` complete lines, if it has them."""
-    place = file.seek(0, os.SEEK_END)
-    while place > 0:
-        begin = max(0, place - _BLOCK)
-        file.seek(begin)
-        count -= file.read(place - begin).count(b"\n")
-        place = begin
-        # The line in which the block begins is not complete.
-        if count < 0:
-            break
-    return place
+def _last_lines(path: Path, count: int) -> bytes:
+    """Returns the end of a file, with at least so many complete lines if it has them."""
+    try:
+        descriptor, facts = open_descriptor(path)
+    except (OSError, DamagedFileError):
+        return b""
+    blocks: list[bytes] = []
+    try:
+        place = facts.st_size
+        # The line in which a block begins is not complete.
+        while place > 0 and count >= 0:
+            begin = max(0, place - _BLOCK)
+            blocks.append(os.pread(descriptor, place - begin, begin))
+            count -= blocks[-1].count(b"\n")
+            place = begin
+    finally:
+        os.close(descriptor)
+    return b"".join(reversed(blocks))
 
 
 class Tail(Generic[DocumentT]):

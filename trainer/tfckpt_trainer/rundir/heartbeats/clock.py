@@ -39,7 +39,7 @@ _measured: dict[Path, tuple[float, float, float]] = {}
 """The difference, when it was measured, and the offset of this machine's clock then."""
 
 
-def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> StatusT | None:
+def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> StatusT | None:
     """Reads a heartbeat, with its times by the clock of this machine; None if there is none.
 
     Args:
@@ -67,7 +67,7 @@ def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> Status
     return msgspec.structs.replace(status, **changes)
 
 
-def _seconds_ahead(run: RunDirectory, path: Path, updated_at: float) -> float:
+def _seconds_ahead(run: RunDirectory, path: Path | str, updated_at: float) -> float:
     """Returns by how much the clock that stamped a heartbeat is ahead of this machine's clock."""
     by_clock = abs(time.time() - updated_at)
     # First: of the runs in a list, most ended long ago.
@@ -76,7 +76,11 @@ def _seconds_ahead(run: RunDirectory, path: Path, updated_at: float) -> float:
     written = file_time(path)
     by_file = abs(written - updated_at)
     is_plausible = max(by_clock, by_file) < TOLERANCE_SECONDS
-    if is_plausible or by_file > LONGEST_SECONDS or not is_network_file_system(path.parent):
+    if (
+        is_plausible
+        or by_file > LONGEST_SECONDS
+        or not is_network_file_system(run.status_directory)
+    ):
         return 0.0
     return updated_at - (written - file_system_ahead(run))
 
@@ -103,7 +107,7 @@ def known_ahead(run: RunDirectory) -> float:
     return _measured.get(run.root, (0.0,))[0]
 
 
-def file_time(path: Path) -> float:
+def file_time(path: Path | str) -> float:
     """Returns the modification time of a regular file, by the clock of its file system.
 
     Raises:

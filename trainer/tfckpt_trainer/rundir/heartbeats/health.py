@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -280,12 +282,20 @@ def read_workers(
         count: Number of workers of the run; heartbeats of higher indexes are ignored.
         on_error: Called for each file that cannot be read.
     """
-    paths = sorted(run.status_directory.glob("worker-*.json"))
+    paths = sorted(_worker_files(run.status_directory))
     read = (try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error) for path in paths)
     statuses = [
         status for status in read if status is not None and (count is None or status.index < count)
     ]
     return sorted(statuses, key=lambda status: status.index)
+
+
+def _worker_files(directory: Path) -> list[str]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return [
+            e.path for e in entries if e.name.startswith("worker-") and e.name.endswith(".json")
+        ]
+    return []
 
 
 def read_supervisor(run: RunDirectory, on_error: OnError = ignore) -> SupervisorStatus | None:

@@ -41,7 +41,7 @@ def store_status(
             raise error from None
 
 
-def load_status(path: Path, kind: type[DocumentT]) -> DocumentT | None:
+def load_status(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
     """Reads a status file; returns None if there is none.
 
     Retries once if the file is damaged, because it may be in the middle of an overwrite.

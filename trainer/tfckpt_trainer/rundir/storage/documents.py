@@ -280,7 +280,7 @@ def load_with_text(
         return copy
 
 
-def load_if_exists(path: Path, kind: type[DocumentT]) -> DocumentT | None:
+def load_if_exists(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
     """Reads one document; returns None if there is no file."""
     try:
         return load(path, kind)
