@@ -58,7 +58,7 @@ class RunHistory(msgspec.Struct, frozen=True):
     Attributes:
         records: The saves with a record, by checkpoint.
         head: The last restore.
-        state: TensorFlow's state file.
+        latest: The newest checkpoint according to TensorFlow's state file; empty if there is none.
         damaged: Checkpoints whose record and its copy cannot be read.
         head_is_damaged: Whether `head.json` and its copy cannot be read.
         has_others: Whether the directory has checkpoints without a record. Known if neither
@@ -67,15 +67,10 @@ class RunHistory(msgspec.Struct, frozen=True):
 
     records: Mapping[str, Saved | PackedRecord]
     head: Head | None
-    state: StateFile | None
+    latest: str
     damaged: AbstractSet[str] = frozenset()
     head_is_damaged: bool = False
     has_others: bool = False
-
-    @property
-    def latest(self) -> str:
-        """The newest checkpoint according to TensorFlow's state file; empty if there is none."""
-        return (self.state.latest_name or "") if self.state is not None else ""
 
     @property
     def needs_state_file(self) -> bool:
@@ -116,14 +111,18 @@ class Records(Documents[CheckpointRecord, PackedRecord]):
         return changed | (measured & self.found.keys())
 
 
-def resume_point(run: RunDirectory) -> ResumePoint | None:
+def resume_point(run: RunDirectory, latest: str | None = None) -> ResumePoint | None:
     """Returns what a cold start resumes from, or None if there is no checkpoint.
 
     It is the committed checkpoint that was saved or restored last. If the history is damaged or
     there are no records, it is the newest one in TensorFlow's state file. It may be damaged: the
     start then tries the next newest checkpoint of the catalog.
+
+    Args:
+        run: The run directory.
+        latest: See `read_history`.
     """
-    return resume_point_from(read_history(run), partial(has_index, run))
+    return resume_point_from(read_history(run, latest), partial(has_index, run))
 
 
 def refuse_newer_release(run: RunDirectory) -> None:
@@ -139,19 +138,25 @@ def refuse_newer_release(run: RunDirectory) -> None:
     records.refuse_newer()
 
 
-def read_history(run: RunDirectory) -> RunHistory:
-    """Reads the history of a run."""
+def read_history(run: RunDirectory, latest: str | None = None) -> RunHistory:
+    """Reads the history of a run.
+
+    Args:
+        run: The run directory.
+        latest: The newest checkpoint in TensorFlow's state file, if that was read just now.
+    """
     records = Documents(run.records_directory, CheckpointRecord, _saved)
     records.refresh()
     head, head_is_damaged = load_head(run)
-    state = read_state_list(run)
+    if latest is None:
+        latest = latest_of(read_state_list(run))
     return RunHistory(
         records.found,
         head,
-        state,
+        latest,
         records.damaged,
         head_is_damaged,
-        has_others=state is None and _has_unrecorded(run, records.found),
+        has_others=not latest and _has_unrecorded(run, records.found),
     )
 
 
@@ -268,6 +273,11 @@ def read_state_list(run: RunDirectory) -> StateFile | None:
         return read_state_file(run.state_file)
     except DamagedFileError:
         return None
+
+
+def latest_of(state: StateFile | None) -> str:
+    """Returns the newest checkpoint according to a state file; empty if there is none."""
+    return (state.latest_name or "") if state is not None else ""
 
 
 def list_directory(directory: Path) -> list[os.DirEntry[str]]:

@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.directory.history import (
     ResumePoint,
     RunHistory,
     in_order_of_use,
+    latest_of,
     resume_point_from,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
@@ -265,7 +266,7 @@ class Catalog:
     def _newest_saved(self) -> str:
         """Returns the newest checkpoint in the state file, unless a restore put it there."""
         state, head = self._annotations.state, self._annotations.head
-        latest = (state.latest_name or "") if state is not None else ""
+        latest = latest_of(state)
         return "" if head is not None and head.checkpoint == latest else latest
 
     def _describe_links(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -297,7 +298,7 @@ class Catalog:
         history = RunHistory(
             records=self._reader.records.found,
             head=self._annotations.head,
-            state=self._annotations.state,
+            latest=latest_of(self._annotations.state),
             damaged=self._damaged,
             head_is_damaged=self._annotations.head_is_damaged,
             has_others=any(c.packed is None and self._is_committed(c.name) for c in ordered),

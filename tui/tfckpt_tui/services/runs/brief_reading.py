@@ -9,18 +9,24 @@ from contextlib import suppress
 from functools import partial
 from operator import is_not
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.directory.history import read_state_list, resume_point
+from tfckpt_trainer.catalog.directory.history import (
+    latest_of,
+    read_state_list,
+    resume_point,
+)
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.metric_names import main_of
@@ -34,11 +40,27 @@ from tfckpt_tui.services.runs.account import (
     has_lost_steps,
 )
 from tfckpt_tui.services.runs.failure_card import EXPLAINED
-from tfckpt_tui.services.runs.file_changes import Kept
+from tfckpt_tui.services.runs.file_changes import FileLook, Kept
 from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
 
 RECENT_POINTS = 48
 """Points of the series that a list shows as a sparkline."""
+
+
+class _Saves(NamedTuple):
+    """What was read of the checkpoints of a run.
+
+    Attributes:
+        latest: The newest one by TensorFlow's state file.
+        listed: Its name there; empty if there is none.
+        saved_at: Time of the newest save, in seconds since the epoch; 0 if there is none.
+        disk_used: Bytes of all; None if they cannot be read, or were not asked for.
+    """
+
+    latest: Checkpoint | None
+    listed: str
+    saved_at: float
+    disk_used: int | None
 
 
 class BriefReader:
@@ -57,40 +79,12 @@ class BriefReader:
         self._run = run
         self._with_glance = with_glance
         self._last: tuple[tuple[object, ...], RunReading] | None = None
-        files = (
-            run.root,
-            run.records_directory,
-            run.pins_directory,
-            run.head_file,
-            run.state_file,
-            run.saving_directory,
-            run.trash,
-        )
-        of_processes = (
-            run.run_file,
-            run.event_log,
-            run.job_file,
-            run.head_file,
-            run.inbox,
-            run.active,
-            run.status_directory,
-        )
-        self._files_of_processes = tuple(map(os.fspath, of_processes))
-        of_info, of_disk, of_log = (run.run_file,), (run.root,), (run.event_log,)
-        of_glance = run.root, run.series
-        self._latest: Checkpoint | None = None
-        self._info = Kept(lambda: of_info, lambda now: read_info(run))
-        self._saves = Kept(lambda: files, self._read_saves)
-        self._start = Kept(lambda: files, self._read_start)
-        self._disk = Kept(lambda: of_disk, lambda now: _disk_used(run))
-        self._glance = Kept(
-            lambda: of_glance,
-            lambda now: Glance(_recent_losses(run), self._disk.get(now)),
-        )
-        self._events = Kept(
-            lambda: of_log, lambda now: tuple(read_entries(run, newest=EVENTS_KEPT))
-        )
-        self._processes = Kept(self._find_files_of_processes, self._read_processes)
+        self._info = Kept[RunInfo | None]()
+        self._events = Kept[tuple[EventEntry, ...]]()
+        self._processes = Kept[RunReading]()
+        self._saves = Kept[_Saves]()
+        self._start = Kept[NextStart | None]()
+        self._losses = Kept[tuple[float | None, ...]]()
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -101,36 +95,75 @@ class BriefReader:
         Args:
             now: Seconds since the epoch.
         """
-        processes = self._processes.get(now)
-        if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
-            processes = self._read_processes(now)
-        saves = self._saves.get(now)
-        start = self._start.get(now) if _needs_start(processes) else None
-        glance = self._glance.get(now) if self._with_glance else None
-        parts = processes, saves, start, glance
+        run, look = self._run, FileLook()
+        processes = self._read_processes(look, now)
+        saved = look.signature(_files_of_saves(run))
+        saves = self._saves.get(saved, now, partial(self._read_saves, now))
+        start, losses = None, None
+        if _needs_start(processes):
+            read_start = partial(read_next_start, run, now, saves.listed, saves.latest)
+            start = self._start.get(saved, now, partial(try_read, read_start))
+        if self._with_glance:
+            series = look.signature([run.series])
+            losses = self._losses.get(series, now, partial(_recent_losses, run))
+        parts = processes, saves, start, losses
         if self._last is None or any(map(is_not, parts, self._last[0])):
-            latest, saved_at = saves
-            whole = replace(processes, latest=latest, saved_at=saved_at, start=start, glance=glance)
+            whole = replace(
+                processes,
+                latest=saves.latest,
+                saved_at=saves.saved_at,
+                start=start,
+                glance=Glance(losses, saves.disk_used) if losses is not None else None,
+            )
             self._last = parts, whole
         return self._last[1]
 
-    def _read_processes(self, now: float) -> RunReading:
-        return read_processes(self._run, self._info.get(now), now, event_log=self._events.get(now))
+    def _read_processes(self, look: FileLook, now: float) -> RunReading:
+        run = self._run
+        info = self._info.get(look.signature([run.run_file]), now, partial(read_info, run))
+        logged = look.signature([run.event_log])
+        events = self._events.get(logged, now, partial(_newest_events, run))
+        read = partial(read_processes, run, info, now, event_log=events)
+        processes = self._processes.get(look.signature(_files_of_processes(run)), now, read)
+        if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
+            return read()
+        return processes
 
-    def _find_files_of_processes(self) -> Sequence[str]:
-        heartbeats: list[str] = []
-        # On network disks, heartbeats are overwritten in place.
-        with suppress(OSError), os.scandir(self._files_of_processes[-1]) as entries:
-            heartbeats = sorted([e.path for e in entries if e.name.endswith(".json")])
-        return [*self._files_of_processes, *heartbeats]
+    def _read_saves(self, now: float) -> _Saves:
+        run = self._run
+        listed = latest_of(read_state_list(run))
+        latest = try_read(partial(_read_one, run, listed, now)) if listed else None
+        saved_at = latest.saved_at if latest is not None else _last_saved(run)
+        return _Saves(latest, listed, saved_at, _disk_used(run) if self._with_glance else None)
 
-    def _read_saves(self, now: float) -> tuple[Checkpoint | None, float]:
-        """Returns the newest checkpoint by TensorFlow's state file, and the time of a save."""
-        self._latest = latest = try_read(partial(_newest_listed, self._run, now))
-        return latest, latest.saved_at if latest is not None else _last_saved(self._run)
 
-    def _read_start(self, now: float) -> NextStart | None:
-        return try_read(partial(read_next_start, self._run, now, self._latest))
+def _files_of_saves(run: RunDirectory) -> Sequence[Path]:
+    return (
+        run.root,
+        run.records_directory,
+        run.pins_directory,
+        run.head_file,
+        run.state_file,
+        run.saving_directory,
+        run.trash,
+    )
+
+
+def _files_of_processes(run: RunDirectory) -> Sequence[Path | str]:
+    heartbeats: list[str] = []
+    # On network disks, heartbeats are overwritten in place.
+    with suppress(OSError), os.scandir(run.status_directory) as entries:
+        heartbeats = [entry.path for entry in entries if entry.name.endswith(".json")]
+    return [
+        run.run_file,
+        run.event_log,
+        run.job_file,
+        run.head_file,
+        run.inbox,
+        run.active,
+        run.status_directory,
+        *sorted(heartbeats),
+    ]
 
 
 def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
@@ -154,16 +187,17 @@ def read_info(run: RunDirectory) -> RunInfo | None:
 
 
 def read_next_start(
-    run: RunDirectory, now: float, latest: Checkpoint | None = None
+    run: RunDirectory, now: float, listed: str | None = None, latest: Checkpoint | None = None
 ) -> NextStart | None:
     """Returns what a start continues from; scans all checkpoints only if one does not tell.
 
     Args:
         run: The run directory.
         now: Seconds since the epoch.
-        latest: The newest checkpoint, if it was read just now. Most starts continue from it.
+        listed: The newest checkpoint in TensorFlow's state file, if that was read just now.
+        latest: That checkpoint, if it was read just now. Most starts continue from it.
     """
-    resumed = resume_point(run)
+    resumed = resume_point(run, listed)
     if resumed is not None and resumed.branch is not None:
         is_latest = latest is not None and latest.name == resumed.checkpoint
         checkpoint = latest if is_latest else _read_one(run, resumed.checkpoint, now)
@@ -172,13 +206,6 @@ def read_next_start(
     catalog = Catalog(run)
     checkpoints = catalog.scan(now)
     return find_next_start(checkpoints, catalog.resumed, catalog.branch_tips(list_trash(run)))
-
-
-def _newest_listed(run: RunDirectory, now: float) -> Checkpoint | None:
-    """Returns the newest checkpoint according to TensorFlow's state file, without others."""
-    state = read_state_list(run)
-    name = state.latest_name if state is not None else None
-    return _read_one(run, name, now) if name else None
 
 
 def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
@@ -205,6 +232,10 @@ def _needs_start(processes: RunReading) -> bool:
     is_unknown = chief is None or not chief.has_position or processes.start_is_chosen
     state = heartbeats.state
     return is_unknown or state in EXPLAINED or has_lost_steps(heartbeats, state)
+
+
+def _newest_events(run: RunDirectory) -> tuple[EventEntry, ...]:
+    return tuple(read_entries(run, newest=EVENTS_KEPT))
 
 
 def _disk_used(run: RunDirectory) -> int | None:

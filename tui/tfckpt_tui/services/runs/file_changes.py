@@ -20,18 +20,33 @@ Signature = tuple[tuple[int, int], ...]
 ResultT = TypeVar("ResultT")
 
 
-def signature_of(paths: Sequence[Path | str]) -> Signature:
-    """Returns what differs once a file or the list of a directory changed."""
-    signature = []
-    for path in paths:
+class FileLook:
+    """What files are at one moment; each is asked about once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def signature(self, paths: Sequence[Path | str]) -> Signature:
+        """Returns what differs once a file or the list of a directory changed."""
+        known = self._known
+        names = [os.fspath(path) for path in paths]
+        return tuple([known[name] if name in known else self._ask(name) for name in names])
+
+    def _ask(self, path: str) -> tuple[int, int]:
         try:
             stats = os.lstat(path)
         except OSError:
-            signature.append((0, 0))
-            continue
-        changed = stats.st_mtime_ns
-        signature.append((changed, stats.st_ino if stat.S_ISDIR(stats.st_mode) else stats.st_size))
-    return tuple(signature)
+            found = 0, 0
+        else:
+            is_directory = stat.S_ISDIR(stats.st_mode)
+            found = stats.st_mtime_ns, stats.st_ino if is_directory else stats.st_size
+        self._known[path] = found
+        return found
+
+
+def signature_of(paths: Sequence[Path | str]) -> Signature:
+    """Returns what differs once a file or the list of a directory changed."""
+    return FileLook().signature(paths)
 
 
 def is_settled(signature: Signature, now: float) -> bool:
@@ -42,30 +57,23 @@ def is_settled(signature: Signature, now: float) -> bool:
 class Kept(Generic[ResultT]):
     """What was read of some files; it is read again once one of them changed."""
 
-    def __init__(self, paths: Callable[[], Sequence[Path | str]], read: Callable[[float], ResultT]):
-        """Makes it, without a read.
-
-        Args:
-            paths: Returns the files and directories that the read depends on.
-            read: Reads them at a time, in seconds since the epoch.
-        """
-        self._paths = paths
-        self._read = read
+    def __init__(self) -> None:
         self._known: tuple[Signature, float, ResultT] | None = None
 
-    def get(self, now: float) -> ResultT:
+    def get(self, signature: Signature, now: float, read: Callable[[], ResultT]) -> ResultT:
         """Returns what the files say.
 
         Args:
+            signature: That of the files and directories that the read depends on.
             now: Seconds since the epoch.
+            read: Reads them.
         """
-        signature = signature_of(self._paths())
         if self._known is not None:
             known, read_at, result = self._known
             # Not negative: after the clock was set back, read everything again.
             is_recent = 0 <= now - read_at < KEPT_SECONDS
             if known == signature and is_settled(known, read_at) and is_recent:
                 return result
-        result = self._read(now)
+        result = read()
         self._known = signature, now, result
         return result
