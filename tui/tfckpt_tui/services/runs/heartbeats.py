@@ -57,12 +57,12 @@ class Heartbeats(msgspec.Struct, frozen=True, dict=True):
         states = [(status, worker_state(status, now, lives)) for status in whole]
         return cls(states, supervisor, now, lives)
 
-    @property
+    @cached_property
     def statuses(self) -> list[WorkerStatus]:
         """The heartbeats of the workers."""
         return [status for status, _ in self.workers]
 
-    @property
+    @cached_property
     def chief(self) -> WorkerStatus | None:
         """The heartbeat of worker 0."""
         return next((status for status in self.statuses if status.index == 0), None)
