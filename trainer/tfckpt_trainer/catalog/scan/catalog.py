@@ -314,7 +314,10 @@ class Catalog:
 
 
 def scan_checkpoints(
-    run: RunDirectory, names: AbstractSet[str], now: float
+    run: RunDirectory,
+    names: AbstractSet[str],
+    now: float,
+    entries: AbstractSet[str] | None = None,
 ) -> dict[str, Checkpoint]:
     """Scans some checkpoints alone, which is quick in a directory with any number of them.
 
@@ -324,6 +327,7 @@ def scan_checkpoints(
         run: The run directory.
         names: The checkpoints.
         now: Seconds since the epoch.
+        entries: The names of their files, if these are known: the directory is not listed.
 
     Returns:
         The checkpoints by name, without those whose state only a scan of the whole directory
@@ -332,7 +336,7 @@ def scan_checkpoints(
     Raises:
         OSError: The directory cannot be read.
     """
-    reader = EvidenceReader(run, names)
+    reader = EvidenceReader(run, names, entries)
     reader.refresh([], [])
     quiet = cache(partial(quiet_seconds_of, run.root))
     checkpoints = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from operator import is_not
@@ -17,6 +18,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import (
     latest_of,
+    list_directory,
     read_state_list,
     resume_point,
 )
@@ -132,9 +134,14 @@ class BriefReader:
     def _read_saves(self, now: float) -> _Saves:
         run = self._run
         listed = latest_of(read_state_list(run))
-        latest = try_read(partial(_read_one, run, listed, now)) if listed else None
+        entries = try_read(partial(list_directory, run.root))
+        files = {entry.name for entry in entries or () if owner_of(entry.name) == listed}
+        latest = try_read(partial(_read_one, run, listed, now, files)) if listed else None
         saved_at = latest.saved_at if latest is not None else _last_saved(run)
-        return _Saves(latest, listed, saved_at, _disk_used(run) if self._with_glance else None)
+        is_sized = self._with_glance and entries is not None
+        return _Saves(
+            latest, listed, saved_at, _disk_used(run, entries or ()) if is_sized else None
+        )
 
 
 def _files_of_saves(run: RunDirectory) -> Sequence[Path]:
@@ -208,9 +215,12 @@ def read_next_start(
     return find_next_start(checkpoints, catalog.resumed, catalog.branch_tips(list_trash(run)))
 
 
-def _read_one(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
+def _read_one(
+    run: RunDirectory, name: str, now: float, entries: AbstractSet[str] | None = None
+) -> Checkpoint | None:
+    """Returns a checkpoint; `entries` are the names of its files, if these are known."""
     only = frozenset({name})
-    found = scan_checkpoints(run, only, now).get(name)
+    found = scan_checkpoints(run, only, now, entries).get(name)
     if found is not None:
         return found
     checkpoints = Catalog(run, only).scan(now)
@@ -238,7 +248,7 @@ def _newest_events(run: RunDirectory) -> tuple[EventEntry, ...]:
     return tuple(read_entries(run, newest=EVENTS_KEPT))
 
 
-def _disk_used(run: RunDirectory) -> int | None:
+def _disk_used(run: RunDirectory, entries: Iterable[os.DirEntry[str]]) -> int | None:
     """Returns the bytes of all checkpoints; a file with several names counts once."""
     sizes: dict[int, int] = {}
 
@@ -248,13 +258,10 @@ def _disk_used(run: RunDirectory) -> int | None:
             sizes[stats.st_ino] = stats.st_size
 
     try:
-        with os.scandir(run.root) as entries:
-            add(entry for entry in entries if owner_of(entry.name))
-        with suppress(FileNotFoundError), os.scandir(run.worker_states_directory) as states:
-            for state in states:
-                if state.is_dir(follow_symlinks=False):
-                    with os.scandir(state) as files:
-                        add(files)
+        add(entry for entry in entries if owner_of(entry.name))
+        for state in list_directory(run.worker_states_directory):
+            if state.is_dir(follow_symlinks=False):
+                add(list_directory(Path(state.path)))
     except OSError:
         return None
     return sum(sizes.values())
