@@ -16,6 +16,9 @@ from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import cache_key
 
+CONTROL = ".tfckpt"
+"""The subdirectory of a run with all files of this library."""
+
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255
 """Bytes of a file name, on all common file systems."""
@@ -81,7 +84,7 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def control(self) -> Path:
         """The subdirectory with all files of this library."""
-        return self.root / ".tfckpt"
+        return self.root / CONTROL
 
     @cached_property
     def cache_key(self) -> str:

@@ -83,6 +83,7 @@ class BriefReader:
         self._last: tuple[tuple[object, ...], RunReading] | None = None
         self._info = Kept[RunInfo | None]()
         self._events = Kept[tuple[EventEntry, ...]]()
+        self._heartbeats = Kept[Sequence[str]]()
         self._processes = Kept[RunReading]()
         self._saves = Kept[_Saves]()
         self._start = Kept[NextStart | None]()
@@ -126,7 +127,10 @@ class BriefReader:
         logged = look.signature([run.event_log])
         events = self._events.get(logged, now, partial(_newest_events, run))
         read = partial(read_processes, run, info, now, event_log=events)
-        processes = self._processes.get(look.signature(_files_of_processes(run)), now, read)
+        status = look.signature([run.status_directory])
+        heartbeats = self._heartbeats.get(status, now, partial(_heartbeat_files, run))
+        files = look.signature([*_files_of_processes(run), *heartbeats])
+        processes = self._processes.get(files, now, read)
         if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
             return read()
         return processes
@@ -156,12 +160,9 @@ def _files_of_saves(run: RunDirectory) -> Sequence[Path]:
     )
 
 
-def _files_of_processes(run: RunDirectory) -> Sequence[Path | str]:
-    heartbeats: list[str] = []
-    # On network disks, heartbeats are overwritten in place.
-    with suppress(OSError), os.scandir(run.status_directory) as entries:
-        heartbeats = [entry.path for entry in entries if entry.name.endswith(".json")]
-    return [
+def _files_of_processes(run: RunDirectory) -> Sequence[Path]:
+    """Returns what `read_processes` depends on, beside the heartbeats."""
+    return (
         run.run_file,
         run.event_log,
         run.job_file,
@@ -169,8 +170,14 @@ def _files_of_processes(run: RunDirectory) -> Sequence[Path | str]:
         run.inbox,
         run.active,
         run.status_directory,
-        *sorted(heartbeats),
-    ]
+    )
+
+
+def _heartbeat_files(run: RunDirectory) -> Sequence[str]:
+    """Returns the heartbeats: on network disks, they are overwritten in place."""
+    with suppress(OSError), os.scandir(run.status_directory) as entries:
+        return [entry.path for entry in entries if entry.name.endswith(".json")]
+    return []
 
 
 def read_run_briefly(run: RunDirectory, now: float) -> RunReading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import msgspec
 
@@ -53,6 +53,8 @@ class Heartbeats(msgspec.Struct, frozen=True, dict=True):
             now: Seconds since the epoch.
             lives: Checks whether a process runs on this machine.
         """
+        # One moment has one answer, and each takes the time of two files.
+        lives = cache(lives)
         whole = with_started(statuses, living(supervisor, now, lives))
         states = [(status, worker_state(status, now, lives)) for status in whole]
         return cls(states, supervisor, now, lives)

@@ -80,7 +80,7 @@ class JobList:
         """
         if ask:
             self._ask_about_own()
-        paths = [Path(os.path.abspath(root)) for root in roots]
+        paths = [r if r.is_absolute() else Path(os.path.abspath(r)) for r in roots]
         jobs = self._answer.jobs.values() if self._answer is not None else ()
         more = roots_of_jobs(jobs) if with_others else []
         readings = self._readings.collect([*paths, *more], seconds)

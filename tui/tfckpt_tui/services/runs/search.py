@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import CONTROL, RunDirectory
 
 _DEPTH = 3
 
@@ -32,7 +33,7 @@ class RunSearch:
     """Searches for runs at and below a directory, in a thread: one may be on a disk that hangs."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory = Path(os.path.abspath(directory))
         self._thread: threading.Thread | None = None
         self._before: list[Path] = []
         self._now = SearchProgress()
@@ -53,7 +54,7 @@ class RunSearch:
         """
         if not self.is_running:
             self._before, self._now = self._now.found, SearchProgress()
-            arguments = (self._directory, self._now)
+            arguments = (self._directory, self._now, self._before)
             self._thread = threading.Thread(target=runs_below, args=arguments, daemon=True)
             self._thread.start()
             self._wait(self._thread, seconds, whole=whole)
@@ -68,7 +69,9 @@ class RunSearch:
             thread.join(seconds)
 
 
-def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[Path]:
+def runs_below(
+    directory: Path, progress: SearchProgress | None = None, before: Iterable[Path] = ()
+) -> list[Path]:
     """Returns the run directories at and below `directory`, by name.
 
     These have files of this library, TensorFlow's state file, a checkpoint, or a `.keras` or
@@ -78,23 +81,27 @@ def runs_below(directory: Path, progress: SearchProgress | None = None) -> list[
     Args:
         directory: Where to search.
         progress: Takes each run as soon as it is found.
+        before: The runs of an earlier search. Their paths are used again: of thousands, to make
+            them takes longer than to search.
     """
     progress = progress or SearchProgress()
-    waiting = [(directory, 0)]
+    paths = {os.fspath(path): path for path in before}
+    waiting = [(os.fspath(directory), 0)]
     for place, depth in waiting:
         progress.visited += 1
-        run = RunDirectory(place)
-        if run.control.is_dir():
-            progress.found.append(place)
+        if os.path.isdir(os.path.join(place, CONTROL)):
+            progress.found.append(paths.get(place) or Path(place))
             continue
         with suppress(OSError), os.scandir(place) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
             files = frozenset(name for name, is_directory in listed if not is_directory)
-            has_some = run.state_file.is_file() or has_checkpoint(files) or has_keras_file(files)
-            if has_some and not is_in_saved_model(place):
-                progress.found.append(place)
+            root = paths.get(place) or Path(place)
+            has_state_file = RunDirectory(root).state_file.is_file()
+            has_some = has_state_file or has_checkpoint(files) or has_keras_file(files)
+            if has_some and not is_in_saved_model(root):
+                progress.found.append(root)
             if depth < _DEPTH:
                 names = sorted(name for name, is_directory in listed if is_directory)
-                inside = [place / name for name in names if not name.startswith(".")]
+                inside = [os.path.join(place, name) for name in names if not name.startswith(".")]
                 waiting += [(path, depth + 1) for path in inside]
     return progress.found
