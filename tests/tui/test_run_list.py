@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.formats.sparkline import BARS, sparkline
 from tfckpt_tui.services.runs import brief_reading, list_reads
 from tfckpt_tui.services.runs.account import RunAccount
+from tfckpt_tui.services.runs.file_changes import KEPT_SECONDS, KEPT_SHARE, Kept
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.timed_reads import TimedReads
 from tfckpt_tui.settings.config import Config
@@ -137,6 +139,40 @@ def test_a_run_that_has_ended_is_read_again_only_once_a_file_changed(
 
 
 READ = brief_reading.read_processes
+
+
+def test_a_run_that_ended_days_ago_is_looked_at_less_often(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", time.time() - 3 * 86_400)
+    clock = [0.0]
+    jobs = JobList(clock=lambda: clock[0])
+    assert listed(jobs, made.run.root)["run"].state is RunState.FAILED
+    made.live_worker(0, step=450)
+    clock[0] += 2 * list_reads.ENDED_SECONDS
+    assert listed(jobs, made.run.root)["run"].state is RunState.FAILED
+    clock[0] += list_reads.LONG_ENDED_SECONDS
+    assert listed(jobs, made.run.root)["run"].chief.status.step == 450
+
+
+@pytest.mark.parametrize(
+    ("unchanged_for", "kept_for"), [(60.0, KEPT_SECONDS), (86_400.0, 86_400 * KEPT_SHARE)]
+)
+def test_what_was_read_is_kept_the_longer_no_file_had_changed(
+    unchanged_for: float, kept_for: float
+) -> None:
+    now, reads = 2e9, []
+    signature = ((int((now - unchanged_for) * 1e9), 1), (0, 0))
+    kept = Kept[None]()
+    for at in (now, now + 0.9 * kept_for, now + 1.1 * kept_for):
+        kept.get(signature, at, lambda at=at: reads.append(at))
+    assert reads == [now, now + 1.1 * kept_for]
+
+
+def test_what_was_read_of_files_that_just_changed_is_not_kept() -> None:
+    now, reads = 2e9, []
+    kept = Kept[None]()
+    for at in (now, now + 0.1):
+        kept.get(((int((now - 1.0) * 1e9), 1),), at, lambda at=at: reads.append(at))
+    assert len(reads) == 2
 
 
 def test_a_live_run_shows_each_heartbeat_and_point(tmp_path: Path) -> None:

@@ -154,6 +154,13 @@ class RunReading(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
 
+    @property
+    def active_at(self) -> float:
+        """Time of the last activity, in seconds since the epoch; 0 if there was none."""
+        heard = [status.updated_at for status in self.heartbeats.statuses]
+        logged = [entry.at for entry in self.event_log[-1:]]
+        return max([self.saved_at, *heard, *logged])
+
 
 class WorkerView(msgspec.Struct, frozen=True):
     """One worker.
@@ -390,7 +397,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
                 supervisor_lives=heartbeats.living_supervisor is not None,
             ),
         ),
-        active_at=_active_at(reading, job),
+        active_at=max(reading.active_at, job.record.submitted_at if job is not None else 0.0),
         failure=explain_failure(
             Trouble(run, state, reason, heartbeats, event_log),
             start.checkpoint if start is not None else None,
@@ -465,10 +472,3 @@ def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
         for status, state in heartbeats.workers
         for silence in [why_silent(status, now, heartbeats.lives)]
     )
-
-
-def _active_at(reading: RunReading, job: JobView | None) -> float:
-    moments = [status.updated_at for status in reading.heartbeats.statuses]
-    moments += [entry.at for entry in reading.event_log[-1:]]
-    moments += [job.record.submitted_at] if job is not None else []
-    return max([reading.saved_at, *moments])

@@ -14,6 +14,9 @@ RACY_SECONDS = 2.0
 KEPT_SECONDS = 120.0
 """After this long, files are read again even if none seems to have changed."""
 
+KEPT_SHARE = 0.1
+"""Or after this part of the time for which none had changed, if that is longer."""
+
 Signature = tuple[tuple[int, int], ...]
 """Of each path, when it changed and its size; of a directory, its inode instead."""
 
@@ -51,7 +54,12 @@ def signature_of(paths: Sequence[Path | str]) -> Signature:
 
 def is_settled(signature: Signature, now: float) -> bool:
     """Whether a later change of files cannot leave their signature as it is."""
-    return now - max((changed for changed, _ in signature), default=0) / 1e9 > RACY_SECONDS
+    return _unchanged_for(signature, now) > RACY_SECONDS
+
+
+def _unchanged_for(signature: Signature, now: float) -> float:
+    """Returns for how many seconds no file had changed."""
+    return now - max([changed for changed, _ in signature], default=0) / 1e9
 
 
 class Kept(Generic[ResultT]):
@@ -70,9 +78,11 @@ class Kept(Generic[ResultT]):
         """
         if self._known is not None:
             known, read_at, result = self._known
+            unchanged_for = _unchanged_for(known, read_at)
+            kept_for = max(KEPT_SECONDS, KEPT_SHARE * unchanged_for)
             # Not negative: after the clock was set back, read everything again.
-            is_recent = 0 <= now - read_at < KEPT_SECONDS
-            if known == signature and is_settled(known, read_at) and is_recent:
+            is_recent = 0 <= now - read_at < kept_for
+            if known == signature and unchanged_for > RACY_SECONDS and is_recent:
                 return result
         result = read()
         self._known = signature, now, result

@@ -15,6 +15,11 @@ from tfckpt_tui.services.runs.timed_reads import Answer, TimedReads
 ENDED_SECONDS = 10.0
 """After this long, a run that has ended is looked at again."""
 
+LONG_ENDED_SECONDS = 30.0
+"""The same of a run in which nothing happened for a day: a list may have thousands of them."""
+
+_DAY = 86_400.0
+
 
 class ListReads:
     """Reads runs in threads. Runs that have ended are read less often.
@@ -47,7 +52,7 @@ class ListReads:
         due = [root for root in wanted if now >= self._due_at.get(root, now)]
         for root, answer in self._reads.collect(due, seconds).items():
             self._answers[root] = answer
-            self._due_at[root] = now + (ENDED_SECONDS if _has_ended(answer) else 0.0)
+            self._due_at[root] = now + _pause_after(answer)
         for gone in self._answers.keys() - set(wanted):
             self._forget(gone)
         return {root: self._answers[root] for root in wanted}
@@ -66,8 +71,11 @@ class ListReads:
             known.pop(root, None)
 
 
-def _has_ended(answer: Answer[RunReading | None]) -> bool:
+def _pause_after(answer: Answer[RunReading | None]) -> float:
+    """Returns for how many seconds a run need not be looked at."""
     reading = answer.result
     if reading is None or answer.silent_seconds or reading.record is not None:
-        return False
-    return reading.heartbeats.state in HAS_ENDED
+        return 0.0
+    if reading.heartbeats.state not in HAS_ENDED:
+        return 0.0
+    return LONG_ENDED_SECONDS if time.time() - reading.active_at > _DAY else ENDED_SECONDS
