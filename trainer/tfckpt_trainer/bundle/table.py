@@ -75,7 +75,8 @@ class Table:
         self.name = os.path.basename(path)
         self._data = self._read(path)
         self._metaindex, self._blocks, self._padding = self._read_footer()
-        self._checked: list[tuple[bytes, int, int]] | None = None
+        self._is_checked = False
+        self._handles = list(self._read_handles())
 
     @property
     def content(self) -> bytes:
@@ -88,10 +89,9 @@ class Table:
         Raises:
             BundleError: A block is damaged.
         """
-        handles = list(self._handles())
-        for _, offset, size in handles:
+        for _, offset, size in self._handles:
             self._block(offset, size)
-        self._checked = handles
+        self._is_checked = True
 
     def unused_damage(self) -> str:
         """Returns a description of damage in bytes that no reader uses; empty if there is none.
@@ -106,7 +106,7 @@ class Table:
         unused = self._unused_in_footer()
         if unused:
             return unused
-        sizes = [self._metaindex[1], self._blocks[1], *(size for _, _, size in self._handles())]
+        sizes = [self._metaindex[1], self._blocks[1], *(size for _, _, size in self._handles)]
         used = FOOTER_SIZE + sum(size + TRAILER_SIZE for size in sizes)
         if used != len(self._data):
             return f"{len(self._data) - used} bytes do not belong to any block"
@@ -115,7 +115,7 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values. Keys strictly increase."""
         previous: bytes | None = None
-        for last, offset, size in self._checked or self._handles():
+        for last, offset, size in self._handles:
             for key, value, _ in self._block_entries(offset, size):
                 if previous is not None and key <= previous:
                     raise BundleError(self.name, offset, "keys are not in order")
@@ -128,7 +128,7 @@ class Table:
 
     def offset_of(self, key: bytes) -> int | None:
         """Returns the file offset of the value of `key`, for error messages."""
-        for _, offset, size in self._handles():
+        for _, offset, size in self._handles:
             for entry_key, _, position in self._block_entries(offset, size):
                 if entry_key == key:
                     return position
@@ -179,7 +179,7 @@ class Table:
             return "a number in the footer takes more bytes than it needs"
         return ""
 
-    def _handles(self) -> Iterator[tuple[bytes, int, int]]:
+    def _read_handles(self) -> Iterator[tuple[bytes, int, int]]:
         """Yields for each block a key that is not less than its last one, its offset and size."""
         end = expanded = 0
         for last, value, place in self._block_entries(*self._blocks):
@@ -199,7 +199,7 @@ class Table:
 
     def _block(self, offset: int, size: int) -> bytes:
         content, kind = self._stored(offset, size)
-        if self._checked is None:
+        if not self._is_checked:
             stored = unmask(_NUMBER.unpack_from(self._data, offset + size + 1)[0])
             if crc32c(self._data[offset : offset + size + 1]) != stored:
                 raise BundleError(self.name, offset, "a block does not match its checksum")
