@@ -324,3 +324,19 @@ def test_a_look_costs_no_open_file_and_no_write(history):
     for _ in range(3):
         look.refresh()
     assert (len(os.listdir("/proc/self/fd")), contents(history.root)) == before
+
+
+def test_a_checkpoint_is_current_until_a_link_leads_elsewhere(tmp_path):
+    made = CheckpointDirectory(tmp_path / "run")
+    alias(made, "best", made.ours(5))
+    files = FileScanner(made.root)
+    files.refresh()
+    assert files.is_current("best")
+    (made.root / f"best{DATA}").unlink()
+    assert not files.is_current("best")
+    link(made, f"best{DATA}", "missing")
+    files.refresh(["best"])
+    assert files.is_current("best"), "the link to no file is known"
+    (made.root / "missing").write_bytes(b"found")
+    assert not files.is_current("best")
+    assert not files.is_current("other")

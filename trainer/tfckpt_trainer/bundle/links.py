@@ -108,6 +108,11 @@ def open_inside(path: Path) -> BinaryIO:
         DamagedFileError: The path or the target is not a regular file, or the links form a loop.
         OSError: The file cannot be read, or a link leads out of the directory by an absolute path.
     """
+    return os.fdopen(open_descriptor_inside(path)[0], "rb")
+
+
+def open_descriptor_inside(path: Path) -> tuple[int, int]:
+    """Opens a file as `open_inside` does; returns its descriptor and its size."""
     descriptor, size = _open_inside(path)
     try:
         if size < _LFS_LIMIT:
@@ -115,7 +120,7 @@ def open_inside(path: Path) -> BinaryIO:
     except OSError:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return descriptor, size
 
 
 def read_inside(path: Path | str, limit: int, check_end: Callable[[int, bytes], None]) -> bytes:
@@ -188,7 +193,7 @@ def leads_to_no_file(path: Path) -> bool:
     return link.end not in {LinkEnd.FILE, LinkEnd.ELSEWHERE, LinkEnd.OUTSIDE}
 
 
-def stat_inside(path: Path) -> os.stat_result:
+def stat_inside(path: Path | str) -> os.stat_result:
     """Returns the `stat` result of the file that `open_inside` would open.
 
     Raises:
@@ -198,7 +203,7 @@ def stat_inside(path: Path) -> os.stat_result:
     seen = os.lstat(path)
     if not stat.S_ISLNK(seen.st_mode):
         return seen
-    _, end = follow_link(os.fspath(path.parent), path.name)
+    _, end = follow_link(*os.path.split(path))
     if end is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     return end

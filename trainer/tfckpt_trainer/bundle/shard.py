@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tfckpt_trainer.bundle.links import open_inside
+from tfckpt_trainer.bundle.links import open_descriptor_inside
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 
 CHUNK = 1 << 20
@@ -35,11 +35,9 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self._file = open_inside(path)
+            self._descriptor, self.size = open_descriptor_inside(path)
         except DamagedFileError as error:
             raise BundleError(path.name, None, "is not a regular file") from error
-        self._descriptor = self._file.fileno()
-        self.size = os.fstat(self._descriptor).st_size
         self._window = b""
         self._window_at = 0
 
@@ -52,7 +50,7 @@ class Shard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        os.close(self._descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
         """Returns exactly `size` bytes at `offset`.

@@ -55,10 +55,11 @@ def structure_findings(
         beside: The names of all files that begin like its data files; by default, lists its
             directory.
     """
+    paths = [shard_path(prefix, number, index.shard_count) for number in range(index.shard_count)]
     return [
-        *_size_findings(prefix, index),
-        *_extra_findings(prefix, index.shard_count, beside),
-        *_entry_findings(prefix, index),
+        *_size_findings(paths, index),
+        *_extra_findings(prefix, paths, beside),
+        *_entry_findings(f"{prefix.name}.index", index),
     ]
 
 
@@ -102,9 +103,8 @@ def component_keys(key: str, names: Sequence[str]) -> list[str]:
     return keys
 
 
-def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
-    for number, expected in enumerate(index.shard_sizes()):
-        path = shard_path(prefix, number, index.shard_count)
+def _size_findings(paths: Sequence[Path], index: Index) -> Iterator[Finding]:
+    for path, expected in zip(paths, index.shard_sizes(), strict=True):
         try:
             size = stat_inside(path).st_size
             if size != expected:
@@ -120,8 +120,10 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             yield Finding("warning", "shard-long", path.name, None, message)
 
 
-def _extra_findings(prefix: Path, count: int, beside: Iterable[str] | None) -> Iterator[Finding]:
-    expected = {shard_path(prefix, number, count).name for number in range(count)}
+def _extra_findings(
+    prefix: Path, paths: Sequence[Path], beside: Iterable[str] | None
+) -> Iterator[Finding]:
+    count, expected = len(paths), {path.name for path in paths}
     start = f"{prefix.name}.data-"
     try:
         listed = os.listdir(prefix.parent) if beside is None else beside
@@ -134,8 +136,7 @@ def _extra_findings(prefix: Path, count: int, beside: Iterable[str] | None) -> I
             yield Finding("warning", "shard-extra", name, None, message)
 
 
-def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
-    file = index_path(prefix).name
+def _entry_findings(file: str, index: Index) -> Iterator[Finding]:
     stored = index.stored()
     # Thousands of tensors share a few types, shapes and sizes.
     kinds = {(entry.dtype, entry.shape, entry.size) for entry in stored}

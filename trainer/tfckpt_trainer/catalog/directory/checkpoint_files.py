@@ -14,7 +14,7 @@ from sys import intern
 
 import msgspec
 
-from tfckpt_trainer.bundle.links import Link
+from tfckpt_trainer.bundle.links import Link, stat_inside
 from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, Listing, is_doubtful
 
 _INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
@@ -252,18 +252,17 @@ class FileScanner:
             gone.setdefault(owner_of(directory), [])
         return self._assemble_all(found, gone)
 
-    def check(self, name: str) -> CheckpointFiles | None:
-        """Asks again about the known files of a checkpoint, without listing the directory.
+    def is_current(self, name: str) -> bool:
+        """Whether the known files of a checkpoint are still the same; lists no directory.
 
-        Returns:
-            Its files; None if it is gone.
+        A checkpoint that is being written is taken to have changed.
         """
         files = self.files.get(name)
-        if files is None:
-            return None
-        names = {fact.name for fact in files.facts} | {link.name for link in files.links}
-        self._assemble_all(*_by_checkpoint(self._listing.ask(names)))
-        return self.files.get(name)
+        if files is None or files.temporary_at is not None:
+            return False
+        known: dict[str, Identity | None] = {link.name: None for link in files.links}
+        known.update((fact.name, fact.identity) for fact in files.facts)
+        return all(_identity_inside(f"{self._directory}/{name}") == known[name] for name in known)
 
     def beside(self, name: str) -> list[str]:
         """Returns all entries that begin like the data files of a checkpoint, as of the listing."""
@@ -439,6 +438,18 @@ def identity_of(path: Path | str) -> Identity | None:
         facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _identity(facts)
+
+
+def _identity_inside(path: str) -> Identity | None:
+    """Returns the same of what a symbolic link leads to; None if that is no file."""
+    try:
+        return _identity(stat_inside(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _identity(facts: os.stat_result) -> Identity:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 

@@ -280,7 +280,7 @@ def latest_of(state: StateFile | None) -> str:
     return (state.latest_name or "") if state is not None else ""
 
 
-def list_directory(directory: Path) -> list[os.DirEntry[str]]:
+def list_directory(directory: Path | str) -> list[os.DirEntry[str]]:
     """Returns the entries of `directory`; none if it does not exist."""
     try:
         with os.scandir(directory) as entries:

@@ -242,13 +242,6 @@ class Listing(Generic[PlaceT]):
         # Last: after an error the next refresh has to find the same changes.
         self._entries.keep(changes)
 
-    def ask(self, names: Iterable[str]) -> Iterator[tuple[PlaceT, os.stat_result | None]]:
-        """Asks about these names without listing the directory; yields what `refresh` does."""
-        for name in names:
-            place = self._place_of(name)
-            if place is not None:
-                yield place, self._look_at(name)
-
     def names(self) -> Iterator[str]:
         """Returns the names of all entries at the last refresh."""
         return self._entries.names()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -185,53 +184,42 @@ def record_damage(run: RunDirectory, name: str) -> None:
 
 
 class _OwnFiles:
-    """The files of this library for one checkpoint: its record, and the workers' own state."""
+    """The files of this library for one checkpoint: its record, and the workers' own state.
+
+    Attributes:
+        copy: The name of the copy of its record, relative to the run directory.
+        start: What the names of the workers' own files begin with, relative to the run directory.
+    """
 
     def __init__(self, run: RunDirectory, name: str) -> None:
         self.run, self.name = run, name
+        self.copy = f".tfckpt/records/{name}.json.copy"
+        self.start = f".tfckpt/workers/{name}/"
 
     @cached_property
     def record(self) -> Path:
         """The record."""
         return self.run.record(self.name)
 
-    @cached_property
-    def start(self) -> str:
-        """What the names of the workers' own files begin with, relative to the run directory."""
-        return f"{self._named(self._directory)[0]}/"
-
-    @cached_property
-    def _directory(self) -> Path:
-        return self.run.worker_state_directory(self.name)
-
-    @cached_property
-    def _documents(self) -> list[tuple[str, str]]:
-        return [self._named(path) for path in (self.record, copy_of(self.record))]
-
     def identities(self) -> Iterator[tuple[str, Identity]]:
         """Yields size, time and inode of each file, by its path relative to the run directory."""
         states = [
-            (f"{self.start}{entry.name}", entry.path)
-            for entry in list_directory(self._directory)
+            f"{self.start}{entry.name}"
+            for entry in list_directory(f"{self.run.root}/{self.start}")
             if entry.is_file(follow_symlinks=False)
         ]
-        for name, path in (*states, *self._documents):
-            identity = identity_of(path)
+        for path in (*states, self.copy.removesuffix(".copy"), self.copy):
+            identity = identity_of(f"{self.run.root}/{path}")
             if identity is not None:
-                yield name, identity
-
-    def _named(self, path: Path) -> tuple[str, str]:
-        return path.relative_to(self.run.root).as_posix(), os.fspath(path)
+                yield path, identity
 
 
 def _identities(own: _OwnFiles, files: FileScanner) -> dict[str, Identity]:
     """Returns size, time and inode of every file of a checkpoint."""
     name = own.name
-    before = files.files.get(name)
-    checkpoint = files.check(name)
-    if checkpoint is None or checkpoint != before:
+    if not files.is_current(name):
         files.refresh([name])
-        checkpoint = files.files.get(name)
+    checkpoint = files.files.get(name)
     if checkpoint is None:
         raise UsageError(
             f"There is no checkpoint {name}.",
@@ -267,7 +255,7 @@ def _record_findings(
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"
         yield Finding("warning", kind, own.record.name, None, damage)
-    of_copy = describe_copy_damage(own.record, CheckpointRecord)
+    of_copy = describe_copy_damage(own.record, CheckpointRecord) if own.copy in read else ""
     if of_copy:
         yield Finding("warning", "record", copy_of(own.record).name, None, of_copy)
     if record is None:
