@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -137,8 +136,12 @@ def verification_directories(run: RunDirectory) -> tuple[Path, ...]:
 def names_with_results(run: RunDirectory) -> set[str]:
     """Returns the checkpoints with verification results, by the names in them."""
     places = verification_directories(run)
-    names = {entry.name.removesuffix(".json") for p in places for entry in list_directory(p)}
+    names = {name.removesuffix(".json") for place in places for name in _names_in(place)}
     return names.union(*map(names_in_batches, places))
+
+
+def _names_in(directory: Path) -> set[str]:
+    return {entry.name for entry in list_directory(directory)}
 
 
 def result_directories(run: RunDirectory) -> tuple[Path, ...]:
@@ -204,7 +207,8 @@ class ResultStore:
         """
 
         def complete(path: Path, record: VerificationRecord) -> VerificationRecord:
-            return _with_known_values(path, record, self._in_batches(path.parent))
+            in_batch = self._in_batches(path.parent).get(record.name)
+            return _with_known_values(record, [in_batch, _load_result(path)])
 
         _store(self._places, record, complete)
 
@@ -212,9 +216,13 @@ class ResultStore:
         """Stores results of many checkpoints in one file. Raises what `store` raises."""
 
         def store_in(directory: Path) -> None:
-            known = self._in_batches(directory)
-            paths = [directory / f"{record.name}.json" for record in records]
-            write_batch(directory, [*map(_with_known_values, paths, records, repeat(known))])
+            known, files = self._in_batches(directory), _names_in(directory)
+            completed = []
+            for record in records:
+                file = f"{record.name}.json"
+                single = _load_result(directory / file) if file in files else None
+                completed.append(_with_known_values(record, [known.get(record.name), single]))
+            write_batch(directory, completed)
 
         self._places.store(store_in)
 
@@ -230,19 +238,19 @@ class ResultStore:
 
 
 def _with_known_values(
-    path: Path, record: VerificationRecord, in_batches: Mapping[str, VerificationRecord]
+    record: VerificationRecord, earlier: Iterable[VerificationRecord | None]
 ) -> VerificationRecord:
     """Returns a result with what an earlier one says about the values of the same files."""
     if record.not_finite is not None:
         return record
-    earlier = [in_batches.get(record.name), try_read(partial(_load_result, path))]
     known = [e for e in earlier if e is not None and e.files == record.files]
     newest = max(known, key=lambda result: result.verified_at, default=record)
     return replace(record, not_finite=newest.not_finite)
 
 
 def _load_result(path: Path) -> VerificationRecord | None:
-    return load_if_exists(path, VerificationRecord)
+    """Returns a result; None if there is none that can be read."""
+    return try_read(partial(load_if_exists, path, VerificationRecord))
 
 
 def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
