@@ -198,11 +198,11 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     def history_text(self, row: Row) -> str:
         """Returns the cell of the history, safe to show."""
-        return clean(self._plain(row) if self.text is None else self.text(row))
+        return clean(self._text(row))
 
     def printed_text(self, row: Row) -> str:
-        """Returns the cell of `ls`."""
-        return self.history_text(row) if self.ls_text is None else self.ls_text(row)
+        """Returns the cell of `ls`, which is not cleaned."""
+        return self._text(row) if self.ls_text is None else self.ls_text(row)
 
     @property
     def sort_by(self) -> SortBy[Checkpoint]:
@@ -218,7 +218,9 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
         value = self.value(row.checkpoint)
         return None if value is None else float(value)
 
-    def _plain(self, row: Row) -> str:
+    def _text(self, row: Row) -> str:
+        if self.text is not None:
+            return self.text(row)
         value = self.value(row.checkpoint)
         return "–" if value is None else str(value)
 

@@ -45,9 +45,14 @@ def csv_line(cells: Iterable[object]) -> str:
     return file.getvalue()
 
 
+def has_single_cells(text: str) -> bool:
+    """Whether each character of a cleaned text surely takes one terminal cell."""
+    return text.isascii() or _ONE_CELL_EACH.fullmatch(text) is not None
+
+
 def cell_width(text: str) -> int:
     """Returns the number of terminal cells that a cleaned text takes."""
-    if text.isascii() or _ONE_CELL_EACH.fullmatch(text):
+    if has_single_cells(text):
         return len(text)
     # Imported here: it takes 20 ms, which neither commands nor the first frame wait for.
     from wcwidth import wcswidth
