@@ -123,7 +123,9 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
 
 def is_derived(checkpoint: Checkpoint) -> bool:
     """Whether it was made from other checkpoints, without training."""
-    return checkpoint.derived is not None
+    # Not by its property: this is asked several times about each of very many.
+    packed = checkpoint.packed
+    return packed is not None and packed.derived is not None
 
 
 def is_trained(checkpoint: Checkpoint) -> bool:

@@ -49,6 +49,8 @@ _FILES = {
 }
 """The formats of files, by the end of the name; the longest end counts."""
 
+_ENDS = tuple(_FILES)
+
 SAVED_MODEL = Format("SavedModel", "`tf.saved_model.load`")
 _ORBAX = Format("Orbax", "`orbax.checkpoint`")
 _ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt"})
@@ -244,7 +246,10 @@ class _BackupMetadata(msgspec.Struct):
 
 def end_of_name(name: str) -> str:
     """Returns the end of the name of a file that tells its format; empty if none does."""
-    return max((end for end in _FILES if name.endswith(end)), key=len, default="")
+    if not name.endswith(_ENDS):
+        # The usual case first: this runs for every file of a directory.
+        return ""
+    return max((end for end in _ENDS if name.endswith(end)), key=len)
 
 
 def _names_in(directory: Path) -> frozenset[str]:

@@ -402,11 +402,11 @@ class _Budget:
         """Subtracts what a verdict cost."""
         if self.depth is Depth.NAMES:
             return
-        index = evidence.files.index
-        if self._indexes is not None and index is not None:
+        if self._indexes is not None and evidence.files.has_index:
             self._indexes -= 1
-        if verdict.state is CheckpointState.COMPLETE and not verdict.deferred and index is not None:
-            self._bytes -= index.size
+        if verdict.state is CheckpointState.COMPLETE and not verdict.deferred:
+            index = evidence.files.index
+            self._bytes -= index.size if index is not None else 0
 
 
 _NO_METRICS: Mapping[str, float] = {}

@@ -134,8 +134,10 @@ def _two_prefixes(observed: Observation) -> Iterator[Diagnostic]:
         return
     first: dict[str, str] = {}
     for checkpoint in observed.checkpoints:
+        if not checkpoint.restorable or is_derived(checkpoint):
+            continue
         parsed = parse_checkpoint_name(checkpoint.name)
-        if parsed is not None and checkpoint.restorable and not is_derived(checkpoint):
+        if parsed is not None:
             first.setdefault(parsed.prefix, checkpoint.name)
     if len(first) > 1:
         message = (
