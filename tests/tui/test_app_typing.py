@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from app_driving import opened, top, type_ahead, until, until_shown
+from rich.console import RenderableType
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.app.dialogs.stop import StopDialog
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.settings.config import Config
 
 
 def field_of(pilot: Pilot[int]) -> str:
@@ -98,3 +103,29 @@ async def type_in(pilot: Pilot[int], keys: Sequence[str], *, ahead: bool) -> Non
         type_ahead(pilot, *keys)
     else:
         await pilot.press(*keys)
+
+
+class EndlessFrames(BaseApp[None]):
+    """Draws frame after frame, as often as it may; notes when."""
+
+    CSS_PATH = None
+
+    def __init__(self) -> None:
+        super().__init__(Config())
+        self.frames: list[float] = []
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, renderable)
+        self.frames.append(time.monotonic())
+        self.call_next(screen.refresh)
+
+
+async def test_frames_follow_each_other_sooner_than_in_other_apps() -> None:
+    """A key waits for up to two periods after a frame. Textual draws 60 frames a second."""
+    app = EndlessFrames()
+    async with app.run_test() as pilot:
+        await until(
+            pilot,
+            lambda: len([at for at in app.frames if at > time.monotonic() - 1]) > 75,
+            "more than 75 frames within a second",
+        )

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
+from textual import screen as textual_screen
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
@@ -51,6 +52,11 @@ _FRAME_SECONDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
+
+if "TEXTUAL_FPS" not in os.environ:
+    # The next frame comes one or two periods after a frame: with Textual's 60 a second, up to 33 ms
+    # after a key. Programs that the app starts would inherit the environment variable.
+    textual_screen.UPDATE_PERIOD = 1 / 120  # type: ignore[misc]
 
 
 class UnsafeTextFilter(LineFilter):
