@@ -487,7 +487,9 @@ def test_a_prune_never_leaves_only_checkpoints_that_are_not_finite(history, want
     else:
         names = [c.name for place, c in enumerate(history) if place in wanted]
         made = plan_of_names(history, names)
-    left = [d.checkpoint for d in made.decisions if d.keep]
+        assert [d.checkpoint.name for d in made.decisions] == names
+    gone = {c.name for c in made.deleted}
+    left = [c for c in history if c.name not in gone]
     assert finite(left)[:1] == finite(history)[:1]
     if in_values(history):
         assert any(c.restorable and not c.not_finite_tensors for c in left)

@@ -130,15 +130,19 @@ def is_derived(checkpoint: Checkpoint) -> bool:
 
 def is_trained(checkpoint: Checkpoint) -> bool:
     """Whether training saved it, and under this name: neither made from others nor a link."""
-    return not is_derived(checkpoint) and not any(
-        link.name == f"{checkpoint.name}.index" and (not link.file or link.file.endswith(".index"))
-        for link in checkpoint.links
-    )
+    return not is_derived(checkpoint) and not (checkpoint.links and _is_link(checkpoint))
 
 
 def trained_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Returns checkpoints in their order, those that were made from others last."""
     return sorted(checkpoints, key=is_derived)
+
+
+def _is_link(checkpoint: Checkpoint) -> bool:
+    return any(
+        link.name == f"{checkpoint.name}.index" and (not link.file or link.file.endswith(".index"))
+        for link in checkpoint.links
+    )
 
 
 def _known_value(recorded: str | None) -> str:

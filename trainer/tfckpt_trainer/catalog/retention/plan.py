@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.advice import only_command
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
@@ -16,7 +17,7 @@ from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """Whether one checkpoint stays, and why."""
 
     checkpoint: Checkpoint
@@ -57,8 +58,7 @@ class Prunable:
         self._checkpoints = checkpoints
         self._counted = counted_by_rules(checkpoints)
         self._protected = protections(checkpoints, in_use)
-        self._rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
-        self._unkept = [_decide(checkpoint) for checkpoint in checkpoints]
+        self._unkept = {checkpoint.name: _decide(checkpoint) for checkpoint in checkpoints}
 
     def plan(self, policy: Policy) -> Plan:
         """Plans a prune: a checkpoint stays if any rule keeps it.
@@ -74,9 +74,8 @@ class Prunable:
         else:
             decisions = self._unkept.copy()
             for name, reason in kept.items():
-                row = self._rows[name]
-                decisions[row] = Decision(self._checkpoints[row], True, reason)
-            return Plan(tuple(decisions))
+                decisions[name] = Decision(decisions[name].checkpoint, True, reason)
+            return Plan(tuple(decisions.values()))
         return Plan(tuple(Decision(c, True, kept.get(c.name, default)) for c in self._checkpoints))
 
     def _kept_by(self, policy: Policy) -> dict[str, str]:
@@ -116,7 +115,7 @@ def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
     A user made the others, and no rule keeps or deletes them.
     """
-    return [c for c in checkpoints if c.restorable and not is_derived(c)]
+    return [c for c in checkpoints if c.restorable and c.derived is None]
 
 
 def plan_of_names(
@@ -126,7 +125,7 @@ def plan_of_names(
     in_use: Mapping[str, str] = NOT_IN_USE,
     own: Sequence[RetentionRule] = (),
 ) -> Plan:
-    """Plans a prune of exactly `names`; protected ones stay.
+    """Plans a prune of exactly `names`; protected ones stay. No other checkpoint is in the plan.
 
     Args:
         checkpoints: Newest first, as `Catalog.scan` returns them.
@@ -139,7 +138,8 @@ def plan_of_names(
         UsageError: One of the names does not exist.
     """
     chosen = set(names)
-    unknown = sorted(chosen - {checkpoint.name for checkpoint in checkpoints})
+    named = [checkpoint for checkpoint in checkpoints if checkpoint.name in chosen]
+    unknown = sorted(chosen - {checkpoint.name for checkpoint in named})
     if unknown:
         raise UnknownCheckpointError(
             f"There is no checkpoint {unknown[0]}.",
@@ -154,12 +154,11 @@ def plan_of_names(
         for checkpoint, reason in rule.kept(counted)
     }
     decisions = []
-    for checkpoint in checkpoints:
-        reason = protected.get(checkpoint.name, "")
-        keep = checkpoint.name not in chosen or bool(reason)
-        if not keep:
-            reason = f"chosen, but {kept[checkpoint.name]}" if checkpoint.name in kept else "chosen"
-        decisions.append(Decision(checkpoint, keep, reason))
+    for checkpoint in named:
+        name = checkpoint.name
+        reason = f"chosen, but {kept[name]}" if name in kept else "chosen"
+        keep = name in protected
+        decisions.append(Decision(checkpoint, keep, protected[name] if keep else reason))
     return Plan(tuple(decisions))
 
 

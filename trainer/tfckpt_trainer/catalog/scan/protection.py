@@ -9,7 +9,6 @@ from types import MappingProxyType
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
-    is_derived,
     newest_finite,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
@@ -41,25 +40,21 @@ def protections(
             reasons[checkpoint.name] = reason
     for name, reason in link_reasons(checkpoints):
         reasons.setdefault(name, reason)
-    trained = [c for c in checkpoints if not is_derived(c)]
-    if any(checkpoint.restorable for checkpoint in trained):
-        checkpoints = trained
-    newest = next((c for c in checkpoints if c.restorable), None)
-    if newest is not None:
-        reasons.setdefault(newest.name, "the newest that can be restored")
-    for name, reason in _newest_finite(checkpoints):
+    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    # Those that training saved, if there are any.
+    restorable = [c for c in restorable if c.derived is None] or restorable
+    if restorable:
+        reasons.setdefault(restorable[0].name, "the newest that can be restored")
+    for name, reason in _newest_finite(restorable):
         reasons.setdefault(name, reason)
-    verified = next(
-        (c for c in checkpoints if c.state is CheckpointState.VERIFIED and not c.links), None
-    )
+    verified = next((c for c in restorable if c.state is CheckpointState.VERIFIED), None)
     if verified is not None:
         reasons.setdefault(verified.name, LAST_VERIFIED)
     return reasons
 
 
-def _newest_finite(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
+def _newest_finite(restorable: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
     """Yields the newest checkpoints to go back to after NaN, each with what is known of it."""
-    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
     metrics = next((c for c in restorable if _is_measured(c) and not c.not_finite), None)
     if metrics is not None:
         yield metrics.name, "the newest with finite metrics"
@@ -80,10 +75,11 @@ def _is_measured(checkpoint: Checkpoint) -> bool:
 def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
     if checkpoint.pinned:
         return "pinned"
-    if checkpoint.state is CheckpointState.WRITING:
-        return "being written"
-    if checkpoint.state is CheckpointState.TRASHED:
-        return "being moved to the trash"
+    if not checkpoint.state.restorable:
+        if checkpoint.state is CheckpointState.WRITING:
+            return "being written"
+        if checkpoint.state is CheckpointState.TRASHED:
+            return "being moved to the trash"
     if checkpoint.name in in_use:
         return in_use[checkpoint.name]
     if checkpoint.is_head:

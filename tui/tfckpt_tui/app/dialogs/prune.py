@@ -52,10 +52,10 @@ class PlanList(ListPane[Decision]):
 
     _deleted = 0
 
-    def rows_changed(self) -> None:
-        """Counts what is pruned."""
-        self._deleted = sum([not decision.keep for decision in self.rows])
-        super().rows_changed()
+    def show_plan(self, plan: Plan | None) -> None:
+        """Lists the decisions of a plan; none if the rules are invalid."""
+        self._deleted = len(plan.deleted) if plan is not None else 0
+        self.show_rows(plan.decisions if plan is not None else ())
 
     def note(self) -> Sequence[Span]:
         """Returns how many are pruned and how many stay."""
@@ -107,10 +107,6 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
     def look_at_checkpoints(self) -> None:
         """Finds what the plans have in common."""
 
-    def shown_decisions(self) -> tuple[Decision, ...]:
-        """Returns the decisions that the list shows."""
-        return self._plan.decisions if self._plan is not None else ()
-
     def nothing(self) -> str:
         """Returns why the plan is empty."""
         raise NotImplementedError
@@ -120,7 +116,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
     def fields(self) -> Iterable[Widget]:
         """Returns the plan."""
         plan_list = PlanList(id="plan")
-        plan_list.show_rows(self.shown_decisions())
+        plan_list.show_plan(self._plan)
         return (plan_list,)
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -167,7 +163,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
             self._plan, self._problem = None, clean(str(error))
         self._names = tuple([c.name for c in self._plan.deleted]) if self._plan is not None else ()
         if is_open(self):
-            self.query_one(PlanList).show_rows(self.shown_decisions())
+            self.query_one(PlanList).show_plan(self._plan)
             self.update_text()
 
 
@@ -193,11 +189,6 @@ class PruneMarkedDialog(PlanDialog):
             in_use=_in_use(self.snapshot),
             own=recorded_verdicts(info.retention) if info is not None else (),
         )
-
-    def shown_decisions(self) -> tuple[Decision, ...]:
-        """Returns the decisions on the marked checkpoints."""
-        decisions = super().shown_decisions()
-        return tuple(d for d in decisions if d.checkpoint.name in self._marked)
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""

@@ -226,12 +226,11 @@ def _by_names(
     chosen = {checkpoint.name for checkpoint in look_up_all(run, texts)}
     _, checkpoints = scan_for_prune(run, chosen, in_use, time.time())
     made = plan_of_names(checkpoints, chosen, in_use=in_use, own=_rules_of_script(run))
-    shown = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
-    kept = next((d for d in shown.decisions if d.keep), None)
+    kept = next((d for d in made.decisions if d.keep), None)
     if kept is None:
-        return _Intent(shown)
+        return _Intent(made)
     action = "deleted" if delete else "pruned"
-    return _Intent(shown, f"{kept.checkpoint.name} cannot be {action}: {kept.reason}.")
+    return _Intent(made, f"{kept.checkpoint.name} cannot be {action}: {kept.reason}.")
 
 
 def _by_rules(
