@@ -155,8 +155,12 @@ def fork_points(checkpoints: Sequence[Checkpoint]) -> dict[int, str]:
     Args:
         checkpoints: All checkpoints of the run, newest first.
     """
-    oldest = {c.branch: c for c in checkpoints if is_trained(c)}
-    branch_of = {checkpoint.name: checkpoint.branch for checkpoint in checkpoints}
+    oldest: dict[int, Checkpoint] = {}
+    for checkpoint in reversed(checkpoints):
+        if checkpoint.branch not in oldest and is_trained(checkpoint):
+            oldest[checkpoint.branch] = checkpoint
+    parents = {checkpoint.parent for checkpoint in oldest.values()}
+    branch_of = {c.name: c.branch for c in checkpoints if c.name in parents}
     return {
         branch: checkpoint.parent
         for branch, checkpoint in oldest.items()

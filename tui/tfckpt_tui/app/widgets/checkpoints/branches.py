@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -32,10 +32,11 @@ class BranchTree:
         self._ancestors = frozenset(current_lineage(checkpoints, current).names)
         self._lanes = _lanes(checkpoints)
         self._column_of = {lane.branch: lane.column for lane in self._lanes}
-        self._newest_ancestor: dict[int, int] = {}
-        for row, checkpoint in enumerate(checkpoints):
-            if checkpoint.name in self._ancestors:
-                self._newest_ancestor.setdefault(checkpoint.branch, row)
+        self._newest_ancestor = {
+            checkpoint.branch: row
+            for row, checkpoint in _oldest_first(checkpoints)
+            if checkpoint.name in self._ancestors
+        }
 
     @property
     def width(self) -> int:
@@ -105,16 +106,15 @@ def _draw_fork(cells: list[Span], own: int, lane: _Lane) -> None:
 
 
 def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
-    rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
-    spans: dict[int, tuple[int, int]] = {}
-    for row, checkpoint in enumerate(checkpoints):
-        top, _ = spans.get(checkpoint.branch, (row, row))
-        spans[checkpoint.branch] = (top, row)
-    forks = {branch: rows[name] for branch, name in fork_points(checkpoints).items()}
+    tops = {checkpoint.branch: row for row, checkpoint in _oldest_first(checkpoints)}
+    bottoms = {checkpoint.branch: row for row, checkpoint in enumerate(checkpoints)}
+    forks = fork_points(checkpoints)
+    fork_names = {*forks.values()}
+    rows = {c.name: row for row, c in enumerate(checkpoints) if c.name in fork_names}
     lanes: list[_Lane] = []
-    for branch in sorted(spans):
-        top, bottom = spans[branch]
-        fork = forks.get(branch)
+    for branch in sorted(tops):
+        top, bottom = tops[branch], bottoms[branch]
+        fork = rows[forks[branch]] if branch in forks else None
         # A damaged record may name a newer checkpoint as the parent.
         if fork is not None and fork <= bottom:
             fork = None
@@ -122,6 +122,11 @@ def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
         origin = None if fork is None else checkpoints[fork].branch
         base = next((lane.column + 1 for lane in lanes if lane.branch == origin), 0)
         taken = {lane.column for lane in lanes if not (lane.bottom < top or end < lane.top)}
-        column = next(c for c in range(base, len(spans) + base + 1) if c not in taken)
+        column = next(c for c in range(base, len(tops) + base + 1) if c not in taken)
         lanes.append(_Lane(branch, min(column, MOST_LANES - 1), top, end, fork))
     return lanes
+
+
+def _oldest_first(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[int, Checkpoint]]:
+    """Returns the rows from the last one up: of a branch, the newest comes last."""
+    return zip(range(len(checkpoints) - 1, -1, -1), reversed(checkpoints), strict=True)
