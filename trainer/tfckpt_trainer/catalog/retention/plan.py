@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import msgspec
+from typing import NamedTuple
 
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
@@ -17,7 +16,7 @@ from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class Decision(NamedTuple):
     """Whether one checkpoint stays, and why."""
 
     checkpoint: Checkpoint
@@ -27,14 +26,34 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a prune would delete."""
+    """What a prune would delete.
 
-    decisions: tuple[Decision, ...]
+    Attributes:
+        checkpoints: Those that it decides on, newest first.
+        kept: The names of those that stay, each with the reason.
+        reasons: Why others are deleted, by name, unless it is that no rule keeps them.
+    """
+
+    checkpoints: Sequence[Checkpoint]
+    kept: Mapping[str, str]
+    reasons: Mapping[str, str]
+
+    def decision(self, checkpoint: Checkpoint) -> Decision:
+        """Returns what the plan says about a checkpoint."""
+        name = checkpoint.name
+        if name in self.kept:
+            return Decision(checkpoint, True, self.kept[name])
+        return Decision(checkpoint, False, self.reasons.get(name, "no rule keeps it"))
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions on all checkpoints."""
+        return [self.decision(checkpoint) for checkpoint in self.checkpoints]
 
     @cached_property
     def deleted(self) -> tuple[Checkpoint, ...]:
         """The checkpoints that the prune deletes."""
-        return tuple([d.checkpoint for d in self.decisions if not d.keep])
+        return tuple([c for c in self.checkpoints if c.name not in self.kept])
 
     @cached_property
     def freed_bytes(self) -> int:
@@ -58,7 +77,13 @@ class Prunable:
         self._checkpoints = checkpoints
         self._counted = counted_by_rules(checkpoints)
         self._protected = protections(checkpoints, in_use)
-        self._unkept = {checkpoint.name: _decide(checkpoint) for checkpoint in checkpoints}
+        others = [
+            c
+            for c in checkpoints
+            if not c.restorable or c.dropped_by_manager or c.derived is not None
+        ]
+        self._left = {c.name: why for c in others if (why := _why_left(c))}
+        self._broken = {c.name: f"{c.state.value}: it cannot be restored" for c in others}
 
     def plan(self, policy: Policy) -> Plan:
         """Plans a prune: a checkpoint stays if any rule keeps it.
@@ -67,16 +92,13 @@ class Prunable:
             UsageError: A rule is invalid, or names a metric that no checkpoint has.
         """
         kept = self._kept_by(policy) | self._protected
+        left = self._left
         if policy.is_empty:
-            default = "no rule was given"
+            left = dict.fromkeys([c.name for c in self._checkpoints], "no rule was given")
         elif not any(checkpoint.restorable for checkpoint in self._checkpoints):
-            default = "no checkpoint can be restored: delete by name"
-        else:
-            decisions = self._unkept.copy()
-            for name, reason in kept.items():
-                decisions[name] = Decision(decisions[name].checkpoint, True, reason)
-            return Plan(tuple(decisions.values()))
-        return Plan(tuple(Decision(c, True, kept.get(c.name, default)) for c in self._checkpoints))
+            why = "no checkpoint can be restored: delete by name"
+            left = dict.fromkeys([c.name for c in self._checkpoints], why)
+        return Plan(self._checkpoints, left | kept, self._broken)
 
     def _kept_by(self, policy: Policy) -> dict[str, str]:
         """Returns the names of what the rules keep, each with the reason of the first one."""
@@ -148,33 +170,23 @@ def plan_of_names(
         )
     protected = protections(checkpoints, in_use)
     counted = counted_by_rules(checkpoints) if own else []
-    kept = {
-        checkpoint.name: f"{name_of(rule)} keeps it: {reason}"
-        for rule in own
-        for checkpoint, reason in rule.kept(counted)
-    }
-    decisions = []
-    for checkpoint in named:
-        name = checkpoint.name
-        reason = f"chosen, but {kept[name]}" if name in kept else "chosen"
-        keep = name in protected
-        decisions.append(Decision(checkpoint, keep, protected[name] if keep else reason))
-    return Plan(tuple(decisions))
+    reasons = dict.fromkeys(chosen, "chosen")
+    for rule in own:
+        for checkpoint, reason in rule.kept(counted):
+            reasons[checkpoint.name] = f"chosen, but {name_of(rule)} keeps it: {reason}"
+    return Plan(named, protected, reasons)
 
 
-def _decide(checkpoint: Checkpoint) -> Decision:
-    """Decides on a checkpoint that no rule keeps and nothing protects."""
+def _why_left(checkpoint: Checkpoint) -> str:
+    """Returns why rules do not delete a checkpoint that they do not count; empty if they do."""
     made = checkpoint.derived
     if made is not None:
-        return Decision(checkpoint, True, f"made by `{made.operation}`: delete it by name")
+        return f"made by `{made.operation}`: delete it by name"
     if checkpoint.restorable:
-        if checkpoint.dropped_by_manager:
-            reason = "its CheckpointManager may keep it: delete it by name"
-            return Decision(checkpoint, True, reason)
-        return Decision(checkpoint, False, "no rule keeps it")
+        return "its CheckpointManager may keep it: delete it by name"
     if checkpoint.state is CheckpointState.CORRUPT:
-        return Decision(checkpoint, True, "corrupt: delete it by name")
+        return "corrupt: delete it by name"
     if checkpoint.state is CheckpointState.UNREADABLE:
         problem = checkpoint.problem.rstrip(".")
-        return Decision(checkpoint, True, f"unreadable: delete it by name ({problem})")
-    return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")
+        return f"unreadable: delete it by name ({problem})"
+    return ""

@@ -24,7 +24,7 @@ class ListDialog(Dialog[AnswerT]):
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__(snapshot)
-        self.add_class("-large")
+        self.add_class("-large", update=False)
         self.VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]
 
     def action_scroll_list(self, rows: int) -> None:

@@ -8,9 +8,10 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
-from tfckpt_trainer.catalog.retention.plan import Decision, Plan, Prunable, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import Plan, Prunable, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
@@ -31,7 +32,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import DefaultPolicy
 
 _DEFAULT_POLICY = Policy(keep_last=5)
-
+_NO_PLAN = Plan((), {}, {})
 
 _COLUMNS = (
     Column("decision", "", 8, align="<"),
@@ -43,43 +44,44 @@ _COLUMNS = (
 )
 
 
-class PlanList(ListPane[Decision]):
+class PlanList(ListPane[Checkpoint]):
     """Shows the decisions, newest checkpoint first, with a glyph and a word each."""
 
     has_cursor = False
     title = "plan"
     columns = _COLUMNS
 
-    _deleted = 0
+    _plan = _NO_PLAN
 
-    def show_plan(self, plan: Plan | None) -> None:
-        """Lists the decisions of a plan; none if the rules are invalid."""
-        self._deleted = len(plan.deleted) if plan is not None else 0
-        self.show_rows(plan.decisions if plan is not None else ())
+    def show_plan(self, plan: Plan) -> None:
+        """Lists the decisions of a plan."""
+        self._plan = plan
+        self.show_rows(plan.checkpoints)
 
     def note(self) -> Sequence[Span]:
         """Returns how many are pruned and how many stay."""
-        deleted, kept = self._deleted, self.row_count() - self._deleted
+        deleted = len(self._plan.deleted)
+        kept = self.row_count() - deleted
         return (
             (f"− {deleted:,} to the trash", "warn"),
             (" · ", "faint"),
             (f"{kept:,} stay", "label"),
         )
 
-    def cells(self, row: Decision, layout: Layout) -> Mapping[str, Sequence[Span]]:
+    def cells(self, row: Checkpoint, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one decision."""
         del layout
-        checkpoint = row.checkpoint
-        value = "muted" if row.keep else "value"
+        checkpoint, keep, reason = self._plan.decision(row)
+        value = "muted" if keep else "value"
         has_loss = "loss" in checkpoint.metrics
         loss_style = "bad" if "loss" in checkpoint.not_finite else value
         return {
-            "decision": (("● stays", "muted"),) if row.keep else (("− goes", "warn"),),
+            "decision": (("● stays", "muted"),) if keep else (("− goes", "warn"),),
             "name": ((clean(checkpoint.name), value),),
             "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
             "loss": ((metric_text(checkpoint, "loss") if has_loss else "–", loss_style),),
             "size": ((units.size(checkpoint.size), value),),
-            "reason": ((clean(row.reason), value),),
+            "reason": ((clean(reason), value),),
         }
 
 
@@ -90,7 +92,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__(snapshot)
-        self._plan: Plan | None = None
+        self._plan = _NO_PLAN
         self._names: tuple[str, ...] = ()
         self._problem = ""
 
@@ -129,7 +131,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what the plan frees."""
-        if self._plan is None:
+        if self._problem:
             return
         count = len(self._plan.deleted)
         if not count:
@@ -146,9 +148,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     def refusal(self) -> str:
         """Returns why nothing can be pruned."""
-        if self._problem:
-            return self._problem
-        return self.nothing() if self._plan is None or not self._plan.deleted else ""
+        return self._problem or ("" if self._plan.deleted else self.nothing())
 
     def choices(self) -> list[Choice[tuple[str, ...]]]:
         """Returns cancel and prune."""
@@ -160,8 +160,8 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
         try:
             self._plan, self._problem = self.make_plan(), ""
         except TfckptError as error:
-            self._plan, self._problem = None, clean(str(error))
-        self._names = tuple([c.name for c in self._plan.deleted]) if self._plan is not None else ()
+            self._plan, self._problem = _NO_PLAN, clean(str(error))
+        self._names = tuple([c.name for c in self._plan.deleted])
         if is_open(self):
             self.query_one(PlanList).show_plan(self._plan)
             self.update_text()
@@ -247,7 +247,7 @@ class PruneDialog(PlanDialog):
             names = ", ".join(map(name_of, self._policy.own))
             yield ((f"Rules of the script always apply: {clean(names)}.", "muted"),)
         doubt = self._doubt
-        if doubt is not None and self._plan is not None and self._plan.deleted:
+        if doubt is not None and self._plan.deleted:
             yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
         yield from super().text()
 
