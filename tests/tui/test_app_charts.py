@@ -69,7 +69,7 @@ async def test_the_grid_fits_the_terminal_and_pages(many, size, count):
         assert titles(pilot)[-1] == "step time"
 
 
-async def test_the_first_frame_of_a_key_waits_for_the_chosen_chart_alone(many, monkeypatch):
+async def test_the_first_frame_of_a_key_does_not_wait_for_all_charts(many, monkeypatch):
     drawn: list[str] = []
     drawn_by_frame: list[int] = []
     draw, display = Chart.draw, TfckptApp._display
@@ -94,7 +94,8 @@ async def test_the_first_frame_of_a_key_waits_for_the_chosen_chart_alone(many, m
         await pilot.press("L")
         await until(pilot, lambda: len(drawn) >= 9 and any(drawn_by_frame), "all charts")
         # The last frame of the page may still come.
-        assert next(filter(None, drawn_by_frame)) == 1, drawn_by_frame
+        # The chosen one; and another, if a snapshot came just before the key.
+        assert next(filter(None, drawn_by_frame)) <= 2, drawn_by_frame
         assert drawn[0] == "loss"
 
 
