@@ -28,6 +28,7 @@ from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from textual.pilot import Pilot
 
+from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -66,7 +67,8 @@ def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
         )
         for step in range(count, 0, -1)
     )
-    return replace(snapshot, checkpoints=checkpoints)
+    lineage = current_lineage(checkpoints, 0)
+    return replace(snapshot, checkpoints=checkpoints, lineage=lineage)
 
 
 def replace_record(record, step: int):

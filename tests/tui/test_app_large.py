@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 
 from executed_lines import ExecutedLines
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
@@ -58,7 +59,9 @@ def many(one: Checkpoint, count: int = COUNT) -> Iterator[Checkpoint]:
 @asynccontextmanager
 async def opened(made: RunFactory, count: int = COUNT) -> AsyncIterator[Pilot[int]]:
     snapshot = SnapshotReader(made.run).read(made.now)
-    snapshot = replace(snapshot, checkpoints=tuple(many(snapshot.checkpoints[0], count)))
+    checkpoints = tuple(many(snapshot.checkpoints[0], count))
+    lineage = current_lineage(checkpoints, 0)
+    snapshot = replace(snapshot, checkpoints=checkpoints, lineage=lineage)
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.snapshot, "the snapshot")

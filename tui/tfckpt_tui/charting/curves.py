@@ -10,8 +10,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.lineage import current_lineage
+from tfckpt_trainer.catalog.scan.lineage import Lineage
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.measurements import ValueOf, names_in
@@ -121,14 +120,14 @@ class Curve(msgspec.Struct, frozen=True):
         return replace(self, points=inside)
 
 
-def kept_until(checkpoints: Sequence[Checkpoint], branch: int) -> Mapping[int, float]:
+def kept_until(lineage: Lineage, branch: int) -> Mapping[int, float]:
     """Returns, by branch, the last step that the present model was trained on.
 
     Args:
-        checkpoints: All checkpoints of the run, newest first.
+        lineage: What it was trained on.
         branch: The branch in training.
     """
-    return {**current_lineage(checkpoints, branch).last_steps, branch: math.inf}
+    return {**lineage.last_steps, branch: math.inf}
 
 
 def curves_of(

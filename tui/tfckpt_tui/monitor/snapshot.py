@@ -11,7 +11,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.lineage import BranchTips
+from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -62,6 +62,7 @@ class RunSnapshot(RunAccount, frozen=True):
         version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
         other_files: Files of other formats, such as those of Keras, newest first.
         branch_tips: The tips of all branches; checkpoints in the trash count.
+        lineage: What the present model was trained on.
         diagnostics: Problems of the directory.
         pending: Commands that no trainer has received, oldest first.
         working: Commands in progress, oldest first.
@@ -81,6 +82,7 @@ class RunSnapshot(RunAccount, frozen=True):
     version_one: tuple[VersionOne, ...] = ()
     other_files: tuple[OtherFile, ...] = ()
     branch_tips: BranchTips = BranchTips()
+    lineage: Lineage = Lineage()
     diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()

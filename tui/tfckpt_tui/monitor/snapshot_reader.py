@@ -24,7 +24,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.alerts import missing_directory_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.lineage import BranchTips
+from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
@@ -156,6 +156,7 @@ class SnapshotReader:
             checkpoints=checkpoints,
             start=reading.start,
             branch_tips=tips,
+            lineage=self._newest_lineage(checkpoints, account.branch),
             diagnostics=diagnostics,
             version_one=unsupported,
             other_files=tuple(self._catalog.other_files),
@@ -180,6 +181,8 @@ class SnapshotReader:
         self._remembered: DirectoryIdentity | None = None
         self._branch_tips = BranchTips()
         self._branch_tips_are_old = False
+        self._lineage = Lineage()
+        self._lineage_key: tuple[tuple[Checkpoint, ...], int] = (), 0
         self._diagnostics: tuple[Diagnostic, ...] = ()
         self._diagnostics_are_old = False
         self._diagnosed_at = 0.0
@@ -267,6 +270,12 @@ class SnapshotReader:
             self._branch_tips = self._catalog.branch_tips(trash)
             self._branch_tips_are_old = False
         return self._branch_tips
+
+    def _newest_lineage(self, checkpoints: tuple[Checkpoint, ...], branch: int) -> Lineage:
+        if checkpoints is not self._lineage_key[0] or branch != self._lineage_key[1]:
+            self._lineage = current_lineage(checkpoints, branch)
+            self._lineage_key = checkpoints, branch
+        return self._lineage
 
     def _outcomes(self) -> tuple[Command, ...]:
         """Returns the commands that ended since the first read, oldest first."""

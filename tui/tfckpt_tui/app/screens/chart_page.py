@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events, on
@@ -24,7 +24,7 @@ from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.axis import Window, pan, zoom
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.cursor import moved, places_of, snapped
-from tfckpt_tui.charting.curves import Across, kept_until, possible_axes
+from tfckpt_tui.charting.curves import Across, possible_axes
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import (
     GridSize,
@@ -155,7 +155,6 @@ class ChartPage(Page):
         self._anchor: float | None = None
         self._mark: EventEntry | None = None
         self._was_dragged = False
-        self._kept: tuple[tuple[Any, ...], Mapping[int, float]] = ((), {})
 
     # -- for subclasses ----------------------------------------------------------------------
 
@@ -252,7 +251,6 @@ class ChartPage(Page):
                 snapshot,
                 tile,
                 self._view,
-                kept=self._kept_of(snapshot),
                 reference=self.reference,
                 cursor=self._cursor,
                 selection=selection,
@@ -264,13 +262,6 @@ class ChartPage(Page):
         chart.draw()
         chart.call_after_refresh(self._draw_next)
         self.query_one("#figures", TextPane).show_lines([self._figures(place, len(tiles))])
-
-    def _kept_of(self, snapshot: RunSnapshot) -> Mapping[int, float]:
-        """Returns what the present model was trained on, the same for all charts."""
-        key = snapshot.checkpoints, snapshot.branch
-        if self._kept[0] != key:
-            self._kept = key, kept_until(*key)
-        return self._kept[1]
 
     def _draw_next(self) -> None:
         """Draws the next chart that has its size and is not drawn yet."""

@@ -219,7 +219,7 @@ class TrackScreen(ChartPage):
 
     def _histograms(self) -> Iterator[Distribution]:
         """Yields the histograms of what led to the present model: others are at the same steps."""
-        kept = kept_until(self._snapshot.checkpoints, self._snapshot.branch)
+        kept = kept_until(self._snapshot.lineage, self._snapshot.branch)
         for point in self._read:
             found = point.statistics.histogram if point.statistics is not None else None
             if found is not None and _has_place(point):

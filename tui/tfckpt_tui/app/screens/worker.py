@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
+from tfckpt_trainer.catalog.scan.lineage import Lineage
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
@@ -78,7 +79,7 @@ class WorkerScreen(Page):
         facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
         points = self.run_app.worker_history.points(self._index)
         for chart in self.query(Chart):
-            chart.show(replace(snapshot, points=points, checkpoints=(), event_log=()))
+            chart.show(replace(snapshot, points=points, lineage=Lineage(), event_log=()))
 
     def action_turn(self, places: int) -> None:
         """Shows another worker."""

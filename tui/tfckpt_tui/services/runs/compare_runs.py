@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -97,7 +98,7 @@ def _read(root: Path) -> ComparedRun:
         series = Series()
         for points in read_series(run):
             series.add(points)
-        kept = kept_until(checkpoints, account.branch)
+        kept = kept_until(current_lineage(checkpoints, account.branch), account.branch)
         present = RunSeries(series.points, kept).present()
         settings = dict(_settings(run, read_info(run)))
     except (TfckptError, OSError) as error:

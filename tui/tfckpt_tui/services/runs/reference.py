@@ -11,7 +11,7 @@ from threading import Event
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
+from tfckpt_trainer.catalog.scan.lineage import BranchStep, current_lineage, lineage_at
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -78,7 +78,9 @@ def read_reference(directory: Path) -> RunSeries:
             f"{run.root} has no measurements. Give the directory of a run that "
             "trained with tfckpt_trainer."
         )
-    kept = kept_until(Catalog(run).scan(time.time(), quick=True), series.points[-1].branch)
+    branch = series.points[-1].branch
+    checkpoints = Catalog(run).scan(time.time(), quick=True)
+    kept = kept_until(current_lineage(checkpoints, branch), branch)
     info = read_info(run)
     epoch_steps = info.epoch_steps if info is not None else None
     name = run.root.name or str(run.root)

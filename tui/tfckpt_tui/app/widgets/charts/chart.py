@@ -133,7 +133,7 @@ class Chart(Pane):
         measurements: Sequence[Measurement],
         view: View,
         *,
-        kept: Mapping[int, float] | None,
+        kept: Mapping[int, float] | None = None,
         reference: RunSeries | None = None,
         cursor: float | None = None,
         selection: tuple[float, float] | None = None,
@@ -344,14 +344,11 @@ class Chart(Pane):
         if snapshot is None:
             return []
         looked_at = (view.across, view.epoch_steps, view.hidden)
-        key = (
-            *(snapshot.points, snapshot.checkpoints, snapshot.branch),
-            *(looked_at, self._measurements, self._reference, self._kept),
-        )
+        kept = self._kept
+        if kept is None:
+            kept = kept_until(snapshot.lineage, snapshot.branch)
+        key = (snapshot.points, kept, looked_at, self._measurements, self._reference)
         if key != self._curves_key:
-            kept = self._kept
-            if kept is None:
-                kept = kept_until(snapshot.checkpoints, snapshot.branch)
             series = RunSeries(snapshot.points, kept)
             self._made_curves = curves_in(
                 view, series, self._measurements, _style_of, self._reference

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
-from tfckpt_trainer.catalog.scan.lineage import current_lineage, fork_points
+from tfckpt_trainer.catalog.scan.lineage import Lineage, fork_points
 from tfckpt_tui.app.widgets.base.styled_text import Span, branch_style
 
 MOST_LANES = 8
@@ -27,9 +27,9 @@ class _Lane(msgspec.Struct, frozen=True):
 class BranchTree:
     """The lanes of all branches beside a list of checkpoints, newest first."""
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], current: int) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], lineage: Lineage) -> None:
         self._checkpoints = checkpoints
-        self._ancestors = frozenset(current_lineage(checkpoints, current).names)
+        self._ancestors = frozenset(lineage.names)
         self._lanes = _lanes(checkpoints)
         self._column_of = {lane.branch: lane.column for lane in self._lanes}
         self._newest_ancestor = {

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
+from tfckpt_trainer.catalog.scan.lineage import Lineage, current_lineage
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
@@ -66,7 +67,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         self._checkpoints: tuple[Checkpoint, ...] = ()
         self._unsupported: tuple[VersionOne | OtherFile, ...] = ()
         self._places: dict[str, int] = {}
-        self._whole_tree = BranchTree((), 0)
+        self._whole_tree = BranchTree((), Lineage())
         self._tree: BranchTree | Nodes = self._whole_tree
         self._filter = Filter("")
         self._columns: tuple[int, Mapping[str, bool], Layout] | None = None
@@ -133,7 +134,8 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
     def show_newest(self, newest: NewestRows) -> None:
         """Lists the newest checkpoints until a snapshot has all."""
         self._at = newest.at
-        self._take(newest.checkpoints, newest.checkpoints[0].branch)
+        branch = newest.checkpoints[0].branch
+        self._take(newest.checkpoints, current_lineage(newest.checkpoints, branch))
         self.choose_rows()
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -143,7 +145,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         is_other = snapshot.checkpoints != self._all
         is_other |= self._unsupported != (() if self._filter.tests else _unsupported_in(snapshot))
         if is_other:
-            self._take(snapshot.checkpoints, snapshot.branch)
+            self._take(snapshot.checkpoints, snapshot.lineage)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             was_first = self.cursor == 0 and self.top == 0
@@ -152,10 +154,10 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
                 self.move_to(0)
         self.repaint()
 
-    def _take(self, checkpoints: tuple[Checkpoint, ...], branch: int) -> None:
+    def _take(self, checkpoints: tuple[Checkpoint, ...], lineage: Lineage) -> None:
         self._all = checkpoints
         self._pinned = sum(checkpoint.pinned for checkpoint in checkpoints)
-        self._whole_tree = BranchTree(checkpoints, branch)
+        self._whole_tree = BranchTree(checkpoints, lineage)
 
     def choose_rows(self) -> None:
         """Lists the checkpoints that match the filter, in the sort order."""
