@@ -39,6 +39,7 @@ from functools import partial
 from scripts.figures import COLLECTED, report
 from scripts.machine import on_quiet_machine
 
+from tfckpt_trainer.counts import count as counted
 from tfckpt_trainer.launch.processes.cluster import free_ports
 
 BLOCK_SECONDS = 0.5
@@ -117,13 +118,14 @@ def compare(
     steps: int,
     blocks: int,
     what: str,
+    length: float,
 ) -> None:
-    """Prints what `library` adds to `bare`; each takes a number of steps."""
+    """Prints what `library` adds to `bare`; each takes a number of steps of this length in ms."""
     bare(steps), library(steps)
     pairs = [(bare(steps), library(steps)) for _ in range(blocks)]
     added = [library.step - bare.step for bare, library in pairs]
-    usual = statistics.median(bare.step for bare, _ in pairs)
-    size = {"along": "µs a step without it", "at": round(usual * 1e6)}
+    size = {"along": "ms a step, about", "at": length}
+    report(f"{what}: without it", [1e6 * bare.step for bare, _ in pairs], "µs a step", **size)
     report(f"{what}: added", [1e6 * seconds for seconds in added], "µs a step", **size)
     cpu = [1e6 * (library.cpu - bare.cpu) for bare, library in pairs]
     report(f"{what}: added processor time", cpu, "µs a step", **size)
@@ -206,9 +208,9 @@ def measure(options: argparse.Namespace) -> None:
         steps_of[length] = set_length(length)
         products_of[length] = int(products.numpy())
         for (count, guards), library in loops.items():
-            with_guards = f", {len(guards)} guards" if guards else ""
-            what = f"{workers} workers, loop of {count} in a call{with_guards}"
-            compare(bare, library, steps_of[length], options.blocks, what)
+            what = f"{counted(workers, 'worker')}, {counted(count, 'step')} in a call"
+            what += f", {counted(len(guards), 'guard')}" if guards else ""
+            compare(bare, library, steps_of[length], options.blocks, what, length)
     if options.fit:
         inputs.close()
         measure_fit(parts, fit, products, products_of, steps_of, options.blocks)
@@ -282,6 +284,7 @@ def measure_fit(parts, fit, products, products_of, steps_of, blocks) -> None:
             steps,
             blocks - 1,
             "1 worker, fit",
+            length,
         )
 
 

@@ -72,7 +72,7 @@ BENCHMARKS = (
     Benchmark("save", ("--rounds", "3"), 3),
     Benchmark("many_variables", ("--rounds", "2"), 3),
     Benchmark("background_save", ("--rounds", "2"), 1.5),
-    Benchmark("loop_overhead", ("--blocks", "10"), 1),
+    Benchmark("loop_overhead", ("--blocks", "10", "--guard", "not_finite loss: pause"), 1.5),
     Benchmark("guards", ("--noise-steps", "200000"), 0.5),
     Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "2"), 5),
     Benchmark("restart", ("--rounds", "2"), 2),

@@ -70,6 +70,16 @@ AIMS = (
     Aim("save", "save by 2 workers", 2000, at_most=0.7),
     Aim("many_variables", "save", 5000, at_most=1.1),
     Aim("many_variables", "restore", 5000, at_most=1.1),
+    *(
+        Aim(
+            "loop_overhead",
+            f"1 worker, 1 step in a call{guards}: added processor time",
+            at,
+            at_most=50,
+        )
+        for guards in ("", ", 1 guard")
+        for at in (0.5, 5, 50)
+    ),
     Aim("background_save", "stall with the slower steps", 200, at_most=0.03),
     Aim("page_keys", "95 % of keys on all pages to their frames, clock", at_most=33),
     Aim("page_keys", "the slowest key, clock", at_most=50),
@@ -77,7 +87,6 @@ AIMS = (
     Aim("commands", "processor time, `status`", at_most=4),
     Aim("commands", "processor time, `ls`", at_most=4),
     Aim("commands", "processor time, `save`", at_most=4),
-    Aim("fleet", "processor, the list", at_most=3),
     Aim("restore_in_place", "restore in place on 1 worker", 500, at_most=1.5),
     Aim("restore_in_place", "restore in place on 2 workers", 500, at_most=1.5),
     Aim("restart", "from a killed worker to the next step, with a standby process", at_most=1.2),
