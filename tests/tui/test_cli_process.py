@@ -45,6 +45,8 @@ _SELDOM = {
 UNNEEDED = {
     "status": {
         *_SELDOM,
+        "json",
+        "subprocess",
         "tfckpt_trainer.launch.launcher",
         "tfckpt_trainer.launch.slurm.step_starter",
         "tfckpt_trainer.launch.supervision",
@@ -54,6 +56,7 @@ UNNEEDED = {
     },
     "ls": {
         *_SELDOM,
+        "json",
         "subprocess",
         "tfckpt_trainer.launch",
         "tfckpt_trainer.rundir.records.command",
@@ -64,6 +67,7 @@ UNNEEDED = {
         *_SELDOM,
         "google_crc32c",
         "hashlib",
+        "json",
         "subprocess",
         "tfckpt_trainer.bundle",
         "tfckpt_trainer.catalog",

@@ -6,7 +6,6 @@ without a home directory, as in many containers, has none of them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -35,6 +34,9 @@ def cached_path(kind: str, directory: Path) -> Path | None:
 
 def cache_key(directory: Path) -> str:
     """Returns the name of a directory in the cache, from its real path."""
+    # Imported here: it loads OpenSSL, which commands that do not list checkpoints do not need.
+    import hashlib
+
     return hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:24]
 
 

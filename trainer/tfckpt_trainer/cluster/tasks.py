@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -49,4 +48,7 @@ def cluster_of(members: Sequence[Task], places: Sequence[str]) -> dict[str, list
 
 def tf_config(cluster: Mapping[str, Sequence[str]], task: Task) -> str:
     """Returns the value of `TF_CONFIG` for one process of a cluster."""
+    # Imported here: commands read the options of a launch, and start no task.
+    import json
+
     return json.dumps({"cluster": cluster, "task": {"type": task.job, "index": task.index}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -52,6 +53,7 @@ _FRAME_SECONDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
+_UNSAFE = re.compile(UNSAFE)
 
 if "TEXTUAL_FPS" not in os.environ:
     # The next frame comes one or two periods after a frame: with Textual's 60 a second, up to 33 ms
@@ -68,12 +70,12 @@ class UnsafeTextFilter(LineFilter):
         Each segment gets a style: Textual's filter for terminals without colours needs one.
         """
         del background
-        if all(map(attrgetter("style"), segments)) and not UNSAFE.search(
+        if all(map(attrgetter("style"), segments)) and not _UNSAFE.search(
             "".join([segment.text for segment in segments])
         ):
             return segments
         return [
-            Segment(UNSAFE.sub(_replacement, segment.text), segment.style or _PLAIN)
+            Segment(_UNSAFE.sub(_replacement, segment.text), segment.style or _PLAIN)
             if segment.control is None
             else segment
             for segment in segments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import time
@@ -84,6 +83,8 @@ def print_json(report: Report, *, one_line: bool = False) -> None:
         one_line: Whether to print one line per report, for several reports in a row.
     """
     if one_line:
+        import json
+
         sys.stdout.write(json.dumps(msgspec.to_builtins(report)) + "\n")
     else:
         sys.stdout.writelines(_pieces(report))
@@ -116,6 +117,9 @@ def _list_pieces(items: Sequence[object]) -> Iterator[str]:
 
 
 def _indented(value: object, by: int) -> str:
+    # Imported here: commands that print text start without it.
+    import json
+
     plain = msgspec.to_builtins(value)
     try:
         # A third of the time of `json.dumps` with `indent`.

@@ -61,12 +61,12 @@ _BACKUP_METADATA = "training_metadata.json"
 
 _METADATA_LIMIT = 1 << 16
 
-_WORD = re.compile(
+# Not compiled here: few directories have such files, and each takes as long as a small module.
+_WORD = (
     r"(?<![a-z0-9])(?P<word>e|ep|epochs?|steps?|iter|iterations?)[-_=.]?(?P<number>\d{1,18})"
-    r"(?![a-z]|\.?\d)",
-    re.IGNORECASE,
+    r"(?![a-z]|\.?\d)"
 )
-_NUMBER = re.compile(r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)", re.IGNORECASE)
+_NUMBER = r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)"
 """An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
 
 
@@ -195,10 +195,11 @@ def position_in_name(name: str) -> tuple[int | None, int | None]:
     numbers, none is known to be it.
     """
     stem = name.removesuffix(end_of_name(name))
-    words = {match["word"][0].lower(): int(match["number"]) for match in _WORD.finditer(stem)}
+    found = re.finditer(_WORD, stem, re.IGNORECASE)
+    words = {match["word"][0].lower(): int(match["number"]) for match in found}
     if words:
         return words.get("e"), words.get("s", words.get("i"))
-    numbers = _NUMBER.findall(stem)
+    numbers = re.findall(_NUMBER, stem, re.IGNORECASE)
     return (int(numbers[0]) if len(numbers) == 1 else None), None
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, FileFacts
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
-from tfckpt_trainer.rundir.storage.documents import decode
+from tfckpt_trainer.rundir.storage.documents import decode, decoder_of
 
 _WINDOW = -13
 """Finds what two texts have in common up to 8 KB back; a record has about 2 KB."""
@@ -60,12 +60,12 @@ class PackedRecord(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def files(self) -> list[FileFacts]:
         """See `CheckpointRecord`; in a third of the time of the whole record."""
-        return _files_of.decode(self._text).files
+        return decoder_of(_Files).decode(self._text).files
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
         """See `CheckpointRecord`; in less than the time of the whole record."""
-        return _hyperparameters_of.decode(self._text).hyperparameters
+        return decoder_of(_Hyperparameters).decode(self._text).hyperparameters
 
     @property
     def _text(self) -> bytes:
@@ -112,7 +112,3 @@ class _Files(msgspec.Struct):
 
 class _Hyperparameters(msgspec.Struct):
     hyperparameters: list[Hyperparameter] = []
-
-
-_files_of = msgspec.json.Decoder(_Files)
-_hyperparameters_of = msgspec.json.Decoder(_Hyperparameters)

@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_trainer.rundir.storage.documents import decode, encode, try_read
+from tfckpt_trainer.rundir.storage.documents import decode, decoder_of, encode, try_read
 from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
 from tfckpt_trainer.version import __version__
 
@@ -138,13 +138,10 @@ class _Key(msgspec.Struct):
     verified_at: float
 
 
-_KEY = msgspec.json.Decoder(_Key)
-
-
 def _key_of(line: bytes) -> _Key | None:
     """Returns which checkpoint a line is about, and its time; None if it is damaged."""
     try:
-        return _KEY.decode(line)
+        return decoder_of(_Key).decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -52,6 +51,9 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
         OSError: The command cannot be started.
         subprocess.TimeoutExpired: It did not end in time, and was killed.
     """
+    # Imported here, as in what asks Slurm: most runs have no batch job.
+    import subprocess
+
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -94,6 +96,8 @@ def ask_slurm(
         UnansweredError: It took too long, or was killed, or Slurm's controller did not answer.
         LaunchError: It is missing, or it failed.
     """
+    import subprocess
+
     name = command[0]
     try:
         done = runner(command, seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -195,6 +194,8 @@ def read_jobs(
     separator = f"<{uuid.uuid4().hex}>"
     form = "".join(f"{separator}%{letter}" for letter in _FIELDS)
     # --array: one line for each task of an array.
+    import subprocess
+
     command = ("squeue", "--noheader", "--array", "--states=all", which, f"--format={form}")
     try:
         done = runner(command, seconds)
@@ -230,6 +231,8 @@ def cancel_job(
     """
     if not is_job_id(job_id):
         raise UsageError(f"{job_id!r} {_BAD_JOB_ID}.")
+    import subprocess
+
     command = ("scancel", *(("--state=PENDING",) if only_waiting else ()), job_id)
     by_hand = f"Cancel it on a host with Slurm: `scancel {job_id}`."
     try:

@@ -7,7 +7,6 @@ when the chief claims it, and when it is carried out. Nothing else checks types 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -290,6 +289,9 @@ def _problem(record: type[CommandArguments], given: object) -> str:
 
 def _shown(value: object) -> str:
     """Returns a value as JSON, shortened."""
+    # Imported here: few commands are refused.
+    import json
+
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

@@ -220,6 +220,11 @@ class _Decoders(NamedTuple):
     names: msgspec.json.Decoder[Any]
 
 
+def decoder_of(kind: type[ReadT]) -> msgspec.json.Decoder[ReadT]:
+    """Returns what decodes values of a type, made when it is first needed."""
+    return _decoders_of(kind).values
+
+
 def _decoders_of(kind: type) -> _Decoders:
     known = _decoders.get(kind)
     if known is None:

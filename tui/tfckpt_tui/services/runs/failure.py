@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
-from tfckpt_trainer.launch.slurm.job_step import silence_seconds
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.submission import look_again
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
@@ -171,5 +170,8 @@ def _restart_words(
     options = form_of(run).first
     if options is None or heartbeats.living_supervisor is None:
         return ""
+    # Imported here: few runs are degraded, and with it come modules for processes.
+    from tfckpt_trainer.launch.slurm.job_step import silence_seconds
+
     seconds = silence_seconds(options)
     return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
