@@ -7,6 +7,7 @@ without a home directory, as in many containers, has none of them.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 _NAME = "tfckpt-tui"
@@ -57,7 +58,11 @@ def state_directory() -> Path | None:
 
 
 def _directory(variable: str, default: str) -> Path | None:
-    place = os.environ.get(variable, "")
+    return _placed(os.environ.get(variable, ""), default, os.environ.get("HOME"))
+
+
+@lru_cache(maxsize=8)
+def _placed(place: str, default: str, _home: str | None) -> Path | None:
     # The standard says to ignore a relative path.
     if not os.path.isabs(place):
         place = os.path.expanduser(default)

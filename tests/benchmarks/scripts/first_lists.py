@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# As in the app: it sets how often Python looks for garbage.
+import tfckpt_tui.cli  # noqa: F401
 from tfckpt_tui.services.runs.job_list import ANSWER_TIMEOUT_SECONDS, JobList
 from tfckpt_tui.services.runs.search import RunSearch
 
