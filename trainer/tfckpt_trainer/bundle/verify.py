@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -97,11 +98,11 @@ def verify(
         kind = "index-empty" if _is_empty(path) else "index"
         return Verification((_error(kind, path, str(error)),))
 
-    def on_read(done: int, total: int) -> None:
+    def on_read(done: int) -> None:
         if cancelled is not None and cancelled():
             raise _Cancelled
         if on_progress is not None:
-            on_progress(done, total)
+            on_progress(done, checks.total)
 
     checks = _Checks(prefix, index, on_read, digests=digests, finite=finite, part=part)
     if unused:
@@ -166,7 +167,7 @@ class _Checks:
         self,
         prefix: Path,
         index: Index,
-        on_read: Progress,
+        on_read: Callable[[int], None],
         *,
         digests: bool,
         finite: bool,
@@ -187,7 +188,11 @@ class _Checks:
         self._done = self._told = 0
         count = index.shard_count
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
-        self._total = sum(map(_size, self._paths))
+
+    @cached_property
+    def total(self) -> int:
+        """The bytes of all data files."""
+        return sum(map(_size, self._paths))
 
     def run(self, content: bytes, beside: Iterable[str] | None) -> Verification:
         """Checks all data files against the index, whose file has this `content`."""
@@ -278,7 +283,7 @@ class _Checks:
             if end > position:
                 position = end
         whole = self._read_through(shard, position, shard.size, whole)
-        self._on_read(self._done, self._total)
+        self._on_read(self._done)
         if self._digests:
             self._checksums[path.name] = whole
 
@@ -326,4 +331,4 @@ class _Checks:
         self._done += count
         if self._done - self._told >= CHUNK:
             self._told = self._done
-            self._on_read(self._done, self._total)
+            self._on_read(self._done)
