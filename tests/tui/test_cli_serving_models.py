@@ -30,7 +30,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def is_compressed(index: Path) -> bool:
     """Whether a block of an index is compressed with Snappy."""
     table = Table(index)
-    return any(table._stored(offset, size)[1] == 1 for _, offset, size in table._handles())
+    return any(table._kind(offset, size) == 1 for _, offset, size in table._handles)
 
 
 HALF_PLUS_TWO = {"a": 0.5, "b": 2.0, "c": 3.0}

@@ -194,11 +194,12 @@ class Table:
                 raise BundleError(self.name, place, "blocks are not in order")
             end = offset + size + TRAILER_SIZE
             expanded += self._expanded_size(offset, size)
-            self._check_expanded(offset, expanded)
+            if expanded:
+                self._check_expanded(offset, expanded)
             yield last, offset, size
 
     def _block(self, offset: int, size: int) -> bytes:
-        content, kind = self._stored(offset, size)
+        kind, content = self._kind(offset, size), self._data[offset : offset + size]
         if not self._is_checked:
             stored = unmask(_NUMBER.unpack_from(self._data, offset + size + 1)[0])
             if crc32c(self._data[offset : offset + size + 1]) != stored:
@@ -214,20 +215,18 @@ class Table:
         except WireError as error:
             raise BundleError(self.name, offset, str(error)) from error
 
-    def _stored(self, offset: int, size: int) -> tuple[bytes, int]:
-        """Returns the bytes of a block as they are in the file, and its kind of compression."""
-        end = offset + size
-        if end + TRAILER_SIZE > len(self._data) - FOOTER_SIZE:
+    def _kind(self, offset: int, size: int) -> int:
+        """Returns the kind of compression of a block."""
+        if offset + size + TRAILER_SIZE > len(self._data) - FOOTER_SIZE:
             raise BundleError(self.name, offset, "a block reaches beyond the end of the file")
-        return self._data[offset:end], self._data[end]
+        return self._data[offset + size]
 
     def _expanded_size(self, offset: int, size: int) -> int:
         """Returns how many bytes the compression of a block adds."""
-        content, kind = self._stored(offset, size)
-        if kind != _SNAPPY:
+        if self._kind(offset, size) != _SNAPPY:
             return 0
         try:
-            return expanded_size(content)
+            return expanded_size(self._data[offset : offset + size])
         except WireError as error:
             raise BundleError(self.name, offset, str(error)) from error
 
