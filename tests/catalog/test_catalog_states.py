@@ -376,3 +376,30 @@ class TestStrangers:
         shutil.rmtree(made.root)
         with pytest.raises(FileNotFoundError):
             made.scan()
+
+
+def test_an_index_of_another_save_counts_by_what_it_says(made):
+    made.ours(100)
+    made.tensorflow("other-1", shards=2)
+    shutil.copy2(made.root / "other-1.index", made.root / "ckpt-100.index")
+    found = made.scan()["ckpt-100"]
+    assert (found.state, found.shards) == (CheckpointState.INCOMPLETE, 2)
+    assert found.problem == "ckpt-100.data-00000-of-00002 is missing."
+
+
+def test_a_damaged_index_beside_its_record_is_corrupt(made):
+    made.ours(100)
+    flip_bit(made.root / "ckpt-100.index", 10)
+    assert made.scan()["ckpt-100"].state is CheckpointState.CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("cut", "state"), [(0, CheckpointState.COMPLETE), (1, CheckpointState.INCOMPLETE)]
+)
+def test_a_recorded_one_with_new_times_is_as_long_as_its_index_says(made, cut, state):
+    made.ours(100, shards=2)
+    data = made.root / "ckpt-100.data-00001-of-00002"
+    os.truncate(data, data.stat().st_size - cut)
+    made.touch(data, age=0)
+    found = made.scan()["ckpt-100"]
+    assert (found.state, found.shards) == (state, 2)

@@ -153,14 +153,18 @@ class IndexReader:
         self.shard_count = _read_header(table, self._rest)
 
     @classmethod
-    def checked(cls, path: Path | str) -> IndexReader:
+    def checked(cls, path: Path | str, content: bytes | None = None) -> IndexReader:
         """Opens an index file, and checks it against its checksums.
+
+        Args:
+            path: The file.
+            content: Its bytes, if they were read before.
 
         Raises:
             BundleError: The index is damaged.
             FileNotFoundError: There is no index.
         """
-        table = Table(path)
+        table = Table(path, content)
         table.check()
         return cls(table)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
@@ -63,6 +64,32 @@ def is_table(path: Path) -> bool:
         return size >= FOOTER_SIZE and os.pread(file.fileno(), 8, size - 8) == _MAGIC_BYTES
 
 
+def read_table(path: Path | str) -> bytes:
+    """Reads an index file, of which only size and end are checked.
+
+    Raises:
+        BundleError: The file is not a table.
+        FileNotFoundError: The file does not exist.
+    """
+    name = os.path.basename(path)
+    try:
+        # Checks the end first, so that a large file of another kind is not read.
+        return read_inside(path, _READ_AT_ONCE, partial(_check_end, name))
+    except DamagedFileError as error:
+        raise BundleError(name, None, "is not a regular file") from error
+
+
+def _check_end(name: str, size: int, end: bytes) -> None:
+    if size > INDEX_LIMIT:
+        problem = f"has {size} bytes; an index has at most {INDEX_LIMIT}"
+        raise BundleError(name, None, problem)
+    if size < FOOTER_SIZE:
+        raise BundleError(name, 0, f"has {size} bytes; an index has at least {FOOTER_SIZE}")
+    if end != _MAGIC_BYTES:
+        problem = "does not end with the index magic number; the file may be truncated"
+        raise BundleError(name, size - 8, problem)
+
+
 class Table:
     """An index file in memory.
 
@@ -71,9 +98,15 @@ class Table:
         FileNotFoundError: The file does not exist.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, content: bytes | None = None) -> None:
+        """Reads a table.
+
+        Args:
+            path: The file.
+            content: Its bytes, if they were read before.
+        """
         self.name = os.path.basename(path)
-        self._data = self._read(path)
+        self._data = read_table(path) if content is None else content
         self._metaindex, self._blocks, self._padding = self._read_footer()
         self._is_checked = False
         self._handles = list(self._read_handles())
@@ -134,29 +167,10 @@ class Table:
                     return position
         return None
 
-    def _read(self, path: Path | str) -> bytes:
-        try:
-            # Checks the end first, so that a large file of another kind is not read.
-            return read_inside(path, _READ_AT_ONCE, self._check_end)
-        except DamagedFileError as error:
-            raise BundleError(self.name, None, "is not a regular file") from error
-
-    def _check_end(self, size: int, end: bytes) -> None:
-        if size > INDEX_LIMIT:
-            problem = f"has {size} bytes; an index has at most {INDEX_LIMIT}"
-            raise BundleError(self.name, None, problem)
-        if size < FOOTER_SIZE:
-            raise BundleError(
-                self.name, 0, f"has {size} bytes; an index has at least {FOOTER_SIZE}"
-            )
-        if end != _MAGIC_BYTES:
-            problem = "does not end with the index magic number; the file may be truncated"
-            raise BundleError(self.name, size - 8, problem)
-
     def _read_footer(self) -> tuple[_Handle, _Handle, int]:
         """Returns the handles of metaindex and index, and where they end."""
         data = self._data
-        self._check_end(len(data), data[-8:])
+        _check_end(self.name, len(data), data[-8:])
         start = len(data) - FOOTER_SIZE
         try:
             position = start

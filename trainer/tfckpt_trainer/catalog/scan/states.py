@@ -1,8 +1,9 @@
 """Derives the state of a checkpoint from the files of its directory.
 
-Terms: I is an index file whose blocks all match their checksums. T is the temporary directory in
-which TensorFlow writes (`NAME_temp`). S are the files that this library writes in `saving/`.
-A file is *fresh* if it changed in the last minute, or in the last ten on a network file system.
+Terms: I is an index file that has the digest in the record, or whose blocks all match their
+checksums. T is the temporary directory in which TensorFlow writes (`NAME_temp`). S are the files
+that this library writes in `saving/`. A file is *fresh* if it changed in the last minute, or in the
+last ten on a network file system.
 The first rule that applies decides:
 
 1. *trashed*: no index, and an interrupted prune or undo has moved it.
@@ -60,9 +61,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
+from tfckpt_trainer.bundle.table import read_table
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     FileFact,
@@ -214,11 +217,12 @@ def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Dept
     holding = _holding_verification(root, evidence)
     if holding is not None and holding.fault is not None:
         return _found_fault(evidence, holding, holding.fault)
+    recorded = evidence.record.files if evidence.record is not None else []
     if depth is Depth.NAMES:
-        return _with_index(root, evidence, index, holding, None, depth)
+        return _with_index(root, evidence, index, holding, recorded, None, depth)
     try:
-        reader = IndexReader.checked(f"{root}/{index.name}")
-        return _with_index(root, evidence, index, holding, reader, depth)
+        content = _read_index(root, index, recorded)
+        return _with_index(root, evidence, index, holding, recorded, content, depth)
     except (TfckptError, OSError) as error:
         return _unreadable(root / evidence.files.name, evidence, index, error, moment)
 
@@ -276,12 +280,44 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment
     return at is not None and at > index.modified_at and moment.is_recent(at)
 
 
+class _IndexContent(NamedTuple):
+    """What an index says, after it was checked.
+
+    Attributes:
+        shard_count: The number of data files.
+        reader: Reads all of it; None if the index has the digest in the record.
+    """
+
+    shard_count: int
+    reader: IndexReader | None
+
+
+def _read_index(root: Path, index: FileFact, recorded: Sequence[FileFacts]) -> _IndexContent:
+    """Reads an index, and checks it: by its digest in the record, else by its own checksums.
+
+    Raises:
+        BundleError: The index is damaged.
+        OSError: It cannot be read.
+    """
+    path = f"{root}/{index.name}"
+    content = read_table(path)
+    own = FileFacts(name=index.name, size=len(content), crc32c=crc32c(content))
+    if own in recorded:
+        start = f"{index.name.removesuffix('.index')}.data-"
+        count = sum(one.name.startswith(start) for one in recorded)
+        if count:
+            return _IndexContent(count, None)
+    reader = IndexReader.checked(path, content)
+    return _IndexContent(reader.shard_count, reader)
+
+
 def _with_index(
     root: Path,
     evidence: Evidence,
     index: FileFact,
     verification: VerificationRecord | None,
-    reader: IndexReader | None,
+    recorded: Sequence[FileFacts],
+    content: _IndexContent | None,
     depth: Depth,
 ) -> Verdict:
     """Judges a checkpoint with an index.
@@ -291,12 +327,13 @@ def _with_index(
         evidence: What is known about the checkpoint.
         index: The index.
         verification: The stored verification result, if it holds for these files.
-        reader: The content of the index; None if it was not read.
+        recorded: The files that its record names.
+        content: What the index says; None if it was not read.
         depth: How much may be read.
     """
     files, record, shards = evidence.files, evidence.record, evidence.files.shards
-    count = _likely_count(shards) if reader is None else reader.shard_count
-    deferred = reader is None
+    count = _likely_count(shards) if content is None else content.shard_count
+    deferred = content is None
     if not index.size:
         return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     present = []
@@ -315,7 +352,6 @@ def _with_index(
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
-    recorded = record.files if record is not None else []
     problem = _problem_of_worker_state(root, files.name, recorded) if not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
@@ -330,8 +366,9 @@ def _with_index(
     if record is not None and _as_recorded(evidence.files, recorded, record.saved_at):
         state = CheckpointState.VERIFIED
         return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
-    if reader is None or depth is not Depth.SIZES:
+    if content is None or depth is not Depth.SIZES:
         return Verdict(CheckpointState.COMPLETE, count, deferred=True)
+    reader = content.reader or IndexReader.checked(f"{root}/{index.name}")
     problem = _problem_of_sizes(root, present, reader.read())
     state = CheckpointState.INCOMPLETE if problem else CheckpointState.COMPLETE
     return Verdict(state, count, problem)
