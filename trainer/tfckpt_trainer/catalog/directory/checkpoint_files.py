@@ -169,9 +169,9 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         """Position of the facts of the index; negative if there is none."""
         packed = self.packed
         at = len(packed) - _SIZE
-        if packed.startswith(_META_BYTES, max(at, 0)):
+        if at >= _SIZE and packed.startswith(_META_BYTES, at):
             at -= _SIZE
-        return at if packed.startswith(_INDEX_BYTES, max(at, 0)) else -1
+        return at if at >= 0 and packed.startswith(_INDEX_BYTES, at) else -1
 
 
 def written_at(files: CheckpointFiles | None, aside: CheckpointFiles | None) -> float:

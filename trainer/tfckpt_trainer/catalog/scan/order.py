@@ -97,10 +97,11 @@ class _Places:
         for known_order in ([name for *_, name in recorded], listed):
             latest = float("-inf")
             for name in known_order:
-                if not is_derived(self.checkpoints[name]):
-                    latest = max(latest, self._time(name))
-                if latest > float("-inf"):
-                    self._move_to(name, latest)
+                time = self._time(name)
+                if time > latest and not is_derived(self.checkpoints[name]):
+                    latest = time
+                elif time != latest > float("-inf"):
+                    self.times[name] = latest
 
     def follow_steps(self, latest: str) -> AbstractSet[str]:
         """Corrects the times of checkpoints that are ordered by step; returns their names."""

@@ -491,6 +491,7 @@ def _problem_of_worker_state(root: Path, name: str, recorded: Sequence[FileFacts
 def _as_recorded(files: CheckpointFiles, recorded: Sequence[FileFacts], saved_at: float) -> bool:
     sizes = {facts.name: facts.size for facts in recorded}
     latest = saved_at + CLOCK_SLACK_SECONDS
-    return all(
-        sizes.get(fact.name) == fact.size and fact.modified_at <= latest for fact in files.facts
-    )
+    for fact in files.facts:
+        if sizes.get(fact.name) != fact.size or fact.modified_at > latest:
+            return False
+    return True
