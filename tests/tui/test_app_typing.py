@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.app.dialogs.stop import StopDialog
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.settings.config import Config
+from waiting import LEAST_SECONDS
 
 
 def field_of(pilot: Pilot[int]) -> str:
@@ -129,3 +132,24 @@ async def test_frames_follow_each_other_sooner_than_in_other_apps() -> None:
             lambda: len([at for at in app.frames if at > time.monotonic() - 1]) > 75,
             "more than 75 frames within a second",
         )
+
+
+_OPEN_AND_WAIT = """
+import asyncio, sys
+from pathlib import Path
+from app_driving import opened, until
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+async def main():
+    async with opened(RunDirectory(Path(sys.argv[1]))) as pilot:
+        names = ["screens.logs", "dialogs.prune", "actions.run_control"]
+        await until(pilot, lambda: all("tfckpt_tui.app." + n in sys.modules for n in names), "all")
+
+asyncio.run(main())
+"""
+
+
+def test_pages_are_imported_before_a_key_opens_them(live: RunFactory) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", _OPEN_AND_WAIT, str(live.run.root)]
+    subprocess.run(command, env=environment, check=True, timeout=2 * LEAST_SECONDS)

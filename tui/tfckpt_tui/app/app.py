@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from pkgutil import iter_modules
 from threading import Thread
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from textual.screen import Screen
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.actions.own_actions import own_actions
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
@@ -55,11 +57,14 @@ _SETTLED_SECONDS = 0.5
 """How long after its first snapshot the app has nothing else to do."""
 
 
-def _import_actions() -> None:
-    """Imports what most actions need: the first key that needs it would be 40 ms late."""
-    # If it is gone, the key that needs it says so.
+def _import_pages() -> None:
+    """Imports all pages and dialogs, and what most actions need: their first key would be late."""
+    # If one is gone, the key that needs it says so.
     with suppress(ImportError):
         import_module("tfckpt_tui.app.actions.run_control")
+        for package in (dialogs, screens):
+            for module in iter_modules(package.__path__, f"{package.__name__}."):
+                import_module(module.name)
 
 
 def _actions_provider() -> type[Provider]:
@@ -254,7 +259,7 @@ class TfckptApp(JobApp[int]):
         if self.snapshot is None:
             # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
-            self.set_timer(_SETTLED_SECONDS, Thread(target=_import_actions, daemon=True).start)
+            self.set_timer(_SETTLED_SECONDS, Thread(target=_import_pages, daemon=True).start)
         self.snapshot = self.progress.snapshot = message.snapshot
         self._snapshot_at = time.monotonic()
         self._show_staleness()
