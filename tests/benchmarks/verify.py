@@ -3,9 +3,11 @@
     python tests/benchmarks/verify.py [--rounds N] [--small N] [--directory DIR] [--no-tensorflow]
 
 A plain CRC32C reads the files with the same reads of 1 MiB and computes the same google-crc32c
-over them, knowing nothing of tensors. It, `verify`, and parsing alone (reading the index and
-looking at sizes, which is the fixed cost) take turns in one process; the files are in the page
-cache, which is where verifying is measured against the processor and not against the disk.
+over them, in one thread, knowing nothing of tensors. It takes turns in one process with `verify` in
+one thread, as trainers verify, with `verify` in a thread for each core, as the command does, and
+with parsing alone: reading the index and looking at sizes, which is the fixed cost. The files are
+in the page cache, which is where verifying is measured against the processor and not against the
+disk.
 TensorFlow reads every tensor of the checkpoint in a process of its own, and so does
 `tfckpt-tui verify`, both with their imports. At last, that command verifies very many small
 checkpoints, against a plain read of their files, and again, when it remembers the results.
@@ -35,6 +37,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.shard import CHUNK
 from tfckpt_trainer.bundle.structure import structure_findings
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_tui.services.processes.parallel_map import usable_cores
 
 KINDS = {
     "1 GB in 100 tensors": (100, 1_000_000_000),
@@ -70,6 +73,7 @@ def measure(prefix: Path, rounds: int) -> dict[str, list[float]]:
     actions: dict[str, Callable[[], object]] = {
         PLAIN: partial(plain, files),
         "verify": partial(verified, prefix),
+        "verify on all cores": partial(verified, prefix, threads=usable_cores()),
         "verify, with digests of whole files": partial(verified, prefix, digests=True),
         FINITE: partial(verified, prefix, finite=True),
         PARSING: partial(parse, prefix),
@@ -97,8 +101,10 @@ def plain(files: list[Path]) -> int:
     return value
 
 
-def verified(prefix: Path, *, digests: bool = False, finite: bool = False) -> None:
-    found = verify(prefix, digests=digests, finite=finite)
+def verified(
+    prefix: Path, *, digests: bool = False, finite: bool = False, threads: int = 1
+) -> None:
+    found = verify(prefix, digests=digests, finite=finite, threads=threads)
     assert found.ok and not found.not_finite
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bundle_writing import (
     GRAPH_KEY,
@@ -26,13 +29,33 @@ from bundle_writing import (
     variants,
     write,
 )
+from tfckpt_trainer.bundle import verify as verifying
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.verify import Verification, verify
+from tfckpt_trainer.bundle.verify import Verification
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(6, 4)
 LARGE = 3 << 20
 """Bytes of a tensor that is read in several pieces."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks() -> Iterator[None]:
+    """Has threads check small files too, in blocks of some of these tensors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verifying, "_WORTH_THREADS", 0)
+        patch.setattr(verifying, "_BLOCK", 200)
+        yield
+
+
+def verify(prefix: Path, **options: Any) -> Verification:
+    """Verifies in one thread, and then in several, which must find the same."""
+    found = verifying.verify(prefix, **options)
+    if not options.keys() & {"on_progress", "cancelled"}:
+        by_threads = verifying.verify(prefix, **options, threads=3)
+        assert set(by_threads.findings) == set(found.findings)
+        assert replace(by_threads, findings=found.findings) == found
+    return found
 
 
 @pytest.fixture
@@ -387,8 +410,13 @@ def test_progress_reaches_the_whole_of_a_damaged_one_too(prefix: Path) -> None:
     write(prefix, everything())
     flip(data_of(prefix), 150)
     told: list[tuple[int, int]] = []
-    assert not verify(prefix, on_progress=lambda done, total: told.append((done, total))).ok
-    assert told[-1][0] == told[-1][1]
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    for threads in (1, 3):
+        assert not verify(prefix, on_progress=tell, threads=threads).ok
+        assert told[-1][0] == told[-1][1]
 
 
 @pytest.mark.parametrize("after", [1, 3])
@@ -400,10 +428,12 @@ def test_giving_up_stops_reading_and_is_no_verdict(prefix: Path, after: int) -> 
         asked.append(1)
         return len(asked) >= after
 
-    found = verify(prefix, cancelled=cancelled)
-    assert (found.complete, found.ok) == (False, False)
-    assert len(asked) == after
-    assert found.findings == ()
+    for threads in (1, 3):
+        asked.clear()
+        found = verify(prefix, cancelled=cancelled, threads=threads)
+        assert (found.complete, found.ok) == (False, False)
+        assert len(asked) == after
+        assert found.findings == ()
 
 
 # values that are not finite

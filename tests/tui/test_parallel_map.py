@@ -18,7 +18,7 @@ from waiting import wait_until
 PARENT = """
 import os, signal
 from tfckpt_tui.services.processes import parallel_map as module
-module._cores = lambda: 3
+module.usable_cores = lambda: 3
 results = module.parallel_map(lambda item: (os.getpid(), bytes(1 << 20)), range(10_000))
 print(*{next(results)[0] for _ in range(96)}, flush=True)
 signal.pause()
@@ -27,7 +27,7 @@ signal.pause()
 
 @pytest.fixture(autouse=True)
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cores", lambda: 3)
+    monkeypatch.setattr(module, "usable_cores", lambda: 3)
     monkeypatch.setattr(module, "_BLOCK", 4)
 
 
@@ -43,7 +43,7 @@ def test_results_are_in_the_order_of_the_items(count: int) -> None:
 
 
 def test_one_core_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cores", lambda: 1)
+    monkeypatch.setattr(module, "usable_cores", lambda: 1)
     assert {process for _, process in parallel_map(where, range(50))} == {os.getpid()}
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -32,6 +36,21 @@ from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.errors import BundleError
 
 Progress = Callable[[int, int], None]
+
+_BLOCK = 8 << 20
+"""Bytes of tensors that a thread checks at a time."""
+
+_LONGEST = 64 << 20
+"""Bytes of a tensor above which its progress is told while it is read."""
+
+_WORTH_THREADS = 32 << 20
+"""Bytes of a data file from which on threads are worth their start."""
+
+_AHEAD = 2
+"""Blocks for each thread that are begun before their turn."""
+
+_NICENESS = 5
+"""Training on this machine goes before."""
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -67,6 +86,7 @@ def verify(
     finite: bool = False,
     part: bool = False,
     beside: Iterable[str] | None = None,
+    threads: int = 1,
 ) -> Verification:
     """Reads every byte of the checkpoint at `prefix` and checks every tensor.
 
@@ -81,6 +101,7 @@ def verify(
             Missing parts are not reported then.
         beside: The names of all files that begin like its data files; by default, lists its
             directory.
+        threads: How many threads compare tensors with their checksums, if it is only for these.
     """
     path = index_path(prefix)
     try:
@@ -104,7 +125,9 @@ def verify(
         if on_progress is not None:
             on_progress(done, checks.total)
 
-    checks = _Checks(prefix, index, on_read, digests=digests, finite=finite, part=part)
+    checks = _Checks(
+        prefix, index, on_read, digests=digests, finite=finite, part=part, threads=threads
+    )
     if unused:
         checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
     return checks.run(content, beside)
@@ -156,6 +179,68 @@ def _matches(shard: Shard, entry: TensorEntry) -> bool:
         return False
 
 
+def _blocks(entries: Iterable[TensorEntry]) -> Iterator[list[TensorEntry]]:
+    """Divides tensors into blocks of `_BLOCK` bytes, or of one larger tensor."""
+    block: list[TensorEntry] = []
+    size = 0
+    for entry in entries:
+        if block and size + entry.size > _BLOCK:
+            yield block
+            block, size = [], 0
+        block.append(entry)
+        size += entry.size
+    if block:
+        yield block
+
+
+def _check_block(path: Path, block: Sequence[TensorEntry]) -> list[bool]:
+    """Returns whether each tensor of a block matches its checksum.
+
+    Raises:
+        OSError: The data file cannot be read.
+        BundleError: It is no longer a regular file.
+    """
+    if block[0].size > _LONGEST:
+        return [False]
+    with Shard(path) as shard:
+        return [_is_sound(shard, entry) for entry in block]
+
+
+def _is_sound(shard: Shard, entry: TensorEntry) -> bool:
+    try:
+        return compute_checksum(shard, entry, _ignore) == entry.crc32c
+    except BundleError:
+        return False
+
+
+def _ignore(_data: bytes) -> None:
+    return
+
+
+def _go_last() -> None:
+    # Of a thread alone; not all systems know that.
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _check_ahead(
+    path: Path, entries: Iterable[TensorEntry], threads: int
+) -> Generator[tuple[TensorEntry, bool]]:
+    """Yields tensors, and whether each is known to match its checksum; threads find that out."""
+    begun: deque[tuple[list[TensorEntry], Future[list[bool]]]] = deque()
+    pool = ThreadPoolExecutor(threads, initializer=_go_last)
+    try:
+        for block in _blocks(entries):
+            begun.append((block, pool.submit(_check_block, path, block)))
+            if len(begun) > _AHEAD * threads:
+                first, sound = begun.popleft()
+                yield from zip(first, sound.result(), strict=True)
+        for first, sound in begun:
+            yield from zip(first, sound.result(), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 class _Cancelled(Exception):  # noqa: N818
     """The caller cancelled the verification."""
 
@@ -172,6 +257,7 @@ class _Checks:
         digests: bool,
         finite: bool,
         part: bool,
+        threads: int,
     ) -> None:
         self._prefix = prefix
         self._index = index
@@ -180,6 +266,7 @@ class _Checks:
         self._finite = finite
         self._part = part
         self._reads_once = not digests and not finite
+        self._threads = threads
         self._parts = {entry: part for (_, part), entry in index.parts.items()}
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
@@ -263,29 +350,51 @@ class _Checks:
 
     def _check_open_shard(self, path: Path, shard: Shard, entries: Iterable[TensorEntry]) -> None:
         position = whole = 0
-        for entry in entries:
-            start, end = entry.offset, entry.offset + entry.size
-            if end > shard.size:
-                message = f"{entry.name} reaches beyond the end of {path.name}"
-                self.add("error", "tensor-cut", path, entry.name, message)
-                continue
-            if start > position and self._digests:
-                whole = self._read_through(shard, position, start, whole)
-            if start < position and entry.size:
-                message = f"{entry.name} shares bytes of {path.name} with another tensor"
-                self.add("error", "overlap", path, entry.name, message)
-                continue
-            self._tensors.add(entry.name)
-            if self._reads_once and _matches(shard, entry):
-                self._advance(entry.size)
-            else:
-                whole = self._check_tensor(path, shard, entry, whole)
-            if end > position:
-                position = end
+        with closing(self._checked(path, shard, entries)) as checked:
+            for entry, is_sound in checked:
+                if entry.offset > position and self._digests:
+                    whole = self._read_through(shard, position, entry.offset, whole)
+                self._tensors.add(entry.name)
+                if is_sound:
+                    self._advance(entry.size)
+                else:
+                    whole = self._check_tensor(path, shard, entry, whole)
+                end = entry.offset + entry.size
+                if end > position:
+                    position = end
         whole = self._read_through(shard, position, shard.size, whole)
         self._on_read(self._done)
         if self._digests:
             self._checksums[path.name] = whole
+
+    def _placed(
+        self, path: Path, shard: Shard, entries: Iterable[TensorEntry]
+    ) -> Iterator[TensorEntry]:
+        """Yields the tensors that lie in the file, none on another; the rest are findings."""
+        position = 0
+        for entry in entries:
+            end = entry.offset + entry.size
+            if end > shard.size:
+                message = f"{entry.name} reaches beyond the end of {path.name}"
+                self.add("error", "tensor-cut", path, entry.name, message)
+            elif entry.offset < position and entry.size:
+                message = f"{entry.name} shares bytes of {path.name} with another tensor"
+                self.add("error", "overlap", path, entry.name, message)
+            else:
+                yield entry
+                if end > position:
+                    position = end
+
+    def _checked(
+        self, path: Path, shard: Shard, entries: Iterable[TensorEntry]
+    ) -> Generator[tuple[TensorEntry, bool]]:
+        """Yields the tensors to check, and whether each is known to match its checksum."""
+        placed = self._placed(path, shard, entries)
+        if not self._reads_once:
+            return ((entry, False) for entry in placed)
+        if self._threads < 2 or shard.size < _WORTH_THREADS:
+            return ((entry, _matches(shard, entry)) for entry in placed)
+        return _check_ahead(path, placed, self._threads)
 
     def _check_tensor(self, path: Path, shard: Shard, entry: TensorEntry, whole: int) -> int:
         """Checks one tensor; returns `whole`, the running checksum of the file."""

@@ -91,6 +91,7 @@ def verify_checkpoint(
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
+    threads: int = 1,
     files: FileScanner | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Verified | None:
@@ -102,6 +103,7 @@ def verify_checkpoint(
         on_progress: Called with bytes done and bytes in total, every few megabytes.
         cancelled: Called as often; True ends the verification.
         finite: Whether to look for NaN and infinite values.
+        threads: How many threads check tensors, unless it looks for such values.
         files: A scanner of the run directory. Pass the same one for several checkpoints, because
             the first scan of a large directory takes long.
         clock: Returns seconds since the epoch.
@@ -123,6 +125,7 @@ def verify_checkpoint(
             on_progress=on_progress,
             cancelled=cancelled,
             finite=finite,
+            threads=threads,
             beside=files.beside(name),
         )
         if not result.complete:

@@ -51,7 +51,7 @@ from tfckpt_tui.services.checkpoints.verify import (
     can_be_verified,
     valid_result,
 )
-from tfckpt_tui.services.processes.parallel_map import parallel_map
+from tfckpt_tui.services.processes.parallel_map import parallel_map, usable_cores
 from tfckpt_tui.services.runs.listing import list_with_diagnostics
 
 _UNSUPPORTED = "It is in TensorFlow's V1 format, which is not supported."
@@ -114,7 +114,7 @@ def verify(
     if not (finite or again):
         evidence = contents.evidence if contents is not None else None
         stored = _stored_results(run, chosen, evidence)
-    verifier = Verifier(run, only=only, finite=finite)
+    verifier = Verifier(run, only=only, finite=finite, threads=usable_cores())
     unread = [one for one in chosen if one not in passed_over and one.name not in stored]
     results = []
     with closing(_read_all(verifier, unread)) as read:

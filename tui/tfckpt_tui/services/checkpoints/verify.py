@@ -63,6 +63,7 @@ class Verifier:
         *,
         only: AbstractSet[str] | None = None,
         finite: bool = False,
+        threads: int = 1,
         into_run: bool = True,
     ) -> None:
         """Prepares it.
@@ -71,10 +72,12 @@ class Verifier:
             run: The run directory.
             only: The only checkpoints that are verified; by default all.
             finite: Whether to look for NaN and infinite values.
+            threads: How many threads check tensors, unless it looks for such values.
             into_run: Whether the run directory may be written to if this library trains there.
         """
         self._run = run
         self._finite = finite
+        self._threads = threads
         self._files = FileScanner(run.root, only)
         self._results = ResultStore(run, only, into_run=into_run)
 
@@ -116,6 +119,7 @@ class Verifier:
             on_progress=on_progress,
             cancelled=cancelled,
             finite=self._finite,
+            threads=self._threads,
             files=self._files,
         )
 

@@ -32,7 +32,7 @@ def parallel_map(act: Callable[[Item], Result], items: Sequence[Item]) -> Iterat
         items: What to call it with.
     """
     blocks = [items[start : start + _BLOCK] for start in range(0, len(items), _BLOCK)]
-    count = min(_cores(), len(blocks))
+    count = min(usable_cores(), len(blocks))
     if count < 2:
         yield from map(act, items)
         return
@@ -85,7 +85,7 @@ def _work(
             send.send(list(map(act, block)))
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
