@@ -226,7 +226,10 @@ def run(cluster: Cluster, tmp_path: Path) -> Iterator[LaunchedRun]:
     yield launched
     if launched.directory.job_file.exists():
         # Shown if the test fails.
-        print(*launched.messages(), cluster.call("scontrol", "show", "job"), sep="\n")
+        print(*launched.messages(), sep="\n")
+        print(cluster.call("scontrol", "show", "job", launched.job.id))
         print(cluster.call("sinfo", "--Node", "--long"))
+        for log in (launched.directory.job_log, launched.directory.supervisor_log):
+            print(log, log.read_text() if log.exists() else "does not exist", sep="\n")
         cluster.call("scancel", launched.job.id)
         cluster.wait_for_state(launched.job.id, "CANCELLED", "COMPLETED", "FAILED")

@@ -193,6 +193,21 @@ def test_a_script_without_heartbeats_is_left_alone(run: Run) -> None:
     assert run.wait_for(SupervisorState.FINISHED, timeout=10).attempt == 0
 
 
+def test_signals_in_quick_succession_end_a_supervisor(run: Run) -> None:
+    """Slurm signals all processes of a job, and the first of them passes its signal on."""
+    supervisor = run.supervise(run.options("save-on-term", "beat", "ready", "sleep=600"))
+    run.wait_until_ready()
+
+    def reacts() -> bool:
+        for _ in range(1000):
+            supervisor.send_signal(signal.SIGTERM)
+        return bool(run.status().reason)
+
+    wait_until(reacts, 60, "a reaction")
+    assert supervisor.wait(60) == 0
+    assert run.status().state is SupervisorState.STOPPED
+
+
 def test_a_supervisor_that_is_asked_to_stop_has_its_workers_save(run: Run) -> None:
     supervisor = run.supervise(run.options("step", "save-on-term", "ready", "sleep=60"))
     run.wait_until_ready()

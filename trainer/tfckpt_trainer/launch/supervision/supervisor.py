@@ -112,8 +112,8 @@ class Supervisor:
         self._log_clock = LogTimesRecorder()
         self._logs = [run.supervisor_log]
         self._trained = False
-        self._asked = "The supervisor was asked to stop."
-        self._asked_to_stop = threading.Event()
+        # Set by signal handlers, which must take no lock: the code that they interrupt may hold it.
+        self._asked = ""
         self._stop_commands = StopCommands(run)
 
     @property
@@ -129,7 +129,7 @@ class Supervisor:
     @property
     def asked_to_stop(self) -> str:
         """Why it was asked to stop; empty if it was not."""
-        return self._asked if self._asked_to_stop.is_set() else ""
+        return self._asked
 
     @property
     def stopped_by(self) -> str:
@@ -139,7 +139,6 @@ class Supervisor:
     def stop(self, reason: str) -> None:
         """Makes the workers save and exit soon; signal handlers may call it."""
         self._asked = reason
-        self._asked_to_stop.set()
 
     def run(self) -> SupervisorState:
         """Supervises until the end; returns how it ended."""
@@ -254,7 +253,7 @@ class Supervisor:
             attempt = watch.look()
             decision = decide(attempt, history, self._limits)
             self._look_for_stop(attempt)
-            if self._asked_to_stop.is_set() and decision.next is not Next.FINISH:
+            if self._asked and decision.next is not Next.FINISH:
                 return self._stop(attempt)
             if decision.next is not Next.WAIT:
                 if not _only_victims(decision, attempt):
@@ -281,7 +280,7 @@ class Supervisor:
                 self._trained = True
                 self._starter.prepare_restart(self._environment)
             self._tick()
-            self._asked_to_stop.wait(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _note_episode(self, kind: EventKind, message: str, workers: Collection[int]) -> None:
         """Notes what has begun, with the line of the script at which each worker is."""
@@ -340,11 +339,12 @@ class Supervisor:
         self._report.enter(SupervisorState.RESTARTING, decision.reason, time.time() + seconds)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if self._asked_to_stop.wait(min(left, POLL_SECONDS)):
+            time.sleep(min(left, POLL_SECONDS))
+            if self._asked:
                 break
             self._look_for_stop()
             self._tick()
-        if self._asked_to_stop.is_set():
+        if self._asked:
             self._end(Decision(Next.STOP, self._asked))
             return False
         return True

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tfckpt_trainer.errors import ExitCode, TfckptError, TornRestoreError
 from tfckpt_trainer.script_errors import ScriptError, describe_script_error, split_message
 
-_terminated = threading.Event()
+_terminations: list[int] = []
+"""One for each SIGTERM; a handler must take no lock, as an event does."""
 
 _INTERRUPT_WORDS = (
     b"\nSaving after this step, then stopping. Press ctrl+c again to end at once, without a save.\n"
@@ -102,13 +103,13 @@ def defer_sigterm() -> Iterator[None]:
     try:
         yield
     finally:
-        on_signal(signal.SIGTERM, _terminated.set)
+        on_signal(signal.SIGTERM, lambda: _terminations.append(signal.SIGTERM))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def sigterm_received() -> bool:
     """Whether SIGTERM arrived between the creation of a strategy and the start of a run."""
-    return _terminated.is_set()
+    return bool(_terminations)
 
 
 def leave(status: int) -> NoReturn:
