@@ -161,8 +161,8 @@ class BatchStep:
                 report.note(EventKind.NOTE, f"The job starts again, and does not train. {error}")
             return ending.state
         words = decision.reason
+        wait = max(decision.pause_seconds, QUEUE_SECONDS)
         if decision.requeue is Requeue.REQUEUE:
-            wait = max(decision.pause_seconds, QUEUE_SECONDS)
             words += (
                 f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
             )
@@ -177,11 +177,12 @@ class BatchStep:
         problem = self._requeue()
         if problem:
             return self._leave_it_to_slurm(problem, ending)
-        if decision.pause_seconds:
-            try:
-                delay_job(self._job, decision.pause_seconds)
-            except LaunchError as error:
-                report.note(EventKind.NOTE, f"The job starts again without a pause. {error}")
+        # Slurm would start it at once if a node of it is down already. In the second of the
+        # requeue, other nodes take the new start for the old one, and the job fails.
+        try:
+            delay_job(self._job, wait)
+        except LaunchError as error:
+            report.note(EventKind.NOTE, f"The job starts again without a pause. {error}")
         self._await_end()
         return ending.state
 
