@@ -64,7 +64,7 @@ def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "many":
         monkeypatch.setattr(verify_command, "_MANY", 1)
         monkeypatch.setattr(verify_command, "_STORED_TOGETHER", 2)
-        monkeypatch.setattr(parallel_map, "_cores", lambda: 2)
+        monkeypatch.setattr(parallel_map, "usable_cores", lambda: 2)
         monkeypatch.setattr(parallel_map, "_BLOCK", 1)
 
 

@@ -11,12 +11,12 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
 FIRST_PAUSE_SECONDS = 240.0
-"""Pause after the first start without a step; Slurm itself waits for two minutes."""
+"""Pause after the first start without a step."""
 
 LONGEST_PAUSE_SECONDS = 3600.0
 
 QUEUE_SECONDS = 120.0
-"""How long Slurm lets a requeued job wait at least."""
+"""How long a requeued job waits at least; Slurm itself starts some at once."""
 
 MOST_FRUITLESS_STARTS = 3
 """After this many starts in a row without a step, only a preempted job is started again."""
