@@ -42,7 +42,12 @@ from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import give_account
-from tfckpt_tui.services.runs.file_changes import Signature, is_settled, signature_of
+from tfckpt_tui.services.runs.file_changes import (
+    Signature,
+    files_of_checkpoints,
+    is_settled,
+    signature_of,
+)
 from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
     as_problem,
@@ -211,16 +216,7 @@ class SnapshotReader:
 
     def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
         run = self._run
-        watched = (
-            run.root,
-            run.records_directory,
-            run.pins_directory,
-            run.head_file,
-            run.state_file,
-            run.saving_directory,
-            *result_directories(run),
-        )
-        signature = signature_of(watched)
+        signature = signature_of([*files_of_checkpoints(run), *result_directories(run)])
         settled = (
             signature == self._known_signature
             and is_settled(signature, self._known_at)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tfckpt_trainer.advice import only_command
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
@@ -78,9 +78,7 @@ class Prunable:
         self._counted = counted_by_rules(checkpoints)
         self._protected = protections(checkpoints, in_use)
         others = [
-            c
-            for c in checkpoints
-            if not c.restorable or c.dropped_by_manager or c.derived is not None
+            c for c in checkpoints if not c.restorable or c.dropped_by_manager or is_derived(c)
         ]
         self._left = {c.name: why for c in others if (why := _why_left(c))}
         self._broken = {c.name: f"{c.state.value}: it cannot be restored" for c in others}
@@ -137,7 +135,7 @@ def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
     A user made the others, and no rule keeps or deletes them.
     """
-    return [c for c in checkpoints if c.restorable and c.derived is None]
+    return [c for c in checkpoints if c.restorable and not is_derived(c)]
 
 
 def plan_of_names(

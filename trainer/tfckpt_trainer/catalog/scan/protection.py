@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
+    is_derived,
     newest_finite,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
@@ -42,7 +43,7 @@ def protections(
         reasons.setdefault(name, reason)
     restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
     # Those that training saved, if there are any.
-    restorable = [c for c in restorable if c.derived is None] or restorable
+    restorable = [c for c in restorable if not is_derived(c)] or restorable
     if restorable:
         reasons.setdefault(restorable[0].name, "the newest that can be restored")
     for name, reason in _newest_finite(restorable):

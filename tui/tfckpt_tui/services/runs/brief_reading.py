@@ -42,7 +42,7 @@ from tfckpt_tui.services.runs.account import (
     has_lost_steps,
 )
 from tfckpt_tui.services.runs.failure_card import EXPLAINED
-from tfckpt_tui.services.runs.file_changes import FileLook, Kept
+from tfckpt_tui.services.runs.file_changes import FileLook, Kept, files_of_checkpoints
 from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
 
 RECENT_POINTS = 48
@@ -100,7 +100,7 @@ class BriefReader:
         """
         run, look = self._run, FileLook()
         processes = self._read_processes(look, now)
-        saved = look.signature(_files_of_saves(run))
+        saved = look.signature([*files_of_checkpoints(run), run.trash])
         saves = self._saves.get(saved, now, partial(self._read_saves, now))
         start, losses = None, None
         if _needs_start(processes):
@@ -146,18 +146,6 @@ class BriefReader:
         return _Saves(
             latest, listed, saved_at, _disk_used(run, entries or ()) if is_sized else None
         )
-
-
-def _files_of_saves(run: RunDirectory) -> Sequence[Path]:
-    return (
-        run.root,
-        run.records_directory,
-        run.pins_directory,
-        run.head_file,
-        run.state_file,
-        run.saving_directory,
-        run.trash,
-    )
 
 
 def _files_of_processes(run: RunDirectory) -> Sequence[Path]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from tfckpt_trainer.rundir.paths import RunDirectory
+
 RACY_SECONDS = 2.0
 """A directory changed this recently may change again without a new modification time."""
 
@@ -50,6 +52,18 @@ class FileLook:
 def signature_of(paths: Sequence[Path | str]) -> Signature:
     """Returns what differs once a file or the list of a directory changed."""
     return FileLook().signature(paths)
+
+
+def files_of_checkpoints(run: RunDirectory) -> tuple[Path, ...]:
+    """Returns the files and directories of a run that tell what checkpoints it has."""
+    return (
+        run.root,
+        run.records_directory,
+        run.pins_directory,
+        run.head_file,
+        run.state_file,
+        run.saving_directory,
+    )
 
 
 def is_settled(signature: Signature, now: float) -> bool:
