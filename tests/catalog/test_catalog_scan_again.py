@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
@@ -11,6 +12,7 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 from tfckpt_trainer.catalog.directory import listing as listing_module
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of, scan_files
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 
@@ -222,3 +224,30 @@ class TestWhatIsWhat:
             catalog.scan(NOW)
         os.rename(away, made.root)
         assert catalog.scan(NOW) == before
+
+
+def test_a_look_beside_prunes_and_undos_takes_nothing_for_a_save_or_for_damage(made):
+    names = [made.ours(step, age=1.0) for step in range(20)]
+    finished = threading.Event()
+
+    def prune_and_undo() -> None:
+        try:
+            for name in names[:-1]:
+                move_to_trash(made.run, [name], by="k", now=NOW, update_state_file=True)
+                if name.endswith("5"):
+                    undo(made.run, None, update_state_file=True)
+        finally:
+            finished.set()
+
+    again = Catalog(made.run)
+    thread = threading.Thread(target=prune_and_undo)
+    thread.start()
+    seen = set()
+    while not finished.is_set():
+        for catalog in (again, Catalog(made.run)):
+            seen |= {(c.state, c.problem) for c in catalog.scan(NOW)}
+    thread.join()
+    # Complete: its record was read after the prune, and its files after the undo.
+    expected = {CheckpointState.VERIFIED, CheckpointState.COMPLETE, CheckpointState.TRASHED}
+    assert {state for state, _ in seen} <= expected, seen
+    assert list(states(again.scan(NOW))) == ["ckpt-19", "ckpt-15", "ckpt-5"]

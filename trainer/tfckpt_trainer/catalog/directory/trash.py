@@ -37,6 +37,10 @@ RETENTION = "retention"
 LOCK_SECONDS = 10.0
 
 
+_Entry = tuple[Identity, TrashManifest | None, str]
+"""The identity of a manifest, what it says unless it is damaged, and what is wrong with it."""
+
+
 class TrashReader:
     """Reads the manifests in the trash repeatedly; reads only those that changed.
 
@@ -46,7 +50,7 @@ class TrashReader:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._known: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
+        self._known: dict[str, _Entry] | None = None
         self.damaged: tuple[str, ...] = ()
 
     def read(self) -> list[TrashManifest]:
@@ -55,7 +59,8 @@ class TrashReader:
         Raises:
             OSError: The trash cannot be read.
         """
-        entries: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
+        entries: dict[str, _Entry] = {}
+        known = self._known or {}
         for directory in directories_in_trash(self._run):
             try:
                 facts = os.lstat(directory / MANIFEST)
@@ -65,7 +70,7 @@ class TrashReader:
                 entries[directory.name] = (0, 0, 0), None, _damage(directory, describe_error(error))
                 continue
             identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
-            before = self._known.get(directory.name)
+            before = known.get(directory.name)
             if before is not None and before[0] == identity:
                 entries[directory.name] = before
             else:
@@ -75,14 +80,25 @@ class TrashReader:
         manifests = [manifest for _, manifest, _ in entries.values() if manifest is not None]
         return sorted(manifests, key=lambda m: (m.sequence, m.at, m.id), reverse=True)
 
+    def watch(self) -> None:
+        """Reads the manifests if none were read yet, so that `in_transit` notices a change."""
+        if self._known is None:
+            self.read()
+
     def in_transit(self) -> frozenset[str]:
-        """Returns the checkpoints of running and interrupted prunes and undos."""
-        return frozenset(
-            trashed.name
-            for manifest in self.read()
-            if manifest.phase is not TrashPhase.TRASHED
-            for trashed in manifest.checkpoints
-        )
+        """Returns the checkpoints that prunes and undos may be moving.
+
+        These are the ones of running and interrupted prunes and undos, and of those that began or
+        ended since the last read: who lists files between the two may have seen half of a move.
+        """
+        known = self._known
+        now = self.read()
+        before = now if known is None else [m for _, m, _ in known.values() if m is not None]
+        was = {manifest.id: manifest for manifest in before}
+        moving = [m for m in now if m.phase is not TrashPhase.TRASHED or was.get(m.id) is not m]
+        there = {manifest.id for manifest in now}
+        moving += [m for m in before if m.id not in there]
+        return frozenset(trashed.name for manifest in moving for trashed in manifest.checkpoints)
 
 
 def list_trash(run: RunDirectory) -> list[TrashManifest]:

@@ -232,12 +232,16 @@ class Catalog:
         verdict = derive_state(
             self._run.root, evidence, now=now, quiet=self._quiet, depth=budget.depth_of(evidence)
         )
+        before = self._known.get(name)
+        if verdict is None:
+            self._unsettled.add(name)
+            return self._known.pop(name, None) is not None
         budget.spend(evidence, verdict)
         if not verdict.holds:
             self._unsettled.add(name)
         if verdict.deferred:
             self._deferred[name] = None
-        found, before = _describe(evidence, verdict), self._known.get(name)
+        found = _describe(evidence, verdict)
         if before is not None:
             found = _with_notes(found, _notes_of(before))
         self._known[name] = found
@@ -344,7 +348,8 @@ def scan_checkpoints(
         evidence = reader.read(name, is_listed=False)
         if evidence is not None and evidence.files.index is not None and not evidence.files.links:
             verdict = derive_state(run.root, evidence, now=now, quiet=quiet)
-            checkpoints[name] = _describe(evidence, verdict)
+            if verdict is not None:
+                checkpoints[name] = _describe(evidence, verdict)
     return checkpoints
 
 

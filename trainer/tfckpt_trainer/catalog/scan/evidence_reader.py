@@ -72,6 +72,7 @@ class EvidenceReader:
             OSError: The directory cannot be read.
         """
         self._trainer_gone = None
+        self._trash.watch()
         # A commit moves files out of `saving/`. Scanned in this order, they are not missed.
         changed = set(self._aside.refresh(newest, missing_ok=True))
         changed |= self.files.refresh([*newest, *passing])

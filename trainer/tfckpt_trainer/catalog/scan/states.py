@@ -128,7 +128,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
         record: Its record, if there is one that can be used.
         has_bad_record: Whether there is one that cannot be used.
         listed: Whether TensorFlow's state file lists it.
-        in_transit: Whether an interrupted prune or undo has moved some of its files.
+        in_transit: Whether a prune or undo that runs, or was interrupted, moved some of its files.
         trainer_gone: Whether the trainer that wrote `aside` has certainly ended.
         writer_gone: Whether the command that writes in T has ended; None if that is unknown, or if
             another program writes there.
@@ -179,8 +179,8 @@ def derive_state(
     now: float,
     quiet: Callable[[], float] = lambda: QUIET_SECONDS,
     depth: Depth = Depth.SIZES,
-) -> Verdict:
-    """Applies the rules.
+) -> Verdict | None:
+    """Applies the rules; returns None for a checkpoint that was pruned or deleted meanwhile.
 
     Args:
         root: The run directory.
@@ -193,6 +193,8 @@ def derive_state(
     if depth is Depth.NAMES and _is_usual(evidence):
         return _PUT_OFF
     verdict = _state_of_files(root, evidence, _Moment(now, quiet), depth)
+    if not verdict.state.restorable and _has_gone(root, evidence):
+        return None
     if evidence.has_bad_record and verdict.state.restorable:
         state = CheckpointState.INEXACT
         return msgspec.structs.replace(verdict, state=state, problem=WITHOUT_RECORD)
@@ -206,6 +208,17 @@ def _is_usual(evidence: Evidence) -> bool:
     """Whether nothing is known of a checkpoint but an index and one data file."""
     is_alone = evidence.record is None and evidence.verification is None
     return is_alone and not evidence.has_bad_record and evidence.files.is_usual
+
+
+def _has_gone(root: Path, evidence: Evidence) -> bool:
+    """Whether the index was there and is not any more. Prunes and deletions move it first."""
+    if evidence.files.index is None:
+        return False
+    try:
+        os.lstat(root / evidence.files.index.name)
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Depth) -> Verdict:
@@ -250,7 +263,7 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
-        problem = "Its prune or undo was interrupted. The next one finishes it."
+        problem = "A prune or undo moves it, or was interrupted; then the next one finishes it."
         return _for_now(evidence, CheckpointState.TRASHED, problem)
     by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:
@@ -437,7 +450,7 @@ def _unreadable(
         return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     is_gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ESTALE}
     if is_gone or _identity_at_end(index_path(prefix)) != index.identity:
-        # It was replaced or deleted while it was read.
+        # It was replaced while it was read.
         return _for_now(evidence, CheckpointState.WRITING, "It changed during the scan.")
     if isinstance(error, OSError):
         # Permissions may change without a change of the file.
