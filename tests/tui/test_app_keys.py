@@ -14,6 +14,7 @@ from app_driving import opened, shown, top, until, until_jobs_are_shown, until_s
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -483,6 +484,24 @@ async def test_too_small_a_terminal_says_so(live: RunFactory, size: tuple[int, i
     async with opened(live.run, size=size) as pilot:
         if size[0] >= 59:
             assert f"This terminal is {size[0]}×{size[1]}." in shown(pilot.app)
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, "history")
+
+
+async def test_a_stalled_process_follows_the_size_of_its_terminal(
+    live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.monotonic
+
+    def stalled() -> float:
+        """As if the process had to wait whenever a timer looks how long it has to wait itself."""
+        timer = sys._getframe(1).f_locals.get("self")
+        if isinstance(timer, Timer) and timer._repeat == 0:
+            time.sleep(0.02)
+        return clock()
+
+    monkeypatch.setattr("textual._time.get_time", stalled)
+    async with opened(live.run, size=(80, 15)) as pilot:
         await pilot.resize_terminal(80, 24)
         await until_shown(pilot, "history")
 

@@ -27,6 +27,7 @@ from textual.events import Event, Key, Paste, Resize
 from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
 from textual.screen import Screen
+from textual.timer import Timer
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
@@ -143,6 +144,16 @@ class BaseApp(App[ResultT]):
     def on_unmount(self) -> None:
         """Has garbage collected again, whatever the app postponed it for."""
         gc.enable()
+
+    def set_timer(self, *arguments: Any, **options: Any) -> Timer:
+        """Starts a timer that ends once, however late.
+
+        Textual drops it if the process does not run for that time while it starts. After the timer
+        of a resize was dropped, the app follows no size any more.
+        """
+        timer = super().set_timer(*arguments, **options)
+        timer._skip = False
+        return timer
 
     def push_screen(self, *arguments: Any, **options: Any) -> Any:
         """Opens a screen, without the toasts of the screen below."""
