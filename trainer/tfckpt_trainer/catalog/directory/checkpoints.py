@@ -133,6 +133,19 @@ def is_trained(checkpoint: Checkpoint) -> bool:
     return not is_derived(checkpoint) and not (checkpoint.links and _is_link(checkpoint))
 
 
+def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints to which rules apply: those that training saved, and are restorable.
+
+    A user made the others, and no rule keeps or deletes them.
+    """
+    return [
+        c
+        for c in checkpoints
+        # As `restorable` and `is_derived`, of which calls for very many take long.
+        if c.state.restorable and not c.links and (c.packed is None or c.packed.derived is None)
+    ]
+
+
 def trained_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Returns checkpoints in their order, those that were made from others last."""
     return sorted(checkpoints, key=is_derived)

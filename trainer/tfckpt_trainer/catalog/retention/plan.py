@@ -8,7 +8,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tfckpt_trainer.advice import only_command
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import (
+    Checkpoint,
+    CheckpointState,
+    counted_by_rules,
+)
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
@@ -77,9 +81,8 @@ class Prunable:
         self._checkpoints = checkpoints
         self._counted = counted_by_rules(checkpoints)
         self._protected = protections(checkpoints, in_use)
-        others = [
-            c for c in checkpoints if not c.restorable or c.dropped_by_manager or is_derived(c)
-        ]
+        counted = {c.name for c in self._counted if not c.dropped_by_manager}
+        others = [c for c in checkpoints if c.name not in counted]
         self._left = {c.name: why for c in others if (why := _why_left(c))}
         self._broken = {c.name: f"{c.state.value}: it cannot be restored" for c in others}
 
@@ -128,14 +131,6 @@ def plan(
         UsageError: A rule is invalid, or names a metric that no checkpoint has.
     """
     return Prunable(checkpoints, in_use).plan(policy)
-
-
-def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Returns the checkpoints to which rules apply: those that training saved, and are restorable.
-
-    A user made the others, and no rule keeps or deletes them.
-    """
-    return [c for c in checkpoints if c.restorable and not is_derived(c)]
 
 
 def plan_of_names(

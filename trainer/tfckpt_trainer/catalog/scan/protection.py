@@ -9,7 +9,7 @@ from types import MappingProxyType
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
-    is_derived,
+    counted_by_rules,
     newest_finite,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
@@ -34,16 +34,21 @@ def protections(
         checkpoints: All checkpoints of a directory, newest first.
         in_use: Names of checkpoints that another process may read or write, each with the reason.
     """
-    reasons: dict[str, str] = {}
-    for checkpoint in checkpoints:
-        reason = _reason(checkpoint, in_use)
-        if reason:
-            reasons[checkpoint.name] = reason
+    # A prune looks at very many checkpoints, of which hardly any has a reason of its own.
+    special = [
+        c
+        for c in checkpoints
+        if c.pinned
+        or c.is_head
+        or not c.state.restorable
+        or c.name in in_use
+        or not c.name.isascii()
+    ]
+    reasons = {c.name: reason for c in special if (reason := _reason(c, in_use))}
     for name, reason in link_reasons(checkpoints):
         reasons.setdefault(name, reason)
-    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
     # Those that training saved, if there are any.
-    restorable = [c for c in restorable if not is_derived(c)] or restorable
+    restorable = counted_by_rules(checkpoints) or [c for c in checkpoints if c.restorable]
     if restorable:
         reasons.setdefault(restorable[0].name, "the newest that can be restored")
     for name, reason in _newest_finite(restorable):

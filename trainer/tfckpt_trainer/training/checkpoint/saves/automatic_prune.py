@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, counted_by_rules
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
-from tfckpt_trainer.catalog.retention.plan import Plan, counted_by_rules, plan
+from tfckpt_trainer.catalog.retention.plan import Plan, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
