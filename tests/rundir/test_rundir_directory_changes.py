@@ -104,10 +104,13 @@ def test_a_watch_without_a_file_descriptor_to_spare_leaves_none_open(tmp_path):
 def test_a_new_file_ends_the_wait(changes, tmp_path):
     settle(changes)
     began = time.monotonic()
-    threading.Timer(0.2, write_atomic, (tmp_path / "command.json", b"{}")).start()
+    writing = threading.Timer(0.2, write_atomic, (tmp_path / "command.json", b"{}"))
+    writing.start()
     assert changes.wait(LIMIT_SECONDS)
     assert time.monotonic() - began < LIMIT_SECONDS
+    # It may have seen the temporary file.
     assert (tmp_path / "command.json").exists() or changes.wait(LIMIT_SECONDS)
+    writing.join()
 
 
 def test_without_a_change_it_ends_at_its_limit(changes):

@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import write_atomic
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
 ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])
@@ -52,7 +53,8 @@ def beat(activity: Activity, **facts) -> None:
 
 
 def write_own(name: str, text: object) -> None:
-    (RUN.root / f"{name}-{INDEX}").write_text(str(text))
+    # Tests take a file that exists for one that is written.
+    write_atomic(RUN.root / f"{name}-{INDEX}", str(text).encode(), durable=False)
 
 
 def on_term(_number, _frame) -> None:
