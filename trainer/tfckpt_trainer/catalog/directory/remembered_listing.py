@@ -18,14 +18,11 @@ import msgspec
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.storage.documents import SealedDocument, load, store
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import RACY_SECONDS, make_directory
 from tfckpt_trainer.user_directories import cached_path
 
 NAMES_REMEMBERED = 256
 """More rows than a terminal has."""
-
-RACY_SECONDS = 2.0
-"""A directory changed this recently may change again without a new time."""
 
 DirectoryIdentity = tuple[int, int, int, int]
 """Device, inode, and the times of the last change of entries and of attributes in nanoseconds."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from tfckpt_trainer.rundir.storage.files import RACY_SECONDS
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
@@ -20,9 +21,6 @@ NETWORK_SECONDS = 1.0
 
 LOCAL_SECONDS = 0.025
 """Interval at which a directory on a local disk is looked at if there are no file events."""
-
-_RACY_SECONDS = 2.0
-"""Some disks store times in whole seconds, so a second change may leave the time as it is."""
 
 
 class DirectoryChanges(Protocol):
@@ -72,7 +70,7 @@ class PolledDirectory:
             now = time.monotonic()
             if changed != self._seen:
                 self._seen, self._changed_at = changed, now
-            if now - self._changed_at < _RACY_SECONDS:
+            if now - self._changed_at < RACY_SECONDS:
                 return True
             if now >= deadline:
                 # The directory may have been replaced.

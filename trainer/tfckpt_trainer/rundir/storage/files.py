@@ -16,6 +16,12 @@ from tfckpt_trainer.rundir.storage.server_facts import ask_server
 RECORD_LIMIT = 16 << 20
 """Largest file that is read as a record, in bytes."""
 
+RACY_SECONDS = 2.0
+"""A file or directory changed this recently may change again without a new time.
+
+Some disks store times in whole seconds, others in units of two.
+"""
+
 STALE_TRIES = 3
 """How often a file is opened that is replaced while it is read, on a network disk."""
 

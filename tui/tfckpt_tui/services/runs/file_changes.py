@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-
-RACY_SECONDS = 2.0
-"""A directory changed this recently may change again without a new modification time."""
+from tfckpt_trainer.rundir.storage.files import RACY_SECONDS
 
 KEPT_SECONDS = 120.0
 """After this long, files are read again even if none seems to have changed."""
