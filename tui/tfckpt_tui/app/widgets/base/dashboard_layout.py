@@ -28,6 +28,8 @@ _LEAST_CARD = 4
 
 _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
+_LEAST_BESIDE_PROGRESS = 4
+"""Least height of the history while progress takes lines of it: other panes do not come and go."""
 
 
 def is_short(size: Size) -> bool:
@@ -90,13 +92,15 @@ def arrange(
     elif failure:
         places |= _with_card(size, body, workers, checkpoints, failure)
     else:
-        places |= _one_column(body, workers, checkpoints, short=is_short(size))
+        places |= _one_column(body, workers, checkpoints, progress, short=is_short(size))
     if filtering:
         places["history"], places["filter"] = places["history"].split_horizontal(-1)
     return places
 
 
-def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) -> dict[str, Region]:
+def _one_column(
+    body: Region, workers: int, checkpoints: int, progress: int, *, short: bool
+) -> dict[str, Region]:
     x, y, width, height = body
     edges = 1 if short else 2
     rows = max(1, min(workers, 4 if short else 8))
@@ -104,10 +108,10 @@ def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) ->
     events_height = edges + (2 if short else max(3, min(8, height // 7)))
     charts_height = 7 if short else max(9, min(15, height * 3 // 10))
     left = height - workers_height - events_height - charts_height
-    if left < _LEAST_HISTORY:
+    if _is_too_low(left, progress):
         left += charts_height
         charts_height = 0
-    if left < _LEAST_HISTORY:
+    if _is_too_low(left, progress):
         left += events_height
         events_height = 0
     spare = left - max(_LEAST_HISTORY, edges + 1 + checkpoints)
@@ -125,6 +129,10 @@ def _one_column(body: Region, workers: int, checkpoints: int, *, short: bool) ->
     if events_height:
         places["events"] = Region(x, y, width, events_height)
     return places
+
+
+def _is_too_low(history: int, progress: int) -> bool:
+    return history + progress < _LEAST_HISTORY or history < _LEAST_BESIDE_PROGRESS
 
 
 def _with_card(

@@ -1,0 +1,44 @@
+"""Where the panes of the dashboard are, on terminals of all sizes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.geometry import Size
+
+from tfckpt_tui.app.widgets.base.dashboard_layout import arrange
+
+SIZES = st.builds(Size, st.integers(60, 260), st.integers(16, 80))
+COUNTS = st.integers(0, 300)
+
+
+@given(SIZES, COUNTS, st.integers(0, 30), st.booleans(), st.booleans(), COUNTS, st.integers(0, 40))
+def test_panes_cover_the_screen_and_do_not_overlap(
+    size, workers, progress, files_only, filtering, checkpoints, failure
+):
+    places = arrange(
+        size,
+        workers,
+        progress,
+        files_only=files_only,
+        filtering=filtering,
+        checkpoints=checkpoints,
+        failure=failure,
+    )
+    assert all(region.area > 0 for region in places.values())
+    cells = [cell for region in places.values() for cell in cells_of(region)]
+    assert len(cells) == len(set(cells)) == size.area
+
+
+def cells_of(region):
+    return [(x, y) for x in region.column_range for y in region.line_range]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 4, 8])
+@pytest.mark.parametrize("size", [Size(80, 24), Size(120, 40), Size(100, 30)])
+def test_what_a_command_says_hides_no_pane(size, workers):
+    """It came in two lines, and charts went and came back."""
+    without = arrange(size, workers, 0).keys()
+    for lines in (1, 2):
+        assert arrange(size, workers, lines).keys() == without | {"progress"}
