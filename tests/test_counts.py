@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tfckpt_trainer
 import tfckpt_tui
-from tfckpt_trainer.counts import all_are, all_of, count
+from tfckpt_trainer.counts import all_are, all_of, count, few_of
 
 OWN_PLURAL = re.compile(r"""["']s["']\s+if\b|\belse\s+["']s["']|["']1 \w+["'] if\b""")
 """A plural that is formed where a message is written, instead of by `count`."""
@@ -29,6 +29,15 @@ def test_one_has_no_plural() -> None:
     assert (all_of(1, "worker"), all_of(2, "worker")) == ("The only worker", "All 2 workers")
     assert all_are(1, "restart") == "The only restart is"
     assert all_are(3, "restart") == "All 3 restarts are"
+
+
+def test_of_many_names_the_first_ones_and_their_number_are_told() -> None:
+    names = [f"ckpt-{step}" for step in range(2_010)]
+    assert few_of(names[:3], 3) == "ckpt-0, ckpt-1, ckpt-2"
+    assert few_of(names[:4], 3, separator="; ") == "ckpt-0; ckpt-1; ckpt-2 and 1 more"
+    assert few_of(names).endswith("ckpt-9 and 2,000 more")
+    assert few_of(names[:2], 3, total=5) == "ckpt-0, ckpt-1 and 3 more"
+    assert few_of([]) == ""
 
 
 def test_no_message_forms_a_plural_of_its_own() -> None:

@@ -1,6 +1,11 @@
-"""Numbers with their noun, the same in messages of the trainer and on screens."""
+"""Numbers with their noun and few of many names, the same in messages and on screens."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+MOST_NAMED = 10
+"""How many names a message gives, if nothing else limits it: two or three lines of a terminal."""
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
@@ -21,3 +26,18 @@ def all_are(number: int, singular: str) -> str:
 def noun(number: int, singular: str, plural: str = "") -> str:
     """Returns the noun for a number: `checkpoint`, `checkpoints`."""
     return singular if number == 1 else plural or f"{singular}s"
+
+
+def few_of(
+    names: Sequence[str], most: int = MOST_NAMED, *, total: int = 0, separator: str = ", "
+) -> str:
+    """Returns names; of many, the first ones and how many more there are: `a, b and 3 more`.
+
+    Args:
+        names: All names, or the first ones.
+        most: How many to give.
+        total: How many there are, if `names` are not all.
+        separator: What stands between two.
+    """
+    more = max(total, len(names)) - min(most, len(names))
+    return separator.join(names[:most]) + (f" and {more:,} more" if more else "")

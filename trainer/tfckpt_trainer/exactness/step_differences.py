@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.records.check import CheckedStep, CheckFacts, Pass, StateKind
 
 SHOWN_OTHERS = 3
@@ -194,8 +195,4 @@ def _facts(trace: Trace) -> CheckFacts | None:
 
 
 def _others(names: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    more = len(names) - SHOWN_OTHERS
-    shown = ", ".join(names[:SHOWN_OTHERS])
-    return f"; so do {shown}" + (f" and {more:,} more" if more > 0 else "")
+    return f"; so do {few_of(names, SHOWN_OTHERS)}" if names else ""

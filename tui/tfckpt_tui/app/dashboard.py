@@ -16,6 +16,7 @@ from textual.widgets import Input
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -349,8 +350,7 @@ class DashboardScreen(Screen[None]):
             for checkpoint in self.selection.all
         ]
         self.app.copy_to_clipboard("\n".join(paths))
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        self.tell(f"Copied: {paths[0]}{more}")
+        self.tell(f"Copied: {few_of(paths, 1)}")
 
     def copy_rows(self) -> None:
         """Copies the rows of the selected or marked checkpoints."""

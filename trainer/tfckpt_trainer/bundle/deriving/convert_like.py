@@ -19,13 +19,11 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, tensors_of
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Array
-
-_MOST_NAMED = 10
-"""Tensors that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Ar
     unknown = [array.name for array in arrays if array.name not in by_name]
     if unknown:
         raise RefusedError(
-            f"{like.prefix.name} does not have these tensors of the file: {_listed(unknown)}."
+            f"{like.prefix.name} does not have these tensors of the file: {few_of(unknown)}."
         )
     problems: list[str] = []
     by_tensor: dict[str, Array] = {}
@@ -128,7 +126,7 @@ def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Ar
         by_tensor[entry.name] = array
     if problems:
         raise RefusedError(
-            f"The file does not match {like.prefix.name}: {_listed(problems, separator='; ')}."
+            f"The file does not match {like.prefix.name}: {few_of(problems, separator='; ')}."
         )
     return by_tensor
 
@@ -138,8 +136,3 @@ def _fits(array: Array, entry: TensorEntry) -> bool:
         return False
     same = numpy_dtype(array.dtype) == numpy_dtype(entry.dtype)
     return same or can_be_cast(array.dtype, entry.dtype)
-
-
-def _listed(texts: Sequence[str], separator: str = ", ") -> str:
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-    return separator.join(texts[:_MOST_NAMED]) + more

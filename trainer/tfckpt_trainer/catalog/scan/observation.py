@@ -37,6 +37,7 @@ from tfckpt_trainer.catalog.directory.other_formats import (
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
@@ -343,10 +344,9 @@ def _presence_in(descriptor: int | None, name: str) -> Presence:
 
 def join_names(names: Sequence[str]) -> str:
     """Joins names for a message; of many, it gives the first few and how many more there are."""
-    shown = list(names[:_NAMED])
-    if len(names) > _NAMED:
-        return f"{', '.join(shown)} and {len(names) - _NAMED} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    if 1 < len(names) <= _NAMED:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return few_of(names, _NAMED)
 
 
 def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.catalog.directory.history import RunHistory, has_index, read_history
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import copy_of, describe_copy_damage, describe_damage
@@ -26,10 +27,9 @@ def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
         sentences.append(f"{_pair(run, 'head.json')} are damaged: {_without_head(run, history)}")
     damaged = sorted(name for name in history.damaged if has_index(run, name))
     if damaged:
-        files = ", ".join(_pair(run, f"records/{name}.json") for name in damaged[:_NAMED])
-        more = f" and {len(damaged) - _NAMED:,} more records" if len(damaged) > _NAMED else ""
+        files = few_of([_pair(run, f"records/{name}.json") for name in damaged], _NAMED)
         sentences.append(
-            f"{files}{more} are damaged. These checkpoints are restored without their records: "
+            f"{files} are damaged. These checkpoints are restored without their records: "
             "input position and random states start over."
         )
         if not has_index(run, history.latest):

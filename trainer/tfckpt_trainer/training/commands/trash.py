@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -39,7 +40,7 @@ class _TrashHandler(Handler[ArgumentsT]):
         except OSError as error:
             return Vote(describe_error(error))
         names = [trashed.name for trashed in manifest.checkpoints]
-        message = f"{what}: {', '.join(names)}."
+        message = f"{what}: {few_of(names)}."
         details = {"trash": manifest.id, "names": names}
         self.trainer.telemetry.note(kind, message, command, details=details)
         freed = sum(trashed.size for trashed in manifest.checkpoints)

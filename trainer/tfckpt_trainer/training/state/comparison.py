@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.object_graph import Node, read_object_graph, tensors_
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.bundle.tensors import is_numeric
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.optimizer_changes import (
     OptimizerChange,
@@ -128,9 +129,8 @@ class Comparison:
             shown = self.titles.get(path, path.removesuffix(_SUFFIX))
             of_object.setdefault(path.partition("/")[0], []).append(shown)
         for titles in of_object.values():
-            more = f" and {len(titles) - SHOWN_PATHS} more" if len(titles) > SHOWN_PATHS else ""
-            names = ", ".join(titles[:SHOWN_PATHS])
-            yield sentence.format(f"{names}{more}", "is" if len(titles) == 1 else "are")
+            names = few_of(titles, SHOWN_PATHS)
+            yield sentence.format(names, "is" if len(titles) == 1 else "are")
 
 
 def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None) -> Comparison:

@@ -11,6 +11,7 @@ import click
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     ExitCode,
     RefusedError,
@@ -77,7 +78,7 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
     if as_json:
         print_json(UndoReport(trash=outcome.trash, names=outcome.names, warnings=outcome.warnings))
     else:
-        print_line(f"Brought back {', '.join(outcome.names)}.")
+        print_line(f"Brought back {few_of(outcome.names)}.")
     print_warnings(outcome.warnings)
 
 

@@ -9,6 +9,7 @@ import click
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -127,9 +128,7 @@ def _print(
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    names = [variable.path for variable in variables]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return few_of([variable.path for variable in variables], _MOST_NAMED)
 
 
 def _report(plan: AveragePlan, record: CheckpointRecord, warnings: Sequence[str]) -> AverageReport:

@@ -12,6 +12,7 @@ from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, end_of_name
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.checkpoint_names import (
@@ -161,7 +162,7 @@ def _extract_like(
         (f"Left out, because {like.name} has no place for them", done.left_out),
     ):
         if names and not as_json:
-            print_message(f"{words}: {_listed(names)}.")
+            print_message(f"{words}: {few_of(names, _MOST_NAMED)}.")
     return int(ExitCode.DONE)
 
 
@@ -298,12 +299,7 @@ def _loss_words(conversion: LikeConversion) -> Iterator[str]:
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    return _listed([variable.path for variable in variables])
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return few_of([variable.path for variable in variables], _MOST_NAMED)
 
 
 def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -155,9 +156,7 @@ class JobView(msgspec.Struct, frozen=True):
         """The nodes in few characters; safe to show."""
         if self.report is not None and self.report.node_list:
             return clean(self.report.node_list)
-        first = self.record.nodes[:1]
-        more = len(self.record.nodes) - 1
-        return clean(f"{first[0]} and {more} more" if more > 0 else "".join(first))
+        return clean(few_of(self.record.nodes, 1))
 
     @property
     def ends_at(self) -> float | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -235,7 +236,7 @@ def _note(
     return log_event(
         run,
         EventKind.NOTE,
-        f"Copied {', '.join(names)} to {destination.label}.",
+        f"Copied {few_of(names)} to {destination.label}.",
         through=through,
         checkpoint=names[0] if len(names) == 1 else None,
     )

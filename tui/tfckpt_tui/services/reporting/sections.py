@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import CodeVersion
@@ -285,7 +286,7 @@ def _pruned(report: RunReport) -> Iterator[Block]:
             (
                 units.local_time(prune.at),
                 prune.by,
-                _names(prune.names, prune.checkpoints),
+                few_of(prune.names, _NAMES_SHOWN, total=prune.checkpoints),
                 units.size(prune.bytes),
             )
             for prune in report.pruned
@@ -366,11 +367,6 @@ def _events(report: RunReport, kinds: Collection[EventKind], none: str = "None."
 
 def _older(count: int, noun: str, word: str = "older") -> Iterable[Block]:
     return (f"Left out: {units.count(count, f'{word} {noun}')}.",) if count > 0 else ()
-
-
-def _names(names: Sequence[str], count: int) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return f"{shown} and {count - _NAMES_SHOWN:,} more" if count > _NAMES_SHOWN else shown
 
 
 def _step(step: int | None) -> str:

@@ -21,6 +21,7 @@ from tfckpt_trainer.bundle.deriving.average import (
 )
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -201,9 +202,9 @@ def average(
 def _not_finite_words(run: RunDirectory, name: str, tensors: Sequence[NotFinite]) -> str:
     if not tensors:
         return ""
-    more = f" and {len(tensors) - 1:,} more" if len(tensors) > 1 else ""
+    paths = few_of([tensor.path for tensor in tensors], 1)
     return (
-        f"{name} has NaN or infinite values in {tensors[0].path}{more}. See which checkpoints have "
+        f"{name} has NaN or infinite values in {paths}. See which checkpoints have "
         f"them with `tfckpt-tui verify {run.shell_word} --finite`."
     )
 

@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
@@ -120,7 +121,7 @@ class AutomaticPruner:
         )
         self._event_log.note(
             EventKind.PRUNE,
-            " ".join([f"Moved to the trash: {', '.join(names)}.", *warnings]),
+            " ".join([f"Moved to the trash: {few_of(names)}.", *warnings]),
             by=RETENTION,
             details={"trash": manifest.id, "names": names},
         )
