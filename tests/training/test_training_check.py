@@ -40,7 +40,7 @@ def recorded(tmp_path_factory):
     directory = tmp_path_factory.mktemp("omissions")
     # Its function graphs stay in the process, so the operation comes last.
     names = ["nothing", *ENDS, *OMITTED, "python", "own_data", "operation"]
-    ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names, timeout=280)
+    ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return {
         name: read_traces(CheckOrder(directory=str(directory / name / "trace"), warm_up=2, steps=3))
