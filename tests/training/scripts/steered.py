@@ -236,9 +236,7 @@ worker = int(os.environ["TFCKPT_WORKER_INDEX"])
 order = run.directory / f"break-{worker}"
 for batch in run:
     # Not without need: a step that asks the disk waits for one that hangs.
-    # An order that breaks saves must not break a scheduled one, which no command asks for.
-    is_far = run.step % (options.save_every or 1) <= (options.save_every or 1) // 2
-    if options.take_orders and is_far and order.exists():
+    if options.take_orders and order.exists():
         take_orders(order)
     if options.steps is None:
         # At full speed it would take the processor from the tests that wait for it.
