@@ -130,19 +130,40 @@ def test_a_median_that_left_the_earlier_range_is_told(before, after, said):
 
 
 def run_with(*found, **facts):
+    named = {one.benchmark: ran() for one in found}
     return figures.Figures(
-        **{"at": 0.0, "machine": "m", "versions": {}, "figures": [*found]} | facts
+        **{"machine": "m", "versions": {}, "runs": named, "figures": [*found]} | facts
     )
 
 
+def ran(day=0, additions=10.0, **facts):
+    return figures.BenchmarkRun(at=day * 86400.0, additions=additions, **facts)
+
+
 def test_benchmarks_that_ran_again_replace_their_figures_and_no_others():
-    before = run_with(figure(1.0, benchmark="a"), figure(2.0, benchmark="b"), busy=["a", "b"])
-    after = run_with(figure(3.0, benchmark="b"))
-    found = run_all.merged(before, after, ["a", "b"])
+    before = run_with(
+        figure(1.0, benchmark="a"),
+        figure(2.0, benchmark="b"),
+        figure(4.0, benchmark="c"),
+        runs={"a": ran(was_busy=True), "b": ran(was_busy=True), "c": ran()},
+    )
+    now = {"b": ran(day=1), "c": ran(day=1, has_failed=True)}
+    found = run_all.merged(before, run_with(figure(3.0, benchmark="b"), runs=now), ["a", "b", "c"])
     assert [one.value for one in found.figures] == [1.0, 3.0]
-    assert found.busy == ["a"]
+    assert (found.busy, found.failed) == (["a"], ["c"])
     with pytest.raises(SystemExit, match="of another machine or versions"):
         run_all.merged(before, run_with(machine="n"), [])
+
+
+def test_the_page_says_when_each_benchmark_ran_and_how_fast_the_machine_was_then():
+    """A virtual machine of the same name may be half as fast on another day."""
+    runs = {"a": ran(day=1, additions=None), "b": ran(day=3, additions=6.25, was_busy=True)}
+    found = run_with(figure(1.0, benchmark="a"), figure(2.0, benchmark="b"), runs=runs)
+    text = performance_page.tables(found)
+    assert text.startswith("Measured on 1970-01-02 to 1970-01-04 on m, with ")
+    assert " The machine was busy during: b.\n" in text
+    assert "### a\n\nOn 1970-01-02.\n" in text
+    assert "### b\n\nOn 1970-01-04. A core did 6.25 million additions a second in Python.\n" in text
 
 
 def test_a_figure_that_misses_its_aim_is_told(monkeypatch):

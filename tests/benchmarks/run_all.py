@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 from scripts.aims import missed
-from scripts.figures import COLLECTED, Figure, Figures, number, read, write
-from scripts.machine import processor
+from scripts.figures import COLLECTED, BenchmarkRun, Figure, Figures, number, read, write
+from scripts.machine import additions, processor
 from scripts.performance_page import FIGURES, write_page
 
 PLACE = Path(__file__).parent
@@ -113,7 +113,7 @@ def main() -> None:
 
 def publish(found: Figures) -> None:
     """Replaces the figures of the same benchmarks in the documentation, and makes its page anew."""
-    if FIGURES.exists() and len({figure.benchmark for figure in found.figures}) < len(BENCHMARKS):
+    if FIGURES.exists() and len(found.runs) < len(BENCHMARKS):
         found = merged(read(FIGURES), found, [one.name for one in BENCHMARKS])
     write(found, FIGURES)
     write_page(found)
@@ -132,46 +132,40 @@ def merged(before: Figures, after: Figures, order: Sequence[str]) -> Figures:
     """
     if (before.machine, before.versions) != (after.machine, after.versions):
         sys.exit("The figures of the docs are of another machine or versions. Run all benchmarks.")
-    anew = {figure.benchmark for figure in after.figures} | set(after.failed)
-    kept = [figure for figure in before.figures if figure.benchmark not in anew]
+    kept = [figure for figure in before.figures if figure.benchmark not in after.runs]
     figures = sorted([*kept, *after.figures], key=lambda figure: order.index(figure.benchmark))
-    return msgspec.structs.replace(
-        after,
-        figures=figures,
-        busy=[*(name for name in before.busy if name not in anew), *after.busy],
-        failed=[*(name for name in before.failed if name not in anew), *after.failed],
-    )
+    return msgspec.structs.replace(after, figures=figures, runs=before.runs | after.runs)
 
 
 def run(benchmarks: Sequence[Benchmark]) -> Figures:
     """Runs benchmarks, and shows what they print."""
-    began = time.time()
     figures: list[Figure] = []
-    busy, failed = [], []
+    runs: dict[str, BenchmarkRun] = {}
     left = sum(one.minutes for one in benchmarks)
     for place, one in enumerate(benchmarks, 1):
         print(f"[{place}/{len(benchmarks)}] {one.name}, about {left:.0f} min left", flush=True)
         left -= one.minutes
+        at, speed = time.time(), additions()
         with tempfile.NamedTemporaryFile() as collected:
             command = [sys.executable, str(PLACE / f"{one.name}.py"), *one.words]
             environment = {**os.environ, COLLECTED: collected.name}
             done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
             lines = Path(collected.name).read_bytes().splitlines()
         figures += [msgspec.json.decode(line, type=Figure) for line in lines]
-        if "too busy to believe" in done.stderr:
-            busy.append(one.name)
-        elif done.returncode:
+        was_busy = "too busy to believe" in done.stderr
+        has_failed = bool(done.returncode) and not was_busy
+        if has_failed:
             print(done.stderr, file=sys.stderr)
-            failed.append(one.name)
+        runs[one.name] = BenchmarkRun(
+            at=at, additions=speed, was_busy=was_busy, has_failed=has_failed
+        )
     packages = {one.name.replace("_", "-"): one.version for one in distributions()}
     return Figures(
-        at=began,
         machine=f"{os.cpu_count()} × {processor()}",
         versions={"Python": platform.python_version()}
         | {name: packages[name] for name in PACKAGES if name in packages},
+        runs=runs,
         figures=figures,
-        busy=busy,
-        failed=failed,
     )
 
 

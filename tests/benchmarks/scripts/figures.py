@@ -53,24 +53,47 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.what}{size}: {number(self.value)} {self.unit}{against}{spread}"
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of one run of the benchmarks.
+class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
+    """When and in what conditions a benchmark ran.
 
     Attributes:
         at: When it began, in seconds since the epoch.
-        machine: Cores and processor.
-        versions: Of Python and of the packages that matter, by name.
-        busy: Benchmarks during which other processes used the machine.
-        failed: Benchmarks that failed.
-        figures: In the order in which they were measured.
+        additions: How fast one core was just before: millions of additions a second in Python;
+            None if that was not measured.
+        was_busy: Whether other processes used the machine.
+        has_failed: Whether it failed.
     """
 
     at: float
+    additions: float | None
+    was_busy: bool = False
+    has_failed: bool = False
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of some benchmarks, on one machine.
+
+    Attributes:
+        machine: Cores and processor.
+        versions: Of Python and of the packages that matter, by name.
+        runs: The runs of the benchmarks, by their names.
+        figures: In the order in which they were measured.
+    """
+
     machine: str
     versions: dict[str, str]
+    runs: dict[str, BenchmarkRun]
     figures: list[Figure]
-    busy: list[str] = []
-    failed: list[str] = []
+
+    @property
+    def busy(self) -> list[str]:
+        """Benchmarks during which other processes used the machine."""
+        return [name for name, run in self.runs.items() if run.was_busy]
+
+    @property
+    def failed(self) -> list[str]:
+        """Benchmarks that failed."""
+        return [name for name, run in self.runs.items() if run.has_failed]
 
 
 def read(path: Path) -> Figures:

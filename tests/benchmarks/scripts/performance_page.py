@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from scripts.aims import AIMS
-from scripts.figures import Figure, Figures, number
+from scripts.figures import BenchmarkRun, Figure, Figures, number
 
 ROOT = Path(__file__).parents[3]
 FIGURES = ROOT / "docs" / "how-it-works" / "figures.json"
@@ -38,17 +38,31 @@ def tables(measured: Figures) -> str:
         f"{when_and_where(measured)}\n",
         f"## Aims\n\n{aims(measured.figures)}\n",
         f"## Growth\n\n{growth(measured.figures)}\n",
-        f"## All figures\n\n{all_figures(measured.figures)}",
+        f"## All figures\n\n{all_figures(measured)}",
     ]
     return "\n".join(parts)
 
 
 def when_and_where(measured: Figures) -> str:
-    """Returns a sentence about the run of the benchmarks."""
-    day = time.strftime("%Y-%m-%d", time.gmtime(measured.at))
+    """Returns a sentence about the runs of the benchmarks."""
+    days = sorted({day_of(run) for run in measured.runs.values()})
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
     versions = ", ".join(f"{name} {version}" for name, version in measured.versions.items())
     busy = f" The machine was busy during: {', '.join(measured.busy)}." if measured.busy else ""
-    return f"Measured on {day} on {measured.machine}, with {versions}.{busy}\n"
+    return f"Measured on {when} on {measured.machine}, with {versions}.{busy}\n"
+
+
+def day_of(run: BenchmarkRun) -> str:
+    """Returns the day on which a benchmark ran."""
+    return time.strftime("%Y-%m-%d", time.gmtime(run.at))
+
+
+def conditions_of(run: BenchmarkRun) -> str:
+    """Returns when a benchmark ran, and how fast the machine was."""
+    if run.additions is None:
+        return f"On {day_of(run)}."
+    speed = f"{number(run.additions)} million additions a second in Python"
+    return f"On {day_of(run)}. A core did {speed}."
 
 
 def aims(figures: Sequence[Figure]) -> str:
@@ -85,11 +99,16 @@ def growth(figures: Sequence[Figure]) -> str:
     return "\n".join(parts)
 
 
-def all_figures(figures: Sequence[Figure]) -> str:
+def all_figures(measured: Figures) -> str:
     """Returns a table of all figures for each benchmark."""
     parts = []
-    for name, group in groupby(figures, key=lambda figure: figure.benchmark):
-        parts += [f"### {name}\n", "| what | measured | compared with |", "|---|---|---|"]
+    for name, group in groupby(measured.figures, key=lambda figure: figure.benchmark):
+        parts += [
+            f"### {name}\n",
+            f"{conditions_of(measured.runs[name])}\n",
+            "| what | measured | compared with |",
+            "|---|---|---|",
+        ]
         parts += [f"| {what_of(one)} | {value_of(one)} | {one.against} |" for one in group]
         parts.append("")
     return "\n".join(parts)
