@@ -99,6 +99,8 @@ def test_going_back_starts_a_branch_and_overwrites_nothing(steered):
     assert outcome.result["variables"] > 10
     branch = outcome.result["branch"]
     assert branch > 0
+    # Who was answered sees no worker at the old place.
+    assert {worker.branch for worker in steered.workers()} == {branch}
     saved = steered.ask(CommandKind.SAVE).result["name"]
     assert saved.startswith(f"ckpt-b{branch}-")
     assert load(steered.run.record(saved), CheckpointRecord).parent == old

@@ -105,6 +105,11 @@ class Heartbeat:
         """Requests a heartbeat now, because the activity of this worker changed."""
         self._beat_now.set()
 
+    def tell_position(self) -> None:
+        """Writes the status file before anyone is told that this worker went to another step."""
+        if self.has_started:
+            self.beat()
+
     @contextmanager
     def doing(self, activity: Activity, detail: str) -> Iterator[None]:
         """Reports `activity` while the block runs."""

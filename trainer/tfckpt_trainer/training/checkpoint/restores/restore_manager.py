@@ -288,6 +288,7 @@ class RestoreManager:
         self._telemetry.metrics.set_position(
             position.step, position.branch, self._facts_at(outcome.record)
         )
+        self._telemetry.heartbeat.tell_position()
         self._telemetry.summaries.start_branch(position.branch, position.step)
         self._telemetry.summaries.write_event(
             position.step, f"Restored {target.name}, left step {left:,}."
