@@ -130,7 +130,9 @@ def test_a_protected_name_is_refused_and_with_it_all_others(tool: Tool, ended: R
     )
     said = tool(*words, "--delete", "--yes")
     assert "ckpt-100 cannot be deleted: pinned. Nothing was changed." in said.words
-    assert tool(*words, "--dry-run").code == 0
+    dry = tool(*words, "--dry-run")
+    assert (dry.code, "to delete" in dry.data) == (4, False)
+    assert "ckpt-100 cannot be pruned: pinned." in dry.words
     assert steps(ended.run) == before
 
 

@@ -225,7 +225,8 @@ ACTIONS = (
         label="prune",
         title="Free disk space by a retention policy",
         help="Shows what the policy deletes, why, and how many bytes that frees; then asks. If "
-        "checkpoints are marked, prunes exactly those. Pruned checkpoints move to the trash.",
+        "checkpoints are marked, prunes those of them that may be pruned. Pruned checkpoints move "
+        "to the trash.",
         perform=lambda dashboard: views.run_control(dashboard).prune(),
         command="prune",
         requires=(_CHECKPOINTS,),

@@ -171,12 +171,12 @@ def prune(
         print_before_acting(lambda: _print_plan(intent))
     if intent.doubt:
         print_message(intent.doubt)
+    if intent.refusal:
+        raise RefusedError(f"{intent.refusal} Nothing was changed.")
     if dry_run or intent.is_nothing:
         if as_json:
             print_json(prune_report(intent.rows, None))
         return ExitCode.DONE
-    if intent.refusal:
-        raise RefusedError(f"{intent.refusal} Nothing was changed.")
     if not yes:
         _confirm(intent, None if beside_trainer else presence.foreign, delete=delete)
         beside_trainer = beside_trainer or presence.foreign is not None
@@ -323,8 +323,9 @@ def _joined(first: Emptied | None, second: Emptied | None) -> Emptied | None:
 
 def _print_plan(intent: _Intent) -> None:
     print_plan("CHECKPOINT", intent.rows)
-    count = units.count(len(intent.plan.deleted), "checkpoint")
-    print_line(f"{count} to delete, {units.size(intent.plan.freed_bytes)}.")
+    if not intent.refusal:
+        count = units.count(len(intent.plan.deleted), "checkpoint")
+        print_line(f"{count} to delete, {units.size(intent.plan.freed_bytes)}.")
     if intent.overdue:
         print_line(f"{trashed_words(intent.overdue)} of the trash to delete for good: trash_hours.")
 
