@@ -123,3 +123,12 @@ async def test_actions_on_one_checkpoint_explain_that_the_filter_shows_none(
         await pilot.press("slash", *"name:nothing", "enter", "enter")
         await until_shown(pilot, "No checkpoint matches the filter. Press esc")
         assert len(pilot.app.screen_stack) == 1
+
+
+async def test_numbers_without_room_are_cut_and_not_left_out(ended: RunFactory) -> None:
+    async with opened(ended.run, size=(80, 24)) as pilot:
+        mark(pilot, "ckpt-100", "ckpt-500")
+        await pilot.press("slash", *"step>50 step<650 state:verified", "enter")
+        await until_shown(pilot, "checkpoints match step>50 step<650")
+        (heading,) = [row for row in top(pilot.app).splitlines() if "checkpoints match" in row]
+        assert "… ──" in heading

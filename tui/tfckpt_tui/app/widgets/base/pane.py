@@ -16,12 +16,15 @@ from tfckpt_tui.app.widgets.base.dashboard_layout import is_short
 from tfckpt_tui.app.widgets.base.styled_text import (
     Line,
     Span,
+    fit,
     line,
-    spread,
     strip,
     theme_style,
 )
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_LEAST_NOTE = 8
+"""Least width of a note that is cut; of less, nobody can read what it is."""
 
 
 class Frame(Enum):
@@ -210,9 +213,12 @@ def is_open(screen: Screen[Any]) -> bool:
 def _edge(
     title: Sequence[Span], note: Sequence[Span], width: int, edge_style: str
 ) -> tuple[Span, ...]:
+    """Returns the title and the note at the ends of a rule; without room, the note is cut first."""
     left = ((" ", ""), *title, (" ", "")) if title else ()
+    room = width - Line(left).width
+    if room < 0:
+        return fit(left, width)
+    if Line(tuple(note)).width + 2 > room:
+        note = fit(note, room - 2) if room - 2 >= _LEAST_NOTE else ()
     right = ((" ", ""), *note, (" ", "")) if note else ()
-    size = Line((*left, *right)).width
-    if size > width:
-        return spread(left, (), width)
-    return (*left, ("─" * (width - size), edge_style), *right)
+    return (*left, ("─" * (room - Line(right).width), edge_style), *right)
