@@ -365,8 +365,10 @@ def _style_of(branch: int, past: bool) -> str:
 
 
 def _no_measurements(snapshot: RunSnapshot | None) -> str:
-    may_come = snapshot is None or snapshot.tracked
-    return "no measurements yet" if may_come else "no measurements"
+    if snapshot is None:
+        # Nobody has looked yet: a dialog opens before its chart is shown what there is.
+        return ""
+    return "no measurements yet" if snapshot.tracked else "no measurements"
 
 
 def _difference(
