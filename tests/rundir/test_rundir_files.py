@@ -33,6 +33,12 @@ def test_write_atomic_replaces_the_whole_file_and_leaves_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["status.json"]
 
 
+def test_an_error_names_the_file_that_was_to_be_written(tmp_path):
+    with pytest.raises(FileNotFoundError) as raised:
+        write_atomic(tmp_path / "missing" / "report.html", b"data")
+    assert raised.value.filename == str(tmp_path / "missing" / "report.html")
+
+
 def test_a_failed_write_keeps_the_old_file(tmp_path):
     target = tmp_path / "there"
     target.mkdir()

@@ -64,6 +64,12 @@ def write_atomic(
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.filename is not None:
+            # Nobody else knows the temporary file.
+            error.filename, error.filename2 = str(path), None
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
