@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -62,7 +63,7 @@ def act(
     done = []
     for checkpoints in _targets(run, action, section, names, all_new=all_new, each_new=each_new):
         if not as_json and checkpoints:
-            print_message(f"{action} {', '.join(one.name for one in checkpoints)} …")
+            print_message(f"{action} {few_of([one.name for one in checkpoints])} …")
         outcome = run_action(run, action, section, checkpoints, on_output=_pass_on)
         done.append(_facts(checkpoints, outcome))
         if not as_json:

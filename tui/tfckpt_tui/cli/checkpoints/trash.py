@@ -46,6 +46,9 @@ from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control import prune as service
 from tfckpt_tui.services.control.request import FrontEnd
 
+_NAMED = 5
+"""Checkpoints of one prune that the list names."""
+
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
 
@@ -121,7 +124,7 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
                 manifest.id,
                 units.age(now - manifest.at),
                 units.size(trashed_size([manifest])),
-                ", ".join(c.name for c in manifest.checkpoints),
+                few_of([trashed.name for trashed in manifest.checkpoints], _NAMED),
                 manifest.by,
             )
             for manifest in manifests

@@ -31,7 +31,11 @@ from tfckpt_tui.services.runs.launch_form import launch_command
 
 @click.command()
 @RunArgument
-@click.option("--step", type=click.IntRange(min=0), help="Restore the checkpoint with this step.")
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    help="Restore the checkpoint with this step; of several, the one that training came from.",
+)
 @click.option(
     "--name", type=CHECKPOINT, metavar="CKPT", help="Restore the checkpoint with this name."
 )
