@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from app_driving import StillMonitor, shown, top, until, until_jobs_are_shown, until_shown
+from app_driving import StillMonitor, opened, shown, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.binding import BindingType
 from textual.pilot import Pilot
@@ -81,6 +81,19 @@ async def test_an_unavailable_action_is_not_in_the_footer_and_says_why(ended: Ru
         assert "f9 greet" not in shown(app)
         await pilot.press("f9")
         await until_shown(pilot, "No trainer answers to greetings.")
+
+
+@pytest.mark.parametrize("key", ["r", "p", "x", "s"])
+async def test_a_terminal_too_small_for_the_panes_changes_no_run(
+    live: RunFactory, key: str
+) -> None:
+    async with opened(live.run, size=(40, 12)) as pilot:
+        await pilot.press(key)
+        await until_shown(pilot, "60×16 or")
+        assert len(pilot.app.screen_stack) == 1
+        await pilot.resize_terminal(60, 16)
+        await pilot.press("p")
+        await until_shown(pilot, "keep last")
 
 
 async def test_the_configuration_gives_it_another_key(live: RunFactory) -> None:

@@ -26,6 +26,7 @@ from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dashboard_panes import DashboardPanes
 from tfckpt_tui.app.protocols import RunApp, Selection, run_app_of
+from tfckpt_tui.app.widgets.base.dashboard_layout import SMALLEST, is_too_small
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.formats import units
@@ -234,9 +235,11 @@ class DashboardScreen(Screen[None]):
 
     def why_unavailable(self, name: str) -> str:
         """Returns why the action called `name` is unavailable now; empty if it is available."""
-        reason = self._action(name).why_unavailable(
-            self.snapshot, self.selection, read_only=self.read_only
-        )
+        action = self._action(name)
+        if action.changes_run and is_too_small(self.size):
+            least = f"{SMALLEST.width}×{SMALLEST.height}"
+            return f"This terminal does not show what that does. Make it {least} or larger."
+        reason = action.why_unavailable(self.snapshot, self.selection, read_only=self.read_only)
         return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
 
     def perform_on(self, name: str, checkpoint: Checkpoint) -> None:

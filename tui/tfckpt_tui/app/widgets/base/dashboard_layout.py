@@ -32,6 +32,11 @@ _LEAST_BESIDE_PROGRESS = 4
 """Least height of the history while progress takes lines of it: other panes do not come and go."""
 
 
+def is_too_small(size: Size) -> bool:
+    """Whether a terminal has no room for the panes."""
+    return size.width < SMALLEST.width or size.height < SMALLEST.height
+
+
 def is_short(size: Size) -> bool:
     """Whether the terminal has few lines."""
     return size.height < SHORT
@@ -72,7 +77,7 @@ def arrange(
         failure: Lines of the failure card; 0 if there is none. It replaces charts.
     """
     width, height = size
-    if width < SMALLEST.width or height < SMALLEST.height:
+    if is_too_small(size):
         return {"too-small": Region(0, 0, width, height)}
     header = 2 if is_short(size) else 3
     progress = min(progress, most_progress_lines(height))
