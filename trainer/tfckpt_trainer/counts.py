@@ -7,6 +7,9 @@ from collections.abc import Sequence
 MOST_NAMED = 10
 """How many names a message gives, if nothing else limits it: two or three lines of a terminal."""
 
+MOST_JOINED = 3
+"""How many names a sentence joins."""
+
 
 def count(number: int, singular: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
@@ -41,3 +44,10 @@ def few_of(
     """
     more = max(total, len(names)) - min(most, len(names))
     return separator.join(names[:most]) + (f" and {more:,} more" if more else "")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Joins names in a sentence: `a, b and c`; of more, `a, b, c and 2 more`."""
+    if 1 < len(names) <= MOST_JOINED:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return few_of(names, MOST_JOINED)

@@ -13,8 +13,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, newest_finite
-from tfckpt_trainer.catalog.scan.observation import join_names
-from tfckpt_trainer.counts import count
+from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -25,11 +25,10 @@ from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
     StateFileCondition,
-    join_names,
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
-from tfckpt_trainer.counts import count
+from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")

@@ -22,9 +22,9 @@ from tfckpt_trainer.catalog.scan.observation import (
     Observation,
     Presence,
     StateFileCondition,
-    join_names,
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
+from tfckpt_trainer.counts import join_names
 
 _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States that a later scan never turns into a restorable one."""

@@ -37,7 +37,6 @@ from tfckpt_trainer.catalog.directory.other_formats import (
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
@@ -48,8 +47,8 @@ SETTLED_SECONDS = 5.0
 SETTLED_SECONDS_NETWORK = 60.0
 """The same on a network disk, where both scans may see what this machine remembers."""
 
-_NAMED = 3
-"""How many names a message gives in full."""
+_MOST_MOVED = 3
+"""How many files a command moves."""
 
 
 class StateFileCondition(StrEnum):
@@ -181,7 +180,7 @@ class Observation(msgspec.Struct, frozen=True):
 
     def move_command(self, names: Sequence[str]) -> str:
         """Returns a command that moves files into a subdirectory, so that it can be undone."""
-        moved = file_names(names[:_NAMED])
+        moved = file_names(names[:_MOST_MOVED])
         return (
             f"`cd {shlex.quote(self.directory)} && mkdir -p moved-away && "
             f"mv -n {moved} moved-away/`"
@@ -340,13 +339,6 @@ def _presence_in(descriptor: int | None, name: str) -> Presence:
     except OSError:
         return Presence.UNKNOWN
     return Presence.PRESENT
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Joins names for a message; of many, it gives the first few and how many more there are."""
-    if 1 < len(names) <= _NAMED:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
-    return few_of(names, _NAMED)
 
 
 def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.counts import count
+from tfckpt_trainer.counts import count, join_names
 
 
 class ExactnessLevel(StrEnum):
@@ -36,9 +36,6 @@ class InputPosition(StrEnum):
     POSITION = "position"
     COUNT = "count"
 
-
-_SHOWN = 3
-"""How many operations or objects a clause names."""
 
 _RANK = {position: rank for rank, position in enumerate(InputPosition)}
 
@@ -74,7 +71,7 @@ class PipelineFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Why nobody knows whether resuming is exact, as a clause; empty if somebody does."""
         if not self.python:
             return ""
-        return f"the input pipeline {self.name!r} calls Python with {_listed(self.python)}"
+        return f"the input pipeline {self.name!r} calls Python with {join_names(self.python)}"
 
     @property
     def restored(self) -> str:
@@ -112,16 +109,16 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def missing(self) -> list[str]:
         """Why resuming is not exact, each as a clause."""
-        draws = f"the step draws random numbers with {_listed(self.draws)}"
-        changes = f"no checkpoint holds what the step changes: {_listed(self.changes)}"
-        unordered = f"workers change state in no fixed order: {_listed(self.unordered)}"
+        draws = f"the step draws random numbers with {join_names(self.draws)}"
+        changes = f"no checkpoint holds what the step changes: {join_names(self.changes)}"
+        unordered = f"workers change state in no fixed order: {join_names(self.unordered)}"
         clauses = {draws: self.draws, changes: self.changes, unordered: self.unordered}
         return [clause for clause, named in clauses.items() if named]
 
     @property
     def doubts(self) -> list[str]:
         """Why nobody knows whether resuming is exact, each as a clause."""
-        python = f"the step calls Python with {_listed(self.python)}"
+        python = f"the step calls Python with {join_names(self.python)}"
         return [*self.unseen, *[python] * bool(self.python)]
 
 
@@ -303,8 +300,3 @@ def with_check(exactness: Exactness | None, check: CheckSummary | None) -> Exact
 def _lost(facts: PipelineFacts) -> tuple[int, bool]:
     """Orders facts of one pipeline on several workers by how much is not saved."""
     return _RANK[facts.position], bool(facts.causes)
-
-
-def _listed(texts: list[str]) -> str:
-    shown = texts[:_SHOWN] + [f"{len(texts) - _SHOWN} more"] * (len(texts) > _SHOWN)
-    return " and ".join([", ".join(shown[:-1]), *shown[-1:]]) if len(shown) > 1 else "".join(shown)
