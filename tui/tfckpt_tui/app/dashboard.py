@@ -21,7 +21,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.actions.action import Action, Reason
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dashboard_panes import DashboardPanes
@@ -235,12 +235,14 @@ class DashboardScreen(Screen[None]):
 
     def why_unavailable(self, name: str) -> str:
         """Returns why the action called `name` is unavailable now; empty if it is available."""
-        action = self._action(name)
+        reason = self._reason(self._action(name), self.selection)
+        return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
+
+    def _reason(self, action: Action, selection: Selection) -> Reason:
         if action.changes_run and is_too_small(self.size):
             least = f"{SMALLEST.width}×{SMALLEST.height}"
             return f"This terminal does not show what that does. Make it {least} or larger."
-        reason = action.why_unavailable(self.snapshot, self.selection, read_only=self.read_only)
-        return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
+        return action.why_unavailable(self.snapshot, selection, read_only=self.read_only)
 
     def perform_on(self, name: str, checkpoint: Checkpoint) -> None:
         """Performs an action on one checkpoint, whatever is selected and marked."""
@@ -252,18 +254,12 @@ class DashboardScreen(Screen[None]):
 
     def can_perform_on(self, name: str, checkpoint: Checkpoint) -> bool:
         """Whether an action is available for this checkpoint."""
-        return not self._action(name).why_unavailable(
-            self.snapshot, _only(checkpoint), read_only=self.read_only
-        )
+        return not self._reason(self._action(name), _only(checkpoint))
 
     def available_actions(self) -> list[Action]:
         """Returns the actions that can be performed now, in the order of the help."""
-        run, selection = self.snapshot, self.selection
-        return [
-            action
-            for action in self._actions
-            if not action.why_unavailable(run, selection, read_only=self.read_only)
-        ]
+        selection = self.selection
+        return [action for action in self._actions if not self._reason(action, selection)]
 
     def _action(self, name: str) -> Action:
         return next(action for action in self._actions if action.name == name)
