@@ -64,14 +64,11 @@ def write_atomic(
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if error.filename is not None:
+        if isinstance(error, OSError) and error.filename is not None:
             # Nobody else knows the temporary file.
             error.filename, error.filename2 = str(path), None
-        raise
-    except BaseException:
-        temporary.unlink(missing_ok=True)
         raise
     if durable:
         sync_directory(path.parent)
