@@ -61,7 +61,7 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
     """
     if not is_plain_name(name) or name.startswith("-"):
         raise UsageError(f"{name!r} is not a valid checkpoint name; use one such as ckpt-0.")
-    taken = {trashed.name for manifest in list_trash(run) for trashed in manifest.checkpoints}
+    taken = {name for manifest in list_trash(run) for name in manifest.names}
     is_left = own is None and _is_leftover(run, name)
     if name in taken or (run.record(name).exists() and not is_left):
         raise RefusedError(

@@ -98,7 +98,7 @@ class TrashReader:
         moving = [m for m in now if m.phase is not TrashPhase.TRASHED or was.get(m.id) is not m]
         there = {manifest.id for manifest in now}
         moving += [m for m in before if m.id not in there]
-        return frozenset(trashed.name for manifest in moving for trashed in manifest.checkpoints)
+        return frozenset(name for manifest in moving for name in manifest.names)
 
 
 def list_trash(run: RunDirectory) -> list[TrashManifest]:

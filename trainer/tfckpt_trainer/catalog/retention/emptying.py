@@ -63,7 +63,7 @@ def _trashed_before(reader: TrashReader, before: float | None) -> tuple[TrashMan
 
 def trashed_bytes(run: RunDirectory) -> int:
     """Returns how many bytes emptying the trash would free."""
-    return sum(trashed.size for m in trashed_before(run) for trashed in m.checkpoints)
+    return sum(manifest.size for manifest in trashed_before(run))
 
 
 def empty_trash(
@@ -150,7 +150,7 @@ class _Emptying:
         except OSError as error:
             self.problems.append(_not_deleted(directory, error))
             return
-        self._names += [trashed.name for trashed in manifest.checkpoints]
+        self._names += manifest.names
         self.delete(directory)
 
     def delete(self, directory: Path) -> None:

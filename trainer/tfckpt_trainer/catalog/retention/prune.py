@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -53,6 +54,7 @@ from tfckpt_trainer.catalog.scan.protection import (
     require_prunable_files,
 )
 from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,
@@ -63,6 +65,7 @@ from tfckpt_trainer.errors import (
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, retry_with_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import (
     ListEntry,
     TrashedCheckpoint,
@@ -79,6 +82,13 @@ def _ignore(_warning: str) -> None:
 
 OnWarning = Callable[[str], None]
 """Called with a sentence about a step that failed after the action itself was done."""
+
+
+def event_of(kind: EventKind, manifest: TrashManifest) -> tuple[str, dict[str, Any]]:
+    """Returns the message and the details of the event of a prune or an undo."""
+    what = "Moved to the trash" if kind is EventKind.PRUNE else "Brought back"
+    details = {"trash": manifest.id, "names": manifest.names}
+    return f"{what}: {few_of(manifest.names)}.", details
 
 
 def move_to_trash(
@@ -331,7 +341,7 @@ def _move_to_trash(
     """
     place = run.trash / manifest.id
     if manifest.update_state_file:
-        names = frozenset(trashed.name for trashed in manifest.checkpoints)
+        names = frozenset(manifest.names)
         remove_from_state_file(run, names, [c for c in checkpoints if c.name not in names])
     trash_files(run, place, manifest.checkpoints, strict=strict)
     done = replace(manifest, phase=TrashPhase.TRASHED)

@@ -88,7 +88,7 @@ def find_branch_tips(
     places = [BranchStep(c.branch, c.step or 0) for c in checkpoints]
     places += [BranchStep(record.branch, record.step) for record in records]
     names = [record.name for record in records]
-    names += [trashed.name for manifest in trash for trashed in manifest.checkpoints]
+    names += [name for manifest in trash for name in manifest.names]
     for name in names:
         said = parse_checkpoint_name(name)
         if said is not None:

@@ -66,6 +66,16 @@ class TrashManifest(SealedDocument, frozen=True, kw_only=True):
     update_state_file: bool = True
     sequence: int
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its checkpoints."""
+        return [trashed.name for trashed in self.checkpoints]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its checkpoints."""
+        return sum(trashed.size for trashed in self.checkpoints)
+
 
 class TrashOrder(Document, frozen=True, kw_only=True):
     """`trash.json`: the highest sequence of any prune of the run."""

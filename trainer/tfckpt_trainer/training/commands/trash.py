@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
-from tfckpt_trainer.counts import few_of
+from tfckpt_trainer.catalog.retention.prune import OnWarning, event_of, move_to_trash, undo
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -26,7 +25,6 @@ class _TrashHandler(Handler[ArgumentsT]):
         self,
         command: Command,
         kind: EventKind,
-        what: str,
         change: Callable[[OnWarning], TrashManifest],
     ) -> Answer | Vote:
         """Calls `change` on the chief, and notes what it did."""
@@ -39,12 +37,9 @@ class _TrashHandler(Handler[ArgumentsT]):
             return Vote(error.found, error.advice)
         except OSError as error:
             return Vote(describe_error(error))
-        names = [trashed.name for trashed in manifest.checkpoints]
-        message = f"{what}: {few_of(names)}."
-        details = {"trash": manifest.id, "names": names}
+        message, details = event_of(kind, manifest)
         self.trainer.telemetry.note(kind, message, command, details=details)
-        freed = sum(trashed.size for trashed in manifest.checkpoints)
-        result = {**details, "bytes": freed, "warnings": warnings}
+        result = {**details, "bytes": manifest.size, "warnings": warnings}
         return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
 
 
@@ -66,7 +61,7 @@ class PruneHandler(_TrashHandler[PruneArguments]):
                 on_warning=on_warning,
             )
 
-        return self._change(command, EventKind.PRUNE, "Moved to the trash", move)
+        return self._change(command, EventKind.PRUNE, move)
 
 
 class UndoHandler(_TrashHandler[UndoArguments]):
@@ -82,4 +77,4 @@ class UndoHandler(_TrashHandler[UndoArguments]):
                 self.trainer.run, arguments.trash, update_state_file=True, on_warning=on_warning
             )
 
-        return self._change(command, EventKind.UNDO, "Brought back", bring_back)
+        return self._change(command, EventKind.UNDO, bring_back)

@@ -37,14 +37,11 @@ class UndoDialog(Dialog[str]):
         if manifest is None:
             return
         count = len(manifest.checkpoints)
-        size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
+        come = units.noun(count, "comes", "come")
         ago = units.ago(max(0.0, self.snapshot.at - manifest.at))
         yield (
-            (pruned_words([checkpoint.name for checkpoint in manifest.checkpoints]), "strong"),
-            (
-                f" ({units.size(size)}) {units.noun(count, 'comes', 'come')} back from the trash.",
-                "",
-            ),
+            (pruned_words(manifest.names), "strong"),
+            (f" ({units.size(manifest.size)}) {come} back from the trash.", ""),
         )
         yield ((f"Pruned {ago} by {clean(manifest.by)}.", "muted"),)
         if manifest.by == RETENTION:

@@ -48,7 +48,7 @@ class TrashList(ListPane[TrashManifest]):
 
     def note(self) -> Sequence[Span]:
         """Returns the size of the trash."""
-        size = sum(c.size for manifest in self.rows for c in manifest.checkpoints)
+        size = sum(manifest.size for manifest in self.rows)
         return ((units.size(size), "value"), (" in it", "label"))
 
     def row_key(self, row: int) -> str:
@@ -62,11 +62,11 @@ class TrashList(ListPane[TrashManifest]):
     def cells(self, row: TrashManifest, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one prune."""
         del layout
-        names = ", ".join(clean(trashed.name) for trashed in row.checkpoints)
+        names = ", ".join(map(clean, row.names))
         return {
             "age": ((units.age(max(0.0, self._at - row.at)), "value"),),
             "count": ((f"{len(row.checkpoints):,}", "value"),),
-            "size": ((units.size(sum(trashed.size for trashed in row.checkpoints)), "value"),),
+            "size": ((units.size(row.size), "value"),),
             "by": ((clean(row.by), "muted"),),
             "names": ((names, "muted"),),
         }

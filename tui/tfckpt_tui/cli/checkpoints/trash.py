@@ -123,8 +123,8 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
             (
                 manifest.id,
                 units.age(now - manifest.at),
-                units.size(trashed_size([manifest])),
-                few_of([trashed.name for trashed in manifest.checkpoints], _NAMED),
+                units.size(manifest.size),
+                few_of(manifest.names, _NAMED),
                 manifest.by,
             )
             for manifest in manifests
@@ -134,8 +134,8 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
 
 
 def _trashed_prune(manifest: TrashManifest) -> TrashedPrune:
-    names = tuple(trashed.name for trashed in manifest.checkpoints)
-    return TrashedPrune(manifest.id, manifest.at, manifest.by, names, trashed_size([manifest]))
+    names = tuple(manifest.names)
+    return TrashedPrune(manifest.id, manifest.at, manifest.by, names, manifest.size)
 
 
 def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> int:
@@ -213,7 +213,7 @@ def trashed_count(manifests: Sequence[TrashManifest]) -> int:
 
 def trashed_size(manifests: Sequence[TrashManifest]) -> int:
     """Returns the bytes of the checkpoints in some prunes."""
-    return sum(trashed.size for manifest in manifests for trashed in manifest.checkpoints)
+    return sum(manifest.size for manifest in manifests)
 
 
 @click.command()

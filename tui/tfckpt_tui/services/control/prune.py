@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
+    event_of,
     finish_interrupted_prunes,
     move_files_to_trash,
     move_to_trash,
@@ -23,7 +24,6 @@ from tfckpt_trainer.catalog.retention.prune import (
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.protection import file_protections
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
@@ -411,10 +411,7 @@ def _in_this_process(
     warnings: list[str] = []
     with without_trainer(run):
         manifest = act(warnings.append)
-    names = tuple(trashed.name for trashed in manifest.checkpoints)
-    word = "Moved to the trash" if kind is EventKind.PRUNE else "Brought back"
-    details = {"trash": manifest.id, "names": list(names)}
-    message = f"{word}: {few_of(names)}."
+    message, details = event_of(kind, manifest)
     warnings.append(log_event(run, kind, message, through=through, details=details))
-    size = sum(trashed.size for trashed in manifest.checkpoints)
-    return PruneOutcome(manifest.id, names, size, warnings=tuple(filter(None, warnings)))
+    told = tuple(filter(None, warnings))
+    return PruneOutcome(manifest.id, tuple(manifest.names), manifest.size, warnings=told)

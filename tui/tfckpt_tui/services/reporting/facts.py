@@ -163,7 +163,7 @@ def _pruned(manifest: TrashManifest) -> PrunedFacts:
     return PrunedFacts(
         at=manifest.at,
         by=manifest.by,
-        names=tuple(trashed.name for trashed in manifest.checkpoints[:_MOST_NAMES]),
+        names=tuple(manifest.names[:_MOST_NAMES]),
         checkpoints=len(manifest.checkpoints),
-        bytes=sum(trashed.size for trashed in manifest.checkpoints),
+        bytes=manifest.size,
     )

@@ -15,10 +15,9 @@ from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.plan import Plan, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.prune import event_of, move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
@@ -119,12 +118,9 @@ class AutomaticPruner:
             timeout=LOCK_TIMEOUT_SECONDS,
             on_warning=warnings.append,
         )
-        self._event_log.note(
-            EventKind.PRUNE,
-            " ".join([f"Moved to the trash: {few_of(names)}.", *warnings]),
-            by=RETENTION,
-            details={"trash": manifest.id, "names": names},
-        )
+        message, details = event_of(EventKind.PRUNE, manifest)
+        words = " ".join([message, *warnings])
+        self._event_log.note(EventKind.PRUNE, words, by=RETENTION, details=details)
 
     def _judged(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> Policy:
         """Asks the rules of the script, and records what they keep for all others who prune."""
