@@ -98,14 +98,18 @@ async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECON
 
 
 async def until_jobs_are_shown(pilot: Pilot[int]) -> None:
-    """Waits until no job runs in a thread, and the screen shows what all of them found."""
+    """Waits until no job runs in a thread, and the screen shows what all of them found.
+
+    What one found may start another.
+    """
 
     def running() -> bool:
         return any(thread.name.startswith("job: ") for thread in threading.enumerate())
 
     await pilot.pause()
-    await until(pilot, lambda: not running(), "the end of all jobs")
-    await pilot.pause()
+    while running():
+        await until(pilot, lambda: not running(), "the end of all jobs")
+        await pilot.pause()
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import h5py
-from app_driving import StillMonitor, top, type_ahead, until
+from app_driving import StillMonitor, top, type_ahead, until, until_jobs_are_shown
 from msgspec.structs import replace
 from rundir_factory import HYPERPARAMETERS, RunFactory
 from screen_flaws import colour_problems, layout_problems
@@ -388,7 +388,9 @@ class Walk(Look):
         if callable(stop.open):
             self.app.push_screen(stop.open(self._snapshot))
         elif waits:
-            await self._pilot.press("home", *stop.open)
+            for key in ("home", *stop.open):
+                await until_jobs_are_shown(self._pilot)
+                await self._pilot.press(key)
         else:
             type_ahead(self._pilot, "home", *stop.open)
 

@@ -28,8 +28,6 @@ async def on_page(made: RunFactory, *, read_only: bool = False) -> AsyncIterator
         await pilot.press("G")
         await until(pilot, lambda: isinstance(pilot.app.screen, GuardsScreen), "the page")
         await until_jobs_are_shown(pilot)
-        # The replays begin when the guards are read.
-        await until_jobs_are_shown(pilot)
         yield pilot
 
 

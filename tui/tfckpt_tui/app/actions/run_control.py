@@ -239,11 +239,11 @@ class RunControl:
         dialog = SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
         self._dashboard.app.push_screen(dialog, answered)
 
-    def add_guard(self, present: Collection[str], then: Callable[[], None]) -> None:
+    def add_guard(self, present: Callable[[], Collection[str]], then: Callable[[], None]) -> None:
         """Adds a guard that a dialog asks for.
 
         Args:
-            present: The texts of the guards of the run.
+            present: Returns the texts of the guards of the run, as far as they were read.
             then: Called when it was added.
         """
         from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog

@@ -38,12 +38,17 @@ class AddGuardDialog(Dialog[str]):
     AUTO_FOCUS = "#rule"
     typed_outside: ClassVar[str] = ""
 
-    def __init__(self, snapshot: RunSnapshot, present: Collection[str], replay: ReplayRule) -> None:
+    def __init__(
+        self,
+        snapshot: RunSnapshot,
+        present: Callable[[], Collection[str]],
+        replay: ReplayRule,
+    ) -> None:
         """Makes the dialog.
 
         Args:
             snapshot: The run.
-            present: The texts of the guards of the run.
+            present: Returns the texts of the guards of the run, as far as they were read.
             replay: Replays a guard.
         """
         super().__init__(snapshot)
@@ -107,7 +112,7 @@ class AddGuardDialog(Dialog[str]):
         self._has_begun = self._has_begun or bool(typed)
         try:
             self._rule, self._problem = str(Guard.parse(typed)), ""
-            if self._rule in self._present:
+            if self._rule in self._present():
                 self._problem = "The run has this guard."
         except UsageError as error:
             self._rule, self._problem = "", clean(str(error))

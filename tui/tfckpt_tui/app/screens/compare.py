@@ -89,12 +89,17 @@ class CompareScreen(Page):
 
     def action_measure(self) -> None:
         """Reads the changed tensors; the table fills while it reads."""
-        comparison = self._comparison
-        if comparison is None or self._measuring or self._measured:
-            return
-        self._measuring = True
-        self.run_app.start_job("compare", partial(self._measure, comparison), self._end, self._fail)
-        self._update()
+        has_failed = bool(self._problem) and self._comparison is None
+        if not (has_failed or self._measuring or self._measured):
+            self._measuring = True
+            self._begin_to_measure()
+            self._update()
+
+    def _begin_to_measure(self) -> None:
+        """Starts to read tensors, if that is wanted and the indexes were read."""
+        if self._measuring and self._comparison is not None:
+            work = partial(self._measure, self._comparison)
+            self.run_app.start_job("compare", work, self._end, self._fail)
 
     def _measure(self, comparison: Comparison) -> None:
         for measurement in measure(self._run, comparison):
@@ -109,6 +114,7 @@ class CompareScreen(Page):
             self.query_one(Differences).show_tensors(
                 comparison.tensors, comparison.titles, comparison.damage
             )
+            self._begin_to_measure()
             self._update()
 
     def _end(self, nothing: None) -> None:

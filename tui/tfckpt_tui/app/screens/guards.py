@@ -114,7 +114,7 @@ class GuardsScreen(Page):
         self,
         run: RunDirectory,
         snapshot: RunSnapshot,
-        add: Callable[[Collection[str], Callable[[], None]], None],
+        add: Callable[[Callable[[], Collection[str]], Callable[[], None]], None],
         remove: Callable[[str, Callable[[], None]], None],
         refusal: str,
     ) -> None:
@@ -123,7 +123,8 @@ class GuardsScreen(Page):
         Args:
             run: The run directory.
             snapshot: Of the run.
-            add: Adds a guard, after asking, to those with these texts; then calls the function.
+            add: Adds a guard, after asking, to those whose texts the first function returns; then
+                calls the second.
             remove: Removes the guard with this text, after asking; then calls the function.
             refusal: Why both are disabled; empty if they are not.
         """
@@ -169,18 +170,22 @@ class GuardsScreen(Page):
 
     def action_add(self) -> None:
         """Adds a guard, after asking."""
-        if self._found is not None and not self._refuse(self._refusal):
-            self._add({guard.rule for guard in self._found.guards}, self._read)
+        if not self._refuse(self._refusal):
+            self._add(self._rules, self._read)
 
     def action_remove(self) -> None:
         """Removes the selected guard, after asking."""
         selected = self._selected
         if selected is None:
+            self._refuse("The guards are still being read." if self._is_reading else "")
             return
         in_script = "It is a guard of the script. Remove it there, and start the run again."
         is_own = selected.source is GuardSource.CONFIG
         if not self._refuse(self._refusal or ("" if is_own else in_script)):
             self._remove(selected.rule, self._read)
+
+    def _rules(self) -> Collection[str]:
+        return {guard.rule for guard in self._found.guards} if self._found is not None else ()
 
     def _refuse(self, reason: str) -> bool:
         if reason:

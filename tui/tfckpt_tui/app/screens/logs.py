@@ -85,6 +85,7 @@ class LogsScreen(Page):
         self._run = run
         self._tails: dict[str, LogTail] = {}
         self._is_reading = False
+        self._is_first = True
         self._names = _log_names(snapshot)
         first = f"worker {worker}"
         self._shown = first if first in self._names else self._names[0]
@@ -244,7 +245,11 @@ class LogsScreen(Page):
         if not is_open(self):
             return
         view = self.query_one(LogView)
+        is_first, self._is_first = self._is_first, False
         view.add(*read)
+        if is_first and self._needle:
+            # The text was typed before there were lines.
+            self._scrolls_to_match = not view.search(self._needle)
         if self._at is not None:
             at, self._at = self._at, None
             if not view.go_to_time(at):

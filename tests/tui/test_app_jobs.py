@@ -1,0 +1,87 @@
+"""Jobs in threads: keys that are pressed while one reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from rundir_factory import RunFactory
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
+from tfckpt_tui.app.job_app import JobApp
+from tfckpt_tui.app.screens.compare import CompareScreen
+from tfckpt_tui.app.screens.guards import GuardsScreen
+from waiting import LEAST_SECONDS
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Answers no job before it is set, as a slow disk does."""
+    answers = threading.Event()
+    start_job = JobApp.start_job
+
+    def start(app: Any, what: str, work: Callable[[], Any], *rest: Any, **options: Any) -> None:
+        def work_later() -> Any:
+            assert answers.wait(LEAST_SECONDS)
+            return work()
+
+        start_job(app, what, work_later, *rest, **options)
+
+    monkeypatch.setattr(JobApp, "start_job", start)
+    yield answers
+    answers.set()
+
+
+async def press_on(pilot: Pilot[int], page: type[Any], *keys: str) -> None:
+    """Presses a key, waits for the page that it opens, and presses the others."""
+    await pilot.press(keys[0])
+    await until(pilot, lambda: isinstance(pilot.app.screen, page), page.__name__)
+    await pilot.press(*keys[1:])
+
+
+async def test_a_guard_is_typed_before_the_others_are_read(
+    live: RunFactory, disk: threading.Event
+) -> None:
+    async with opened(live.guarded().run) as pilot:
+        await press_on(pilot, GuardsScreen, "G", "a", *"above loss 3: notify")
+        await until(pilot, lambda: isinstance(pilot.app.screen, AddGuardDialog), "the dialog")
+        assert pilot.app.screen.query_one(Input).value == "above loss 3: notify"
+        disk.set()
+        await until_jobs_are_shown(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "The run has this guard.")
+
+
+async def test_no_guard_is_removed_before_they_are_read(
+    live: RunFactory, disk: threading.Event
+) -> None:
+    del disk
+    async with opened(live.guarded().run) as pilot:
+        await press_on(pilot, GuardsScreen, "G", "x")
+        await until_shown(pilot, "The guards are still being read.")
+
+
+async def test_tensors_are_measured_if_that_was_wanted_before_the_indexes_were_read(
+    live: RunFactory, disk: threading.Event
+) -> None:
+    async with opened(live.run) as pilot:
+        await press_on(pilot, CompareScreen, "d", "n")
+        disk.set()
+        await until(pilot, lambda: "reads what changed" not in top(pilot.app), "a measurement")
+        await until_shown(pilot, "all tensors together")
+
+
+async def test_a_text_that_was_searched_before_the_logs_were_read_is_shown(
+    live: RunFactory, disk: threading.Event
+) -> None:
+    lines = [f"line {n}" for n in range(500)]
+    live.run.worker_log(0).write_text("\n".join([*lines, "the needle", *lines]) + "\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "/", *"needle", "enter")
+        disk.set()
+        await until(pilot, lambda: "the needle" in top(pilot.app), "the match")
