@@ -1,9 +1,10 @@
-"""Jobs in threads: keys that are pressed while one reads."""
+"""Jobs in threads: keys pressed while one reads, pages closed before it ends, and its defects."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
 from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.screens.compare import CompareScreen
 from tfckpt_tui.app.screens.guards import GuardsScreen
+from tfckpt_tui.settings.config import read_config
 from waiting import LEAST_SECONDS
 
 
@@ -85,3 +89,35 @@ async def test_a_text_that_was_searched_before_the_logs_were_read_is_shown(
         await pilot.press("l", "/", *"needle", "enter")
         disk.set()
         await until(pilot, lambda: "the needle" in top(pilot.app), "the match")
+
+
+async def test_a_setting_is_saved_after_its_page_was_closed(
+    live: RunFactory, disk: threading.Event
+) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("C")
+        await until_shown(pilot, "column: shards")
+        await pilot.press("right", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        assert read_config(DEFAULT_KEYS).app.columns == {}
+        disk.set()
+        await until_jobs_are_shown(pilot)
+    assert len(read_config(DEFAULT_KEYS).app.columns) == 1
+
+
+def divide(number: int) -> float:
+    return 1 / number
+
+
+async def test_a_defect_in_a_job_ends_the_app_with_a_report(live: RunFactory) -> None:
+    async def fail() -> None:
+        async with opened(live.run) as pilot:
+            app = pilot.app
+            assert isinstance(app, JobApp)
+            app.start_job("divide", partial(divide, 0))
+            crash = await until(pilot, lambda: app.crash, "a report")
+            assert "in divide" in crash.trace
+
+    # A test of an app raises what ended it.
+    with pytest.raises(ZeroDivisionError):
+        await fail()

@@ -417,11 +417,11 @@ class RunControl:
 
     def empty_trash(self) -> None:
         """Permanently deletes everything in the trash."""
+        # In a thread, a dashboard that was closed has no app.
+        key_of = self._dashboard.run_app.key_of
         self._dashboard.run_app.start_job(
             "empty trash",
-            lambda: _deletion_result(
-                prune.empty(self._run, through=FrontEnd.APP), self._dashboard.run_app.key_of
-            ),
+            lambda: _deletion_result(prune.empty(self._run, through=FrontEnd.APP), key_of),
             self._report,
         )
 
@@ -478,12 +478,13 @@ class RunControl:
         from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 
         dashboard = self._dashboard
+        key_of = dashboard.run_app.key_of
 
         def work() -> _Result:
             done = prune.delete(
                 self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer
             )
-            return _deletion_result(done, dashboard.run_app.key_of)
+            return _deletion_result(done, key_of)
 
         def answered(agreed: bool | None) -> None:
             if agreed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -173,12 +174,14 @@ class SettingsScreen(Page):
         self.run_app.change_setting(name, value)
         self._update()
         self._changed[name] = value
-        self.run_app.start_job("save the settings", self._save, lambda _: self._show_place())
+        # The thread may write only after the page was closed, and has no app then.
+        work = partial(self._save, self.run_app.default_keys)
+        self.run_app.start_job("save the settings", work, lambda _: self._show_place())
 
-    def _save(self) -> None:
+    def _save(self, default_keys: Mapping[str, str]) -> None:
         # Each write has all changes so far, so the last one wins.
         with self._writing:
-            write_settings("app", dict(self._changed), self.run_app.default_keys)
+            write_settings("app", dict(self._changed), default_keys)
 
     def _show_place(self) -> None:
         """Shows where the settings are saved."""
