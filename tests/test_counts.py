@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tfckpt_trainer
 import tfckpt_tui
-from tfckpt_trainer.counts import all_are, all_of, count, few_of, join_names
+from tfckpt_trainer.counts import all_are, all_of, count, few_of, first_lines, join_names
 
 OWN_PLURAL = re.compile(r"""["']s["']\s+if\b|\belse\s+["']s["']|["']1 \w+["'] if\b""")
 """A plural that is formed where a message is written, instead of by `count`."""
@@ -38,6 +38,8 @@ def test_of_many_names_the_first_ones_and_their_number_are_told() -> None:
     assert few_of(names).endswith("ckpt-9 and 2,000 more")
     assert few_of(names[:2], 3, total=5) == "ckpt-0, ckpt-1 and 3 more"
     assert few_of([]) == ""
+    assert first_lines(names[:3], 3) == names[:3]
+    assert first_lines(names, 3) == [*names[:3], "and 2,007 more"]
     assert [join_names(names[:number]) for number in (0, 1, 2, 3, 5)] == [
         "",
         "ckpt-0",

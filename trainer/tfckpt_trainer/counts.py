@@ -51,3 +51,9 @@ def join_names(names: Sequence[str]) -> str:
     if 1 < len(names) <= MOST_JOINED:
         return f"{', '.join(names[:-1])} and {names[-1]}"
     return few_of(names, MOST_JOINED)
+
+
+def first_lines(lines: Sequence[str], most: int) -> list[str]:
+    """Returns lines; of many, the first ones and one that says how many more there are."""
+    more = len(lines) - most
+    return [*lines[:most], f"and {more:,} more"] if more > 0 else list(lines)

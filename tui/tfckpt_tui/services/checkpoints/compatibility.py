@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.checkpoints.compare import compare_checkpoints
 
@@ -28,11 +29,9 @@ class Compatibility:
     mismatches: tuple[str, ...]
 
     @property
-    def listed(self) -> tuple[str, ...]:
+    def listed(self) -> list[str]:
         """The first mismatches, and how many more there are."""
-        more = len(self.mismatches) - _MOST_MISMATCHES
-        rest = (f"and {more:,} more",) if more > 0 else ()
-        return (*self.mismatches[:_MOST_MISMATCHES], *rest)
+        return first_lines(self.mismatches, _MOST_MISMATCHES)
 
 
 def find_reference(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:

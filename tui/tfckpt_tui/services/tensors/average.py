@@ -21,7 +21,7 @@ from tfckpt_trainer.bundle.deriving.average import (
 )
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.counts import few_of
+from tfckpt_trainer.counts import few_of, first_lines
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -232,8 +232,7 @@ def _refuse_differences(sources: Sequence[AverageSource]) -> None:
         new = dict(zip(own.index.entries, source.index.entries, strict=True))
         paths |= {new[variable.entry.name]: variable.path for variable in own.variables}
     differences = find_differences(sources, paths)
-    more = len(differences) - _MOST_NAMED
-    lines = [*differences[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    lines = first_lines(differences, _MOST_NAMED)
     raise RefusedError(
         "The checkpoints have different variables, so they cannot be averaged:\n"
         + "\n".join(f"  {line}" for line in lines)

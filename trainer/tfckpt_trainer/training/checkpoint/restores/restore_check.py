@@ -12,6 +12,7 @@ from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import structure_findings
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
@@ -150,5 +151,4 @@ def merge_problems(checks: Sequence[RestoreCheck]) -> list[str]:
         else f"worker{'s' * (len(of) > 1)} {', '.join(of)}: {problem}"
         for problem, of in workers.items()
     ]
-    more = len(problems) - SHOWN_PROBLEMS
-    return [*problems[:SHOWN_PROBLEMS], f"and {more} more"] if more > 0 else problems
+    return first_lines(problems, SHOWN_PROBLEMS)
