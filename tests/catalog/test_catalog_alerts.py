@@ -271,8 +271,18 @@ def test_workers_whose_supervisor_is_gone_are_an_alert(state):
     )
     assert str(alert.advice) == (
         f"Stop the run with `tfckpt-tui stop {QUOTED}`, then launch it again with "
-        f"`tfckpt-tui launch {QUOTED} -- COMMAND`."
+        f"`tfckpt-tui launch {QUOTED} --workers 2 -- COMMAND`."
     )
+
+
+def test_the_advice_names_all_kinds_of_processes():
+    jobs = ("chief", "worker", "worker", "ps")
+    workers = [
+        (a_worker(index=index, job=job, process_started_at=100.0), WorkerState.TRAINING)
+        for index, job in enumerate(jobs)
+    ]
+    (alert,) = find_alerts(ROOT, workers, [], launched_at(100.0, 160.0), supervisor_lives=False)
+    assert "--workers 2 --parameter-servers 1 -- COMMAND" in str(alert.advice)
 
 
 def test_a_supervisor_that_no_worker_misses_is_no_alert():

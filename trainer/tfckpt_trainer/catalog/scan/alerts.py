@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -274,6 +275,7 @@ def _lost_supervisor(
     )
     if supervisor.has_ended or not is_left:
         return None
+    jobs = Counter(status.job for status, _ in workers)
     return Alert(
         NO_SUPERVISOR,
         "the supervisor is gone",
@@ -281,7 +283,13 @@ def _lost_supervisor(
         Advice.of(
             "Stop the run with {stop}, then launch it again with {launch}.",
             stop=command_or_key("stop", "stop", root),
-            launch=command_or_key("launch", "launch", root, "--", "COMMAND"),
+            launch=command_or_key(
+                "launch",
+                *("launch", root),
+                *(("--workers", jobs["worker"]) if jobs["worker"] > 1 else ()),
+                *(("--parameter-servers", jobs["ps"]) if jobs["ps"] else ()),
+                *("--", "COMMAND"),
+            ),
         ),
     )
 
