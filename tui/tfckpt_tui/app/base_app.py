@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -51,6 +52,7 @@ _NO_KEY = ","
 _FRAME_SECONDS = 0.1
 """How long a key may take until its frame has reached the terminal."""
 
+_PACKAGES = ("tfckpt_tui.", "tfckpt_trainer.")
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
@@ -107,6 +109,7 @@ class BaseApp(App[ResultT]):
         super().__init__()
         self.config = config
         self.crash: Crash | None = None
+        self._earlier_hook = threading.excepthook
         self._key_turns = KeyTurns(self, super().on_event)
         self._unsafe_text_filter = UnsafeTextFilter()
         self._plain_text_filter = plain_text_filter()
@@ -142,8 +145,9 @@ class BaseApp(App[ResultT]):
             asyncio.get_running_loop().call_later(_FRAME_SECONDS, gc.enable)
 
     def on_unmount(self) -> None:
-        """Has garbage collected again, whatever the app postponed it for."""
+        """Has garbage collected, and defects in threads handled, as before the app."""
         gc.enable()
+        threading.excepthook = self._earlier_hook
 
     def set_timer(self, *arguments: Any, **options: Any) -> Timer:
         """Starts a timer that ends once, however late.
@@ -197,7 +201,8 @@ class BaseApp(App[ResultT]):
         super()._display(screen, renderable)
 
     def on_mount(self) -> None:
-        """Restores the terminal when a signal ends the app."""
+        """Restores the terminal when a signal ends the app; notices defects in other threads."""
+        self._earlier_hook, threading.excepthook = threading.excepthook, self._end_thread
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
@@ -205,6 +210,17 @@ class BaseApp(App[ResultT]):
             # By default the signal kills the process and leaves the terminal in raw mode.
             leave: Callable[[], None] = partial(self.exit, return_code=128 + number)
             loop.add_signal_handler(number, leave)
+
+    def _end_thread(self, ended: threading.ExceptHookArgs) -> None:
+        """Ends the app by an error of its code in a thread; others are those of libraries."""
+        is_own = any(
+            str(frame.f_globals.get("__name__")).startswith(_PACKAGES)
+            for frame, _ in traceback.walk_tb(ended.exc_traceback)
+        )
+        if is_own and isinstance(ended.exc_value, Exception):
+            self.call_later(self._handle_exception, ended.exc_value)
+        else:
+            self._earlier_hook(ended)
 
     def _handle_exception(self, error: Exception) -> None:
         # Screens of an app that quits have no widgets any more, or none yet, and fail for want of

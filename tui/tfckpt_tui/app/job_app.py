@@ -52,10 +52,6 @@ class JobFailed(Message):
         self.otherwise = otherwise
 
 
-def _raise(error: Exception) -> None:
-    raise error
-
-
 class JobApp(BaseApp[ResultT]):
     """Runs jobs in threads, and shows what they failed with.
 
@@ -133,9 +129,6 @@ class JobApp(BaseApp[ResultT]):
                 result = work()
             except (TfckptError, OSError) as error:
                 self._post_failure(what, error, otherwise)
-            except Exception as error:
-                # A defect ends the app with a report, as one in its own thread does.
-                self.post_message(JobDone(error, _raise))
             else:
                 self.post_message(JobDone(result, then))
             finally:

@@ -1,10 +1,9 @@
-"""Jobs in threads: keys pressed while one reads, pages closed before it ends, and its defects."""
+"""Threads of the app: keys that are pressed while one reads, pages closed meanwhile, defects."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
 from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.screens.compare import CompareScreen
 from tfckpt_tui.app.screens.guards import GuardsScreen
+from tfckpt_tui.services.checkpoints.verify import Verifier
 from tfckpt_tui.settings.config import read_config
 from waiting import LEAST_SECONDS
 
@@ -105,16 +105,19 @@ async def test_a_setting_is_saved_after_its_page_was_closed(
     assert len(read_config(DEFAULT_KEYS).app.columns) == 1
 
 
-def divide(number: int) -> float:
-    return 1 / number
+async def test_a_defect_in_a_thread_ends_the_app_with_a_report(
+    live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def divide(*arguments: object, **options: object) -> float:
+        return len(arguments) / 0
 
+    monkeypatch.setattr(Verifier, "verify", divide)
 
-async def test_a_defect_in_a_job_ends_the_app_with_a_report(live: RunFactory) -> None:
     async def fail() -> None:
         async with opened(live.run) as pilot:
             app = pilot.app
             assert isinstance(app, JobApp)
-            app.start_job("divide", partial(divide, 0))
+            await pilot.press("v")
             crash = await until(pilot, lambda: app.crash, "a report")
             assert "in divide" in crash.trace
 
