@@ -12,7 +12,8 @@ the start or at the restore before. Of each it tells how long
 - it took in all, from the wish to the end of the first step afterwards.
 
 At the end the run is restarted once: stopped without a save, started, restored. Then one process
-reads the same checkpoint by `tf.train.Checkpoint.read`, several times.
+reads the same checkpoint by `tf.train.Checkpoint.read`, several times. Each worker reads all of it,
+so as many processes as there are workers do the same at once.
 
 The defaults take an hour: about `rounds * sum(ages)` seconds and one minute for each run.
 """
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +175,14 @@ def measure(
             restart = timed.go_back_by_restart(step)
             timed.stop()
             plain = plain_read(command, run.root / name)
+            at_once = plain_read(command, run.root / name, workers) if workers > 1 else plain
         finally:
             stop_supervisor(run, 0)
     restored = [restore.restored for restore in restores]
     report_ratio(what, restored, [plain] * len(restores), "a plain Checkpoint.read", **size)
+    if workers > 1:
+        many = f"{workers} of these at once"
+        report_ratio(f"{what}, each", restored, [at_once] * len(restores), many, **size)
     for age in ages:
         of_age = [restore for restore in restores if restore.age == age]
         at_age = f"{what}, {age:g} s after the last"
@@ -188,12 +194,14 @@ def measure(
     report_ratio(f"{what}, with the steps", in_all, [restart] * len(in_all), "a restart", **size)
 
 
-def plain_read(command: tuple[str, ...], prefix: Path) -> float:
-    """Returns the median seconds of TensorFlow's own read, in a process of its own."""
-    said = subprocess.run(
-        [*command, "--read", str(prefix)], check=True, capture_output=True, text=True
-    )
-    return statistics.median(json.loads(said.stdout.splitlines()[-1]))
+def plain_read(command: tuple[str, ...], prefix: Path, processes: int = 1) -> float:
+    """Returns the median seconds of TensorFlow's own read, in processes that read at once."""
+    readers = [
+        subprocess.Popen([*command, "--read", str(prefix)], stdout=subprocess.PIPE, text=True)
+        for _ in range(processes)
+    ]
+    said = [reader.communicate(timeout=LIMIT_SECONDS)[0] for reader in readers]
+    return statistics.median(chain(*(json.loads(lines.splitlines()[-1]) for lines in said)))
 
 
 @on_quiet_machine
