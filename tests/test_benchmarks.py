@@ -177,6 +177,19 @@ def test_a_figure_that_misses_its_aim_is_told(monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        (figure(2.0, 1.9, 2.0), "✓"),
+        (figure(2.0, 1.9, 2.1), "✓, not in all rounds"),
+        (figure(2.1, 2.1, 3.0), "missed"),
+        (figure(2.1, 1.9, 3.0), "missed, not in all rounds"),
+    ],
+)
+def test_a_verdict_says_whether_all_rounds_agree(measured, verdict):
+    assert aims.Aim("b", "w", at_most=2.0).verdict(measured) == verdict
+
+
 GROWING = [figure(value, along="files", at=10.0**n) for n, value in enumerate((1.0, 2.0, 9.0))]
 ALONE = figure(5.0, what="alone", unit="ms", along="files", at=10.0)
 

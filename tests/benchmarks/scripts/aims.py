@@ -46,7 +46,16 @@ class Aim:
 
     def is_met_by(self, figure: Figure) -> bool:
         """Whether the median of a figure reaches it."""
-        return self.at_least <= figure.value <= self.at_most
+        return self._is_met_by(figure.value)
+
+    def verdict(self, figure: Figure) -> str:
+        """Whether the median of a figure reaches it, and whether all rounds agree."""
+        is_met = self.is_met_by(figure)
+        agree = {self._is_met_by(figure.low), self._is_met_by(figure.high)} == {is_met}
+        return ("✓" if is_met else "missed") + ("" if agree else ", not in all rounds")
+
+    def _is_met_by(self, value: float) -> bool:
+        return self.at_least <= value <= self.at_most
 
 
 AIMS = (

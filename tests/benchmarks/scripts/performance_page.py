@@ -74,10 +74,8 @@ def aims(figures: Sequence[Figure]) -> str:
         if figure is None:
             rows.append(f"| {aim.what_of} | not measured | | {aim.words} | |")
             continue
-        met = "✓" if aim.is_met_by(figure) else "missed"
-        rows.append(
-            f"| {what_of(figure)} | {value_of(figure)} | {figure.against} | {aim.words} | {met} |"
-        )
+        cells = (what_of(figure), value_of(figure), figure.against, aim.words, aim.verdict(figure))
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
