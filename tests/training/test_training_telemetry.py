@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
-from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
+from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, Phase, SaveStatus
+from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
+from tfckpt_trainer.rundir.storage.documents import load, store, try_read
+from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -159,3 +165,43 @@ def test_the_stall_of_every_thread_is_read_and_never_falls():
     assert all(second[name] >= first[name] >= 0.0 for name in first.keys() & second.keys())
     ratio = CpuStall().ratio()
     assert ratio is not None and 0.0 <= ratio <= 1.0
+
+
+def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes(
+    tmp_path, monkeypatch
+):
+    from tfckpt_trainer.training.start import start_heartbeat
+    from tfckpt_trainer.training.telemetry import stacks
+    from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
+    monkeypatch.setenv("TFCKPT_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TFCKPT_WORKER_INDEX", "0")
+    # Other tests of this process may have started before.
+    monkeypatch.setattr(stacks, "_begun", threading.Event())
+    monkeypatch.setattr(stacks, "_heartbeat_answers", threading.Event())
+    run = RunDirectory(tmp_path)
+
+    def ask():
+        """Asks, and waits for no answer."""
+        assert ask_for_stacks(run, [0], 0) == {}
+
+    def answered():
+        asked = load(run.stacks_request, StackRequest)
+        given = try_read(partial(load, run.worker_stacks(0), WorkerStacks))
+        return given is not None and given.request == asked.id
+
+    def store_and_ask(*arguments, **options):
+        store(*arguments, **options)
+        ask()
+
+    # Whoever sees the first heartbeat can ask.
+    monkeypatch.setattr(start_heartbeat, "store", store_and_ask)
+    start_heartbeat.report_start(Phase.PREPARE)
+    wait_until(answered, 60, "an answer right after the first heartbeat")
+    # The run begins to answer before the thread of its start has looked.
+    ask()
+    heartbeat = Heartbeat(run, 0, StepMetrics(), total_steps=None, every_beat=str)
+    heartbeat.start()
+    wait_until(answered, 60, "an answer by the heartbeat of the run")
+    heartbeat.stop()

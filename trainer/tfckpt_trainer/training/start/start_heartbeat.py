@@ -67,6 +67,8 @@ def _launched_worker() -> tuple[RunDirectory, int] | None:
 
 
 def _write(run: RunDirectory, index: int, phase: Phase) -> None:
+    # Whoever sees the heartbeat can ask.
+    answer_before_run(run, index)
     now = time.time()
     store(
         run.worker_status(index),
@@ -85,4 +87,3 @@ def _write(run: RunDirectory, index: int, phase: Phase) -> None:
         ),
         durable=False,
     )
-    answer_before_run(run, index)

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
-from tfckpt_trainer.training.telemetry.stacks import StackWriter, leave_to_heartbeat
+from tfckpt_trainer.training.telemetry.stacks import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
@@ -66,7 +66,7 @@ class Heartbeat:
         self._cpu: float | None = None
         self._cpu_at = 0.0
         self._gpus = GpuReader()
-        self._stacks = StackWriter(run, index)
+        self._stacks = stack_writer(run, index)
         self._cpu_stall = CpuStall()
         self._unwritten = ""
         self._stopping = threading.Event()

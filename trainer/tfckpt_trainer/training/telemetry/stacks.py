@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -71,6 +71,12 @@ class StackWriter:
         return facts.st_mtime_ns, facts.st_ino
 
 
+@cache
+def stack_writer(run: RunDirectory, index: int) -> StackWriter:
+    """Returns the only one for a worker of this process: a request cannot fall between two."""
+    return StackWriter(run, index)
+
+
 def answer_before_run(run: RunDirectory, index: int) -> None:
     """Starts a thread that answers requests until the heartbeat of the run does; at most one.
 
@@ -79,7 +85,7 @@ def answer_before_run(run: RunDirectory, index: int) -> None:
     if _begun.is_set():
         return
     _begun.set()
-    writer = StackWriter(run, index)
+    writer = stack_writer(run, index)
 
     def answer() -> None:
         while not _heartbeat_answers.wait(_LOOK_SECONDS):
