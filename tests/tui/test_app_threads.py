@@ -121,6 +121,8 @@ async def test_a_defect_in_a_thread_ends_the_app_with_a_report(
             crash = await until(pilot, lambda: app.crash, "a report")
             assert "in divide" in crash.trace
 
+    before = threading.excepthook
     # A test of an app raises what ended it.
     with pytest.raises(ZeroDivisionError):
         await fail()
+    assert threading.excepthook is before

@@ -217,9 +217,9 @@ class BaseApp(App[ResultT]):
             str(frame.f_globals.get("__name__")).startswith(_PACKAGES)
             for frame, _ in traceback.walk_tb(ended.exc_traceback)
         )
-        if is_own and isinstance(ended.exc_value, Exception):
-            self.call_later(self._handle_exception, ended.exc_value)
-        else:
+        error = ended.exc_value
+        is_defect = is_own and isinstance(error, Exception)
+        if not (is_defect and self.call_later(self._handle_exception, error)):
             self._earlier_hook(ended)
 
     def _handle_exception(self, error: Exception) -> None:
