@@ -22,7 +22,7 @@ test *arguments:
 matrix *cells:
     .ci/matrix {{ cells }}
 
-# Run what repeats them on more strategies, scripts and cases.
+# Run what repeats them on more strategies, scripts, cases and examples.
 weekly *arguments:
     .venv/bin/pytest -m weekly {{ arguments }}
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
 from tfckpt_trainer.rundir.storage import documents
@@ -53,8 +53,22 @@ OBJECTS_BETWEEN_COLLECTIONS = 10_000
 """The app makes many objects that live long; with 700, the garbage collector takes a tenth of the
 time of its tests."""
 
-settings.register_profile("loaded machine", deadline=None)
-settings.load_profile("loaded machine")
+WEEKLY = "weekly"
+"""Its run tries other examples each time, and as many as a test names by `weekly.tries`."""
+EXAMPLES = 25
+"""Of a property in the other runs, the same each time: no change fails by an unlucky one."""
+DEPENDS_ON_LOAD_OR_FIXTURES = (
+    HealthCheck.too_slow,
+    HealthCheck.differing_executors,
+    HealthCheck.function_scoped_fixture,
+)
+
+settings.register_profile(
+    WEEKLY, deadline=None, suppress_health_check=DEPENDS_ON_LOAD_OR_FIXTURES, print_blob=True
+)
+settings.register_profile(
+    "each change", settings.get_profile(WEEKLY), max_examples=EXAMPLES, derandomize=True
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.getoption("basetemp") or "TMPDIR" in os.environ
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    settings.load_profile(WEEKLY if _is_weekly(config) else "each change")
     # Garbage is collected from the end of collection on; see `pytest_collection_finish`.
     gc.disable()
     # Hundreds of processes import the same modules. Each would compile them.
@@ -93,16 +108,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the quick tests. Distributes each test on its own, except those that share a fixture.
 
     Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
-    with tests that wait.
+    with tests that wait. A weekly run also tries properties.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         if _is_quick(item):
             item.add_marker(QUICK)
+        if _is_weekly(config) and _tries_examples(item):
+            item.add_marker(WEEKLY)
         module = _shared_by_module(item)
         groups.setdefault(module or item.nodeid, []).append(item)
         if module:
@@ -146,13 +163,19 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
+def _is_weekly(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr") == WEEKLY)
+
+
+def _tries_examples(item: pytest.Item) -> bool:
+    return bool(getattr(getattr(item, "function", None), "is_hypothesis_test", False))
+
+
 def _is_quick(item: pytest.Item) -> bool:
     """Says whether a test starts no process, runs no app, and tries few cases."""
-    function = getattr(item, "function", None)
-    runs_the_app = inspect.iscoroutinefunction(function)
-    tries_many_cases = getattr(function, "is_hypothesis_test", False)
+    runs_the_app = inspect.iscoroutinefunction(getattr(item, "function", None))
     marked = any(item.get_closest_marker(name) for name in SLOW)
-    return not (runs_the_app or tries_many_cases or marked)
+    return not (runs_the_app or _tries_examples(item) or marked)
 
 
 def _shared_by_module(item: pytest.Item) -> str | None:

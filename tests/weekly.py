@@ -1,10 +1,11 @@
-"""Cases of a test that run once a week."""
+"""Cases and examples of a test that run once a week."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def weekly(*cases: Any) -> list[Any]:
@@ -17,3 +18,13 @@ def weekly(*cases: Any) -> list[Any]:
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.weekly)
         for case in cases
     ]
+
+
+def tries(full: int) -> settings:
+    """Returns settings of a property: the number of examples that it tries once a week.
+
+    The other runs try as many as their profile says, at most, and the same each time
+    (`tests/conftest.py`).
+    """
+    usual = settings.default
+    return settings(max_examples=min(full, usual.max_examples) if usual.derandomize else full)

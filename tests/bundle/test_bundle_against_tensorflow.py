@@ -8,7 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversions import write_checkpoint, write_checkpoint_like
@@ -33,6 +33,7 @@ from tfckpt_trainer.bundle.tensors import (
 )
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from weekly import tries
 
 pytestmark = pytest.mark.tensorflow
 
@@ -697,7 +698,7 @@ def constant(tf, name, shape, content):
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(200)
 @given(made=st.dictionaries(NAMES, tensors(), min_size=1, max_size=6))
 def test_whatever_tensorflow_writes_is_read(tf, tmp_path_factory, made):
     """Any type, shape, content and name, bit by bit, as it was given and as TensorFlow reads it."""
@@ -721,7 +722,7 @@ def test_whatever_tensorflow_writes_is_read(tf, tmp_path_factory, made):
     assert verify(prefix).findings == ()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(100)
 @given(
     made=st.dictionaries(NAMES, tensors(), min_size=1, max_size=6),
     shard_size=st.none() | st.integers(1, 2000),
@@ -751,7 +752,7 @@ def test_tensorflow_reads_whatever_is_written(tf, tmp_path_factory, made, shard_
     assert verify(prefix).findings == ()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(100)
 @given(data=st.data())
 def test_a_tensor_that_is_cut_along_any_dimension_is_read(tf, tmp_path_factory, data):
     """Names with the bytes that their keys must escape, slices of any length, whole dimensions."""

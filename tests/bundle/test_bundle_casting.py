@@ -6,12 +6,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
+from weekly import tries
 
 INTEGERS = sorted(name for name in ITEM_SIZES if name.startswith(("int", "uint")))
 
@@ -60,7 +61,7 @@ def test_limits_of_every_type_are_kept_or_refused_by_every_other(old: str) -> No
                     check([value], old, new)
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.data())
 def test_an_integer_keeps_its_value_or_is_refused(old: str, new: str, data: st.DataObject) -> None:
     check(data.draw(st.lists(st.integers(*limits(old)), max_size=4)), old, new)

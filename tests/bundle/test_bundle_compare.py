@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundle_writing import Parts, Stored, array, in_parts, rows, strings, write
@@ -21,6 +21,7 @@ from tfckpt_trainer.bundle.analysis.compare import (
 )
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.errors import BundleError
+from weekly import tries
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(6, 4)
 Tensors = dict[str, Stored | Parts]
@@ -120,7 +121,7 @@ NUMERIC = ["float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64
 NUMERIC += ["float8_e5m2", "int4", "bool"]
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(dtype=st.sampled_from(NUMERIC), data=st.data())
 def test_the_change_is_that_of_numpy(tmp_path_factory, dtype: str, data: st.DataObject) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, array, in_parts, key_of, rows, write
@@ -33,6 +33,7 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from weekly import tries
 
 PLAIN = sorted(name for name in NUMBERS if name not in NPZ_TYPES and not hasattr(ml_dtypes, name))
 IN_SAFETENSORS = {
@@ -144,7 +145,7 @@ def boxes(shape: list[int], cuts: list[list[int]]) -> list[tuple[tuple[int, int]
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(150)
 @given(data=st.data())
 def test_parts_of_any_form_are_put_together(tmp_path_factory, data):
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
@@ -255,7 +256,7 @@ NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 SHAPES = st.lists(st.integers(0, 4), max_size=4)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(100)
 @given(data=st.data(), kind=st.sampled_from([ArrayFormat.NPZ, ArrayFormat.SAFETENSORS]))
 def test_any_names_shapes_and_types_come_back(tmp_path_factory, data, kind):
     """As they were, through a file that the format's own package reads alike."""
@@ -403,7 +404,7 @@ def test_a_damaged_member_leaves_no_checkpoint(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["w.npz"]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(200)
 @given(content=st.binary(max_size=200), is_zip=st.booleans())
 def test_garbage_leads_to_one_message(tmp_path_factory, content, is_zip):
     place = tmp_path_factory.mktemp("garbage")

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import (
@@ -40,16 +40,13 @@ from tfckpt_trainer.bundle.wire import WireError, fields, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, VerificationRecord
 from tfckpt_trainer.rundir.storage.documents import decode, encode
+from weekly import tries
 
 LIMIT = 64 << 20
 """Bytes that reading a file of some kilobytes may take at most."""
 
-fuzzing = settings(
-    max_examples=300,
-    # A sound file of this size takes milliseconds, on a loaded machine many times as long.
-    deadline=timedelta(seconds=30),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+fuzzing = settings(tries(300), deadline=timedelta(seconds=30))
+"""A sound file of this size takes milliseconds, on a loaded machine many times as long."""
 
 
 def sound(prefix: Path) -> list[Path]:
@@ -208,7 +205,7 @@ def test_a_mutated_object_graph_with_right_checksums(place, data):
     check(place, {path.name: path.read_bytes() for path in place.glob("ckpt.*")})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(40)
 @given(data=st.data())
 def test_a_flipped_bit_is_always_found(original, place, data):
     name = data.draw(st.sampled_from(sorted(original)))

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import cramjam
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.snappy import decompress, expanded_size
@@ -18,7 +18,6 @@ REPEATED = st.lists(st.tuples(st.binary(max_size=200), st.integers(0, 400)), max
 )
 
 
-@settings(deadline=None)
 @given(data=st.one_of(st.binary(max_size=5000), REPEATED))
 def test_what_an_encoder_wrote_is_read_back(data):
     stream = bytes(cramjam.snappy.compress_raw(data))
@@ -72,7 +71,6 @@ def test_damage_is_reported(stream, words):
         decompress(stream)
 
 
-@settings(deadline=None)
 @given(stream=st.binary(max_size=300))
 def test_garbage_is_read_as_the_encoder_reads_it(stream):
     try:

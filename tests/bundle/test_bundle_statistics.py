@@ -10,7 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
+from weekly import tries
 
 THREE_PIECES = 600_000
 """Elements that are handed out in three pieces."""
@@ -67,7 +68,7 @@ def hold_against_numpy(found: Statistics, values: np.ndarray) -> None:
         assert found.histogram.counts[-1] > 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@tries(150)
 @given(dtype=st.sampled_from(sorted(NUMBERS)), data=st.data())
 def test_they_are_those_of_numpy_whatever_the_bits(
     tmp_path_factory, dtype: str, data: st.DataObject
@@ -132,7 +133,7 @@ def test_what_is_no_number_has_no_figures(tmp_path: Path) -> None:
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(st.lists(st.lists(DOUBLES, max_size=4), min_size=1, max_size=3))
 @example([[0.0], [4.3e-209]])
 @example([[4.3e-209], [0.0, 1e300]])

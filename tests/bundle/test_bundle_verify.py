@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -33,6 +33,7 @@ from tfckpt_trainer.bundle import verify as verifying
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.verify import Verification
+from weekly import tries
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(6, 4)
 LARGE = 3 << 20
@@ -148,7 +149,7 @@ def test_a_flipped_bit_is_found_in_the_tensor_that_has_it(
     assert kinds(verify(prefix)) == [("checksum", name)]
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(data=st.data())
 def test_whichever_byte_is_changed_it_is_found(tmp_path_factory, data: st.DataObject) -> None:
     prefix = tmp_path_factory.mktemp("any") / "ckpt-1"
@@ -162,7 +163,7 @@ def test_whichever_byte_is_changed_it_is_found(tmp_path_factory, data: st.DataOb
     assert verify(prefix).findings
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(data=st.data())
 def test_wherever_a_file_is_cut_it_is_an_error(tmp_path_factory, data: st.DataObject) -> None:
     prefix = tmp_path_factory.mktemp("any") / "ckpt-1"
@@ -354,7 +355,7 @@ def test_a_damaged_object_graph_is_told_once(prefix: Path) -> None:
 # strings and variants of every size
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 70_000, 1 << 20]), max_size=6)
 )

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundle_writing import Parts, array, in_parts, rows, strings, variants, write
@@ -21,6 +21,7 @@ from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.files import start_flush
+from weekly import tries
 
 KEYS = st.text(min_size=1, max_size=40).filter(lambda name: name[0] != "\0" and _is_utf8(name))
 
@@ -33,7 +34,7 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(100)
 @given(
     tensors=st.dictionaries(
         KEYS, st.tuples(st.sampled_from(sorted(ITEM_SIZES)), st.lists(st.integers(0, 4)))

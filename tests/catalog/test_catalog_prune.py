@@ -19,7 +19,7 @@ from checkpoint_directory import (
     listed_names,
     listed_stamps,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.state_file import StateFile
@@ -37,6 +37,7 @@ from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
+from weekly import tries
 
 
 def prune(made: CheckpointDirectory, *names: str, at: float = NOW, state_file: bool = True, **more):
@@ -348,7 +349,7 @@ POLICIES = st.builds(
 
 
 class TestPlansOfRealDirectories:
-    @settings(max_examples=40, deadline=None)
+    @tries(40)
     @given(SAVES, POLICIES)
     def test_a_plan_carried_out_is_stable_and_can_be_undone(self, saves, policy):
         with tempfile.TemporaryDirectory() as place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RULES, BestBy
 from tfckpt_trainer.errors import UsageError
+from weekly import tries
 
 COMPLETE = CheckpointState.COMPLETE
 HOUR = 3600.0
@@ -373,7 +374,7 @@ def kept_by_rules(history, policy):
     }
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(HISTORY, POLICY, st.sets(st.integers(0, 11), max_size=3), st.integers(0, 11))
 def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, policy, used, head):
     assume(all_rules_can_be_applied(history, policy))
@@ -471,7 +472,7 @@ def test_names_never_overrule_protection(history, data):
         assert any(c.restorable for c in history if c not in gone)
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(HISTORY, st.one_of(POLICY, st.sets(st.integers(0, 11))))
 def test_a_prune_never_leaves_only_checkpoints_that_are_not_finite(history, wanted):
     def finite(checkpoints):

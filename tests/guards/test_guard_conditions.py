@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import UsageError
@@ -35,6 +35,7 @@ from tfckpt_trainer.guards.actions import ACTIONS
 from tfckpt_trainer.guards.conditions import CONDITIONS
 from tfckpt_trainer.guards.moving_window import MovingWindow
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
+from weekly import tries
 
 NAN = math.nan
 
@@ -81,7 +82,7 @@ guards = st.builds(
 
 
 @given(guards)
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_the_text_of_a_guard_reads_back_to_it(guard: Guard) -> None:
     assert Guard.parse(str(guard)) == guard
     assert str(Guard.parse(str(guard))) == str(guard)
@@ -90,7 +91,7 @@ def test_the_text_of_a_guard_reads_back_to_it(guard: Guard) -> None:
 @given(st.text(max_size=60))
 @example('spike "\\ud800": notify')
 @example("not_finite: scale x 1e999")
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_any_text_is_a_guard_or_an_error_of_usage(text: str) -> None:
     with suppress(UsageError):
         guard = Guard.parse(text)
@@ -107,7 +108,7 @@ def test_the_example_of_a_class_is_a_text_of_it(kind: type[Condition] | type[Act
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=51, max_size=51), st.floats(0.1, 20.0))
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_a_spike_is_what_median_and_mad_say(values: list[float], deviations: float) -> None:
     *window, value = values
     median = statistics.median(window)
@@ -126,7 +127,7 @@ def test_a_spike_is_what_median_and_mad_say(values: list[float], deviations: flo
     offset=st.floats(-1e3, 1e3),
     at=st.integers(60, 380),
 )
-@settings(max_examples=30, deadline=None)
+@tries(30)
 def test_a_spike_is_found_whatever_scale_and_offset(
     seed: int, scale: float, offset: float, at: int
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_spike_is_found_whatever_scale_and_offset(
 
 
 @given(seed=st.integers(0, 10**6), scale=st.floats(1e-4, 1e4), offset=st.floats(-1e3, 1e3))
-@settings(max_examples=30, deadline=None)
+@tries(30)
 def test_normal_noise_has_no_spike(seed: int, scale: float, offset: float) -> None:
     assert fired("spike loss", readings(noise(seed, 1000, scale, offset))) == []
 
@@ -155,7 +156,7 @@ def test_normal_noise_has_hardly_a_spike_in_the_smallest_window() -> None:
     length=st.floats(1.0, 1e4),
     slope=st.floats(0.0, 1.0),
 )
-@settings(max_examples=30, deadline=None)
+@tries(30)
 def test_constant_and_falling_curves_have_no_spike(
     start: float, drop: float, length: float, slope: float
 ) -> None:
@@ -164,7 +165,7 @@ def test_constant_and_falling_curves_have_no_spike(
 
 
 @given(st.floats(-1e6, 1e6), st.lists(st.integers(-1, 1), min_size=300, max_size=300))
-@settings(max_examples=50, deadline=None)
+@tries(50)
 def test_the_rounding_of_a_constant_is_no_spike(value: float, errors: list[int]) -> None:
     values = [value * (1 + error * 2.0**-24) for error in errors]
     assert fired("spike loss", readings(values)) == []
@@ -202,7 +203,7 @@ def test_the_evidence_of_a_spike_says_how_far_it_is() -> None:
     st.lists(st.floats(-1e3, 1e3), max_size=100),
     st.integers(5, 40),
 )
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_a_window_that_went_back_is_as_it_was(
     before: list[float], after: list[float], size: int
 ) -> None:

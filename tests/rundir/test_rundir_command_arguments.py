@@ -8,7 +8,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import UsageError
@@ -202,7 +202,6 @@ def test_parsing_either_gives_the_record_or_refuses(kind, given):
     assert given.items() <= msgspec.to_builtins(parsed).items()
 
 
-@settings(deadline=None)
 @given(
     fields=st.fixed_dictionaries(
         {"kind": st.sampled_from([kind.value for kind in CommandKind]) | ANY_JSON},

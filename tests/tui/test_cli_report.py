@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
 from rundir_factory import (
@@ -41,6 +41,7 @@ from tfckpt_tui.services.reporting.facts import report_of
 from tfckpt_tui.services.reporting.figure import figure
 from tfckpt_tui.services.reporting.html_report import as_html
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
+from weekly import tries
 
 
 @pytest.fixture
@@ -340,7 +341,7 @@ def test_the_page_has_a_figure_for_each_curve_and_loads_nothing(whole: RunReport
     assert "http" not in as_html(whole).replace("http-equiv", "")
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(text=st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=60))
 def test_no_text_from_disk_becomes_markup(whole: RunReport, text: str) -> None:
     hostile, plain = with_text(whole, text), with_text(whole, "x")
@@ -365,7 +366,7 @@ def test_no_label_of_a_branch_covers_another(ends: list[float]) -> None:
     assert all(lower - upper >= 13.9 for upper, lower in itertools.pairwise(places))
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(
     values=st.lists(
         st.floats(allow_nan=False, allow_infinity=False) | st.none(), min_size=1, max_size=9

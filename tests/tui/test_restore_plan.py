@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import RunFactory, two_branches
 
@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.control.restore import describe_plan, plan_restore_of
+from weekly import tries
 
 
 def dialog_words(look: SnapshotReader, name: str) -> str:
@@ -194,7 +195,7 @@ OPERATIONS: list[Callable[[History, int], None]] = [
 LIKELY = [*OPERATIONS[:4], *OPERATIONS[:4], *OPERATIONS]
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(st.lists(st.tuples(st.sampled_from(LIKELY), st.integers(1, 9)), max_size=25))
 def test_what_is_announced_is_what_the_trainer_does(
     steps: list[tuple[Callable[[History, int], None], int]],
