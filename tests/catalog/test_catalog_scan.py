@@ -27,6 +27,13 @@ class TestOrder:
         made.ours(400, 1, age=200)
         assert list(made.scan()) == ["ckpt-b1-400", "ckpt-b1-300", "ckpt-500"]
 
+    def test_by_the_order_of_saves_where_times_are_equal_and_nothing_lists_them(self, made):
+        made.ours(500)
+        made.ours(300, 1)
+        made.ours(400, 1)
+        made.run.state_file.unlink()
+        assert list(made.scan()) == ["ckpt-b1-400", "ckpt-b1-300", "ckpt-500"]
+
     def test_by_the_state_file_where_there_are_no_records(self, made):
         for name, age in [("ckpt-5", 30), ("ckpt-6", 20), ("ckpt-1", 100)]:
             made.tensorflow(name, age=age)

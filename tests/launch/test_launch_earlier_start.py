@@ -12,7 +12,7 @@ import pytest
 
 from tfckpt_trainer.errors import ExitCode, LaunchError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.processes.lock import take_lock
+from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
@@ -51,6 +51,15 @@ def run(tmp_path, monkeypatch) -> RunDirectory:
 def job(**fields: object) -> BatchJob:
     known = {"scheduler": "slurm", "id": "7", "submitted_at": 1.0, "script": "s", "started_at": 2.0}
     return BatchJob(**(known | fields))
+
+
+def test_a_lock_that_is_held_is_given_to_nobody_else(run: RunDirectory) -> None:
+    held = take_lock(run)
+    assert held is not None
+    assert is_lock_held(run)
+    assert take_lock(run) is None
+    os.close(held)
+    assert not is_lock_held(run)
 
 
 def beat(run: RunDirectory, state: SupervisorState) -> None:

@@ -12,8 +12,8 @@ import pytest
 from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.heartbeats import liveness
-from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives
+from tfckpt_trainer.rundir.heartbeats import clock, liveness
+from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives, read_workers
 from tfckpt_trainer.rundir.heartbeats.liveness import (
     find_other_trainer,
     heartbeat_age_on_disk,
@@ -106,6 +106,32 @@ def test_times_that_are_skewed_do_not_make_a_live_worker_dead(run):
         found = find_other_trainer(run)
         assert found is not None
         assert found.pid == seen.pid
+
+
+@pytest.mark.parametrize("disk", [0.0, 600.0, -600.0])
+def test_times_of_another_machine_are_told_by_the_clock_of_this_one(run, monkeypatch, disk):
+    """Its clock is an hour ahead, and that of the file system `disk` seconds."""
+    now, minute = 1.7e9, 60.0
+    run.create()
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(clock, "_measured", {})
+    monkeypatch.setattr(clock, "is_network_file_system", lambda _: True)
+    monkeypatch.setattr(clock, "file_system_time", lambda _: int((now + disk) * 1e9))
+    status = WorkerStatus(
+        index=0,
+        host="elsewhere",
+        namespace="another boot:1",
+        pid=1,
+        process_started_at=1.0,
+        updated_at=now - minute + 3600,
+        interval_seconds=1.0,
+        activity=Activity.TRAINING,
+        step=1,
+    )
+    store(run.worker_status(0), status)
+    os.utime(run.worker_status(0), (now - minute + disk,) * 2)
+    (seen,) = read_workers(run)
+    assert seen.updated_at == pytest.approx(now - minute, abs=1e-3)
 
 
 def test_only_the_worker_that_is_asked_for(run):

@@ -235,6 +235,22 @@ def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path, given, problem)
     assert script.events("set") == []
 
 
+def test_one_worker_that_cannot_change_a_value_keeps_all_from_it(tmp_path):
+    from tfckpt_trainer.training.commands.handler import Vote
+
+    script = Script(tmp_path / "run", total_steps=8)
+    group, of_other = script.run._state._group, Vote("There is no hyperparameter mixup here.")
+
+    def with_another_worker(mine):
+        return [mine, of_other if isinstance(mine, Vote) else mine]
+
+    with mock.patch.object(group, "all_gather", side_effect=with_another_worker):
+        script.train({4: {"values": {"mixup": 0.25}}})
+    (outcome,) = script.outcomes
+    assert (outcome.state, outcome.message) == (CommandState.REFUSED, of_other.refusal)
+    assert script.values[7] == script.values[0]
+
+
 def test_if_the_script_cannot_take_one_value_none_is_changed(tmp_path):
     script = Script(tmp_path / "run", total_steps=10)
 

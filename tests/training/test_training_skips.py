@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import pytest
 
@@ -86,6 +87,17 @@ def test_a_restore_to_before_the_command_drops_nothing(tmp_path):
     (tmp_path / "run" / "ckpt-7.index").unlink()
     after, _ = trained(tmp_path / "run", total_steps=10)
     assert after == list(range(5, 10))
+
+
+def test_a_command_that_fails_as_it_acts_drops_nothing(tmp_path):
+    with mock.patch(
+        "tfckpt_trainer.training.commands.skip.count", side_effect=ZeroDivisionError("injected")
+    ):
+        batches, (outcome,) = trained(
+            tmp_path / "run", total_steps=8, skips={3: {"batches": 2, "at_step": 5}}
+        )
+    assert outcome.state is CommandState.FAILED
+    assert batches == list(range(8))
 
 
 def test_the_run_ends_if_the_dataset_does(tmp_path):
