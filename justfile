@@ -26,6 +26,10 @@ matrix *cells:
 weekly *arguments:
     .venv/bin/pytest -m weekly {{ arguments }}
 
+# Plant small bugs, and tell which tests notice each; or `just planted --only NAME`, `--likely`.
+planted *arguments:
+    {{ python }} -m tests.planted {{ arguments }}
+
 # Check style, types and import rules.
 lint:
     .venv/bin/ruff check .
