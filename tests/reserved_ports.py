@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from waiting import attempts
+
 _RANGE = range(12_000, 32_000)
 """Below the ports that Linux gives to connections and to programs that let it choose."""
 
@@ -19,7 +21,9 @@ def reserved_ports(count: int) -> Iterator[list[int]]:
     """
     with ExitStack() as stack:
         ports: list[int] = []
-        while len(ports) < count:
+        for _ in attempts(f"{count} free ports", most=len(_RANGE)):
+            if len(ports) == count:
+                break
             port = random.choice(_RANGE)
             if _is_free(port) and _reserves(stack.enter_context(_udp()), port):
                 ports.append(port)

@@ -1,9 +1,9 @@
-"""Waiting for a condition, with a limit; tests never sleep for a fixed time."""
+"""Waiting and trying with a limit; tests never sleep for a fixed time, nor try without an end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -17,6 +17,9 @@ PAUSE_SHARE = 0.05
 LONGEST_PAUSE = 0.1
 LOOK_SHARE = 0.25
 """The longest part of the time that looking takes: some conditions start a process for a look."""
+
+MOST_ATTEMPTS = 200
+"""No act that a test repeats until it ends undisturbed makes as many changes, by far."""
 
 
 def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
@@ -33,6 +36,12 @@ def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Re
         if waited > timeout:
             raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
         time.sleep(max(pause_after(waited), (now - looks) * (1 / LOOK_SHARE - 1)))
+
+
+def attempts(what: str, most: int = MOST_ATTEMPTS) -> Iterator[int]:
+    """Yields the numbers from 1; fails after the last, if the loop has not ended with `break`."""
+    yield from range(1, most + 1)
+    raise AssertionError(f"{what}: not within {most} attempts")
 
 
 def pause_after(waited: float) -> float:

@@ -32,6 +32,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import encode
+from waiting import attempts
 
 pytestmark = pytest.mark.faults
 
@@ -118,7 +119,7 @@ class Save:
 def each_call(tmp_path: Path, act: Callable[[Save, int], int]) -> list[tuple[Save, int]]:
     """Plays a save again and again, one change of files later each time, until its end."""
     played = []
-    for call in itertools.count(1):
+    for call in attempts("a save that is not killed"):
         place = tmp_path / str(call)
         place.mkdir()
         save = Save(place / "run")
@@ -219,7 +220,7 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path, action):
 def test_what_the_disk_does_not_flush_before_the_commit_is_no_checkpoint(tmp_path, monkeypatch):
     """Each flush in its turn is refused; those after the commit are told as a warning."""
     told = []
-    for number in itertools.count(1):
+    for number in attempts("a save whose flushes all succeed"):
         save = Save(tmp_path / str(number))
         flushes = itertools.count(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
+from waiting import attempts
 
 pytestmark = pytest.mark.faults
 
@@ -55,7 +55,7 @@ COPIES = [with_cp_a, with_cp_r, with_tar, with_touched_times]
 @pytest.mark.parametrize("copy", COPIES)
 def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
     outcomes = set()
-    for call in itertools.count(1):
+    for call in attempts("one that is not killed"):
         original = Scene(tmp_path / f"{call}" / "run")
         if killed_at(call, original.prune) != CUT_OFF:
             break
@@ -76,7 +76,7 @@ def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
 
 @pytest.mark.parametrize("copy", COPIES)
 def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copy):
-    for call in itertools.count(1):
+    for call in attempts("one that is not killed"):
         original = Scene(tmp_path / f"{call}" / "run")
         original.prune()
         if killed_at(call, original.undo) != CUT_OFF:

@@ -5,7 +5,6 @@ What lies on the disk is judged here without the product's code: by names and by
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from tfckpt_trainer.catalog.retention.prune import (
     move_to_trash,
     undo,
 )
+from waiting import attempts
 from weekly import weekly
 
 pytestmark = pytest.mark.faults
@@ -162,7 +162,7 @@ def each_call(
 ) -> list[Scene]:
     """Plays a scene again and again, one call later each time, until it comes to its end."""
     played = []
-    for call in itertools.count(1):
+    for call in attempts("a scene that is not cut off"):
         root = tmp_path / str(call) / "run"
         root.parent.mkdir()
         scene = make(root)
@@ -226,7 +226,7 @@ def first_to_finish(tmp_path: Path, act: Callable[[Scene, int], int]) -> int:
         assert act(scene, call) == CUT_OFF
         return bool(TrashReader(scene.run).in_transit())
 
-    return next(filter(leaves_something, itertools.count(1)))
+    return next(filter(leaves_something, attempts("something to finish")))
 
 
 @pytest.mark.parametrize("later", [0, 14, *weekly(2, 4, 10)])

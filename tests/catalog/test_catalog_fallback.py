@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from checkpoint_directory import CheckpointDirectory, contents
 from cut_off import CUT_OFF, DONE, killed_at
@@ -15,6 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import store
+from waiting import attempts
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_a_checkpoint_comes_back_byte_by_byte_and_leaves_the_fallback_directory(
 
 @pytest.mark.faults
 def test_one_killed_anywhere_is_finished_by_the_next_start(tmp_path):
-    for call in itertools.count(1):
+    for call in attempts("one that is not killed"):
         place = tmp_path / str(call)
         place.mkdir()
         run, fallback = run_and_fallback(place)

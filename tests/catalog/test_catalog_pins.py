@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +20,7 @@ from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from waiting import attempts
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_pin_at_any_moment_of_a_prune_even_where_no_lock_is_shared(
 ):
     monkeypatch.setattr(pins, "locked_trash", lambda *_: nullcontext())
     outcomes = set()
-    for call in itertools.count(1):
+    for call in attempts("a prune without a pin in between"):
         scene = Scene(tmp_path / str(call) / "run")
         if recovers:
             assert killed_at(14, scene.prune) == CUT_OFF

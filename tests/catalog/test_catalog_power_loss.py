@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.rundir.paths import RunDirectory
+from waiting import attempts
 
 pytestmark = pytest.mark.faults
 
@@ -73,7 +73,7 @@ def test_whatever_was_not_flushed_may_be_lost(
 @pytest.mark.parametrize("action", ["prune", "undo", "empty", "delete"])
 def test_the_power_is_cut_anywhere(tmp_path: Path, action: str) -> None:
     with power_cut_disk(tmp_path / "disk") as disk:
-        for call in itertools.count(1):
+        for call in attempts("an act whose power is not cut"):
             root = disk.root / str(call) / "run"
             root.parent.mkdir()
             scene = Scene(root)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from waiting import attempts
+
 pytestmark = pytest.mark.tensorflow
 
 
@@ -22,7 +24,9 @@ def reader_of(dataset, replicas, *, mark):
 
 def rest(reader):
     steps = []
-    while reader.has_next():
+    for _ in attempts("the last step"):
+        if not reader.has_next():
+            break
         assert reader.has_next()
         elements = [int(element) for element in reader.read()]
         steps.append((elements, reader.steps, reader.is_last))

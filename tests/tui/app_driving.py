@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
-from waiting import LEAST_SECONDS, pause_after
+from waiting import LEAST_SECONDS, attempts, pause_after
 
 Result = TypeVar("Result")
 
@@ -107,7 +107,9 @@ async def until_jobs_are_shown(pilot: Pilot[int]) -> None:
         return any(thread.name.startswith("job: ") for thread in threading.enumerate())
 
     await pilot.pause()
-    while running():
+    for _ in attempts("the end of all jobs"):
+        if not running():
+            break
         await until(pilot, lambda: not running(), "the end of all jobs")
         await pilot.pause()
 

@@ -35,6 +35,7 @@ from tfckpt_tui.cli.main import cli
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import Config
+from waiting import attempts
 
 GREET: Action = extension("action")
 
@@ -173,7 +174,10 @@ async def until_answered(pilot: Pilot[int], action: Action) -> bool:
 async def back_to_the_dashboard(pilot: Pilot[int], history: History) -> None:
     """Closes what a key opened, and takes back marks and messages."""
     await until_jobs_are_shown(pilot)
-    while len(pilot.app.screen_stack) > 1 or pilot.app.focused is not history or history.marked:
+    for _ in attempts("back on the dashboard"):
+        on_top = len(pilot.app.screen_stack) == 1
+        if on_top and pilot.app.focused is history and not history.marked:
+            break
         await pilot.press("escape")
     pilot.app.clear_notifications()
 

@@ -19,6 +19,7 @@ from tfckpt_tui.app.screens.event_log import EventLogScreen
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.curves import Across
+from waiting import attempts
 
 WIDE = (200, 50)
 
@@ -218,7 +219,9 @@ async def test_a_mark_of_a_save_opens_its_checkpoint(tmp_path):
     made = two_branches(tmp_path / "run")
     async with opened(made.run) as pilot:
         await charts_of(pilot, "N")
-        while "◆" not in top(pilot.app).splitlines()[-2]:
+        for _ in attempts("the mark of a save"):
+            if "◆" in top(pilot.app).splitlines()[-2]:
+                break
             await pilot.press("N")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, CheckpointScreen), "a checkpoint")

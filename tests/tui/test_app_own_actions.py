@@ -23,7 +23,7 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn
-from waiting import wait_until
+from waiting import attempts, wait_until
 
 
 def python(text: str) -> str:
@@ -157,7 +157,9 @@ async def test_numbers_are_a_column_that_sorts(live: RunFactory) -> None:
         history = pilot.app.screen.query_one(History)
         heads = history.head_lines(history.inner_size[0])[0]
         assert "accuracy" in "".join(text for text, _ in heads.spans)
-        while "accuracy ▼" not in shown(pilot.app):
+        for _ in attempts("sorted by accuracy"):
+            if "accuracy ▼" in shown(pilot.app):
+                break
             await pilot.press("greater_than_sign")
             await pilot.pause()
         rows = [row.name for row in history.rows]

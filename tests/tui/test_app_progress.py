@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.widgets.run.progress import Progress
+from waiting import attempts
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 
@@ -52,7 +53,9 @@ async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
                 await pilot.press(*keys)
                 await until(pilot, lambda: len(pilot.app.screen_stack) == 2, page)
                 await progress_is_shown_below_a_toast(pilot, page)
-                while len(pilot.app.screen_stack) > 1:
+                for _ in attempts("back on the dashboard"):
+                    if len(pilot.app.screen_stack) == 1:
+                        break
                     await pilot.press("escape")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pty
 import re
@@ -43,6 +42,7 @@ from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
 from tfckpt_tui.services.copying.destination_state import with_copied
+from waiting import attempts
 
 LARGE = 3_000_000
 """Bytes of a file that a copy continues where it ended."""
@@ -491,7 +491,7 @@ def test_killed_at_any_change_a_copy_leaves_checkpoints_whole_or_unnamed(tmp_pat
     made.tensorflow("plain")
     made.ours(100)
     source = made.root
-    for call in itertools.count(1):
+    for call in attempts("a copy that is not killed"):
         target = tmp_path / str(call) / "run" / "copy"
         code = killed_at(call, lambda t=target: copy_in_process(source, t, "ckpt-100", "plain"))
         if code == DONE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import run as run_command
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
-from waiting import wait_until
+from waiting import attempts, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -64,7 +63,7 @@ def test_the_same_command_succeeds_wherever_it_was_killed(
     tool: Tool, tmp_path: Path, command: str
 ) -> None:
     seen = set()
-    for call in itertools.count(1):
+    for call in attempts("a command that is not killed"):
         root = tmp_path / str(call) / "run"
         before = make(root)
         words = words_for(root, command)

@@ -99,8 +99,8 @@ def go_on(directory: str, kind: str) -> dict[str, str | None]:
 def loop(directory: str, kind: str) -> None:
     trainer = Trainer(directory, kind)
     answer("saving")
-    stamp = 0
-    while True:
+    parent, stamp = os.getppid(), 0
+    while os.getppid() == parent:
         stamp += 1
         # Now and then the same name again, as a trainer does that went back.
         number = trainer.manager.latest_checkpoint and stamp - stamp % 4
