@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
+from requirements import require
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
@@ -29,7 +27,8 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 run = RunDirectory(Path(sys.argv[1]))
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     status = WorkerStatus(
         index=int(sys.argv[2]), host=socket.gethostname(), pid=os.getpid(),
         process_started_at=psutil.Process().create_time(), updated_at=time.time(),
@@ -79,6 +78,5 @@ def _beats(run: RunDirectory, index: int) -> bool:
 
 
 def _unshare() -> list[str]:
-    if shutil.which("unshare") is None or os.geteuid() != 0:
-        pytest.skip("only root can make a PID namespace here")
+    require("process namespaces")
     return ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]

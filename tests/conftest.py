@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from requirements import require
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
 from tfckpt_trainer.rundir.storage import documents
 
@@ -148,6 +149,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [
         item for group in (*longest, *forking, *(group for _, group in mixed)) for item in group
     ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose marker `needs` names something that is missing, before any fixture."""
+    require(*(name for mark in item.iter_markers("needs") for name in mark.args))
 
 
 def pytest_collection_finish() -> None:

@@ -7,8 +7,8 @@
         a.count_calls()                                 # since the last call, by operation
 
 Each client is a process of its own, and passes every call on to one backing directory. Kernel
-locks are not shared between clients, as on many network file systems. Tests are skipped with the
-reason where FUSE is missing.
+locks are not shared between clients, as on many network file systems. Tests are skipped
+where FUSE is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -86,7 +85,10 @@ def faulty_mounts(
         *names: One client for each.
         cache_seconds: How long the kernel keeps names and attributes.
     """
-    require_fuse()
+    # Not above: each mount runs this file too.
+    from requirements import require
+
+    require("FUSE")
     backing = place / "server"
     backing.mkdir(parents=True)
     with ExitStack() as stack:
@@ -95,22 +97,8 @@ def faulty_mounts(
         )
 
 
-def require_fuse() -> None:
-    """Skips the test, with the reason, where FUSE is missing."""
-    import pytest
-
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("fusermount3") is None:
-        pytest.skip("FUSE is missing: install fuse3, and give access to /dev/fuse")
-    try:
-        import mfusepy  # noqa: F401
-    except (ImportError, OSError) as error:
-        pytest.skip(f"FUSE is missing: {error}")
-
-
 @contextmanager
 def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Iterator[FaultyMount]:
-    import pytest
-
     root, control = place / name, place / f"{name}.socket"
     root.mkdir()
     words = [sys.executable, "-P", __file__, backing, root, control, str(cache_seconds)]
@@ -120,8 +108,8 @@ def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Ite
     try:
         deadline = time.monotonic() + MOUNT_SECONDS
         while not os.path.ismount(root):
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.skip(f"no FUSE file system can be mounted here: {log.read_text()[-500:]}")
+            mounts = process.poll() is None and time.monotonic() < deadline
+            assert mounts, f"it is not mounted: {log.read_text()[-500:]}"
             time.sleep(0.02)
         yield FaultyMount(root, control)
     finally:

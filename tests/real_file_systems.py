@@ -1,6 +1,6 @@
 """File systems for fault tests: small ones to fill up, and one whose power can be cut.
 
-Each test mounts its own. A test is skipped with the reason if it may not mount, which needs root.
+Each test mounts its own. A test is skipped where nobody may mount them.
 
     with small_tmpfs(tmp_path / "disk", megabytes=2) as root:
         fill(root)                      # not one more byte can be written
@@ -24,10 +24,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
+from requirements import require
 
 FILLER = "filler"
 """The name of the file that `fill` writes."""
+
+MOST_FILLED = 1 << 30
 
 UNMOUNT_SECONDS = 10.0
 
@@ -39,6 +41,7 @@ _WITHOUT_LOG = 2
 @contextmanager
 def small_tmpfs(place: Path, *, megabytes: int = 2, inodes: int = 0) -> Iterator[Path]:
     """Mounts an empty tmpfs of `megabytes` at `place`; yields its root."""
+    require("mounts")
     place.mkdir(parents=True, exist_ok=True)
     _mount("-t", "tmpfs", "-o", f"size={megabytes}m,nr_inodes={inodes}", "tmpfs", str(place))
     try:
@@ -56,6 +59,7 @@ def make_read_only(place: Path) -> None:
 @contextmanager
 def small_ext4(place: Path, *, megabytes: int = 8) -> Iterator[Path]:
     """Mounts an empty ext4 of `megabytes` at `place`; yields a directory on it."""
+    require("mounts", "loop devices", "ext4", "mkfs.ext4")
     image = _image(place, megabytes, "mkfs.ext4", "-q", "-m", "0")
     _mount("-o", "loop", str(image), str(place))
     try:
@@ -108,8 +112,7 @@ class PowerCutDisk:
         """
         find = ["losetup", "--find", "--show", str(self._image)]
         found = subprocess.run(find, capture_output=True, text=True, check=False)
-        if found.returncode != 0:
-            pytest.skip(f"no loop device can be made here: {found.stderr.strip()}")
+        assert found.returncode == 0, found.stderr
         device = found.stdout.strip()
         try:
             _mount("-o", "nouuid", device, str(self._place))
@@ -126,6 +129,7 @@ class PowerCutDisk:
 @contextmanager
 def power_cut_disk(place: Path) -> Iterator[PowerCutDisk]:
     """Mounts an empty XFS at `place`; its image is in memory, where a flush takes no time."""
+    require("mounts", "loop devices", "XFS", "mkfs.xfs")
     with small_tmpfs(place.with_name(f"{place.name}-image"), megabytes=_XFS_MEGABYTES) as memory:
         place.mkdir(parents=True, exist_ok=True)
         image = _image(memory / "xfs", _XFS_MEGABYTES, "mkfs.xfs", "-q")
@@ -142,13 +146,13 @@ def fill(root: Path, *, leave: int = 0) -> Path:
     Returns:
         The file that fills it; delete it to free the space.
     """
+    assert shutil.disk_usage(root).free < MOST_FILLED, f"{root} is no small file system"
     filler = root / FILLER
     with open(filler, "ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
             with suppress(OSError):
-                while True:
-                    if file.write(b"\xa5" * size) < size:
-                        break
+                while file.write(b"\xa5" * size) == size:
+                    pass
         os.fsync(file.fileno())
         if leave:
             file.truncate(max(0, os.fstat(file.fileno()).st_size - leave))
@@ -171,8 +175,6 @@ def is_full(root: Path) -> bool:
 
 
 def _image(place: Path, megabytes: int, *make: str) -> Path:
-    if shutil.which(make[0]) is None:
-        pytest.skip(f"{make[0]} is not installed")
     place.mkdir(parents=True, exist_ok=True)
     image = place.with_name(f"{place.name}.img")
     with open(image, "wb") as file:
@@ -182,11 +184,8 @@ def _image(place: Path, megabytes: int, *make: str) -> Path:
 
 
 def _mount(*words: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a file system")
     done = subprocess.run(["mount", *words], capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
 
 
 def _unmount(place: Path) -> None:

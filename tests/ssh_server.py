@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from requirements import find_program, require
 
 SECONDS = 20.0
 _SFTP = "/usr/lib/openssh/sftp-server"
@@ -47,9 +47,7 @@ def ssh_server(place: Path, **environment: str) -> Iterator[SshServer]:
         place: A directory.
         environment: Variables of the commands that it runs.
     """
-    sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    if not os.path.exists(sshd) or shutil.which("ssh") is None:
-        pytest.skip("openssh-server is not installed")
+    require("ssh", "sshd", "pkill")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -57,7 +55,8 @@ def ssh_server(place: Path, **environment: str) -> Iterator[SshServer]:
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / key)]
         subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
     shutil.copy(place / "user.pub", place / "authorized")
-    os.makedirs("/run/sshd", exist_ok=True)
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)
     options = {
         "ListenAddress": f"127.0.0.1:{port}",
         "HostKey": place / "host",
@@ -69,7 +68,7 @@ def ssh_server(place: Path, **environment: str) -> Iterator[SshServer]:
     }
     if environment:
         options["SetEnv"] = " ".join(f"{name}={value}" for name, value in environment.items())
-    words = [sshd, "-D", "-e", "-f", "/dev/null"]
+    words = [str(find_program("sshd")), "-D", "-e", "-f", "/dev/null"]
     words += [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     log = place / "sshd.log"
     with open(log, "wb") as output:
@@ -95,4 +94,4 @@ def _wait_for_port(port: int, log: Path) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    pytest.skip(f"sshd does not start here: {log.read_text()[-500:]}")
+    raise AssertionError(f"sshd does not start: {log.read_text()[-500:]}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from requirements import needs
 from tensorflow_processes import run_with_tensorflow
 
 sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
@@ -204,8 +205,8 @@ def test_figures_at_three_sizes_are_a_chart_and_a_table(monkeypatch):
 
 
 @pytest.mark.e2e
+@needs("matplotlib")
 def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
-    pytest.importorskip("matplotlib", reason="only who publishes figures needs it")
     monkeypatch.setattr(performance_page, "AIMS", ())
     monkeypatch.setattr(performance_page, "CHARTS_DIRECTORY", tmp_path / "charts")
     performance_page.draw_charts([*GROWING, ALONE])

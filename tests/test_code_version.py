@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import needs, require
 from tfckpt_trainer.code_version import MOST_CHANGES, code_directory, read_code_version
 from tfckpt_trainer.rundir.records.run import ChangedFile
 
@@ -24,6 +25,8 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def git(repository: Path) -> Git:
+    require("git")
+
     def run(*arguments: str) -> str:
         who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
         done = subprocess.run(
@@ -71,6 +74,7 @@ def test_of_thousands_of_changes_the_first_are_named(repository: Path, git: Git)
     assert len(version.changes) == MOST_CHANGES
 
 
+@needs("git")
 def test_without_a_repository_or_a_commit_nothing_is_known(tmp_path: Path) -> None:
     assert read_code_version(tmp_path) is None
     assert read_code_version(tmp_path / "missing") is None

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from documentation import ROOT, load_tool
+from requirements import needs
 from tfckpt_trainer import user_directories
 
 IMPORT_ALL = """
@@ -65,8 +66,8 @@ def between(low, high):
 
 def test_the_readme_the_pins_and_the_matrix_name_the_same_releases():
     rows = rows_of_readme()
-    for needs in (packaging()["dependencies"], *packaging()["optional-dependencies"].values()):
-        for need in needs:
+    for wanted in (packaging()["dependencies"], *packaging()["optional-dependencies"].values()):
+        for need in wanted:
             if found := re.match(r"tensor(?:board|flow)[^>]*>=([\d.]+),<([\d.]+)$", need):
                 assert between(*found.groups()) == rows["TensorFlow"], need
     cells = re.search(r"^all=\((.*)\)$", (ROOT / ".ci" / "matrix").read_text(), re.MULTILINE)
@@ -89,6 +90,7 @@ def test_the_readme_names_the_releases_of_python_that_the_package_allows():
 
 
 @pytest.mark.e2e
+@needs("bash")
 def test_a_release_is_published_after_the_tests_and_with_the_tag_of_its_version():
     jobs = jobs_of("publish")
     assert (jobs["publish"]["needs"], jobs["build"]["needs"]) == ("build", "test")

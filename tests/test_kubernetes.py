@@ -7,17 +7,17 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from documentation import DOCS, ROOT
+from requirements import require
 from tfckpt_trainer.cluster.indexed_job import DEFAULT_PORT, cluster_of_indexed_job
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exit_statuses import choose_statuses
 
-kubernetes_validate = pytest.importorskip(
-    "kubernetes_validate",
-    reason="kubernetes-validate is missing: install it with `pip install -e '.[test]'`",
-)
-yaml = pytest.importorskip("yaml")
+require("kubernetes-validate")
+
+import kubernetes_validate  # noqa: E402
 
 PAGE = DOCS / "how-to" / "kubernetes.md"
 INDEXED_JOB, TF_JOB = (

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from documentation import ROOT, load_tool
+from requirements import NEEDS
 
 README = (ROOT / "README.md").read_text()
 
@@ -16,6 +17,13 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
     assert len(commands) == 2
     assert commands[1].endswith("pytest")
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_it_names_the_packages_that_tests_need():
+    (line,) = [line for line in README.splitlines() if "skipped without" in line]
+    named = re.search(r"`apt-get install (.*)`", line)[1].split()
+    needed = re.findall(r"apt-get install ([\w.-]+)", " ".join(n.remedy for n in NEEDS.values()))
+    assert named == sorted(set(needed))
 
 
 def test_it_is_read_in_five_minutes_and_begins_with_what_a_newcomer_needs():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from real_file_systems import fill, is_full, power_cut_disk, small_ext4, small_tmpfs
+from requirements import needs
 
 
 @pytest.mark.parametrize("mounted", [small_tmpfs, small_ext4])
@@ -47,6 +48,7 @@ def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path) -> None:
         assert [path.name for path in disk.root.iterdir()] == ["flushed"]
 
 
+@needs("mount namespaces")
 def test_power_comes_back_where_another_namespace_keeps_the_disk_that_was_cut_off(
     tmp_path: Path,
 ) -> None:
@@ -59,6 +61,7 @@ def test_power_comes_back_where_another_namespace_keeps_the_disk_that_was_cut_of
             assert [path.name for path in disk.root.iterdir()] == ["flushed"]
 
 
+@needs("mount namespaces")
 def test_a_disk_that_another_namespace_keeps_goes_away_all_the_same(tmp_path: Path) -> None:
     with ExitStack() as stack:
         with power_cut_disk(tmp_path / "disk") as disk:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import require
 from tfckpt_trainer import user_directories
 
 WITHOUT_USER = 4242
@@ -40,8 +41,7 @@ sys.exit(run(sys.argv[3:]))
 @pytest.fixture
 def homeless(open_place: Path):
     """Runs code as a user whom the password file does not know, without HOME and XDG variables."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become a user without an entry in the password file")
+    require("root")
 
     def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         names = {"HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}

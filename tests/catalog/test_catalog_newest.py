@@ -17,6 +17,7 @@ import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 from msgspec.structs import replace
 
+from requirements import needs
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.remembered_listing import (
     RememberedListing,
@@ -207,10 +208,7 @@ def restore_from_backup(root: Path) -> None:
         rename_one,
         replace_by_another_of_the_same_name,
         replace_by_a_copy_with_its_times,
-        pytest.param(
-            restore_from_backup,
-            marks=pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync"),
-        ),
+        pytest.param(restore_from_backup, marks=needs("rsync")),
     ],
 )
 def test_a_changed_directory_is_listed_again(many: CheckpointDirectory, change) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import require
 from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
@@ -26,7 +26,6 @@ from waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 WORKER = Path(__file__).parent.parent / "launch" / "scripts" / "worker.py"
-PROGRAMS = ("slurmctld", "slurmd", "munged", "ip", "nsenter")
 APP = Path(sys.executable).parent / "tfckpt-tui"
 
 
@@ -202,12 +201,8 @@ class LaunchedRun:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three hosts; skips where a cluster cannot be started."""
-    if os.geteuid() != 0:
-        pytest.skip("Only root can start a Slurm cluster.")
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"No Slurm cluster without {', '.join(missing)}: install slurm-wlm munge.")
+    """Three hosts."""
+    require("slurm", "munge", "ip", "root", "mounts", "network namespaces")
     # Paths of sockets must be short.
     started = Cluster(Path(f"/tmp/tfckpt-cluster-{os.getpid()}"))
     try:

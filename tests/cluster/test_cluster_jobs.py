@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_running import Tool
+from requirements import require
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, read_jobs
@@ -43,13 +43,9 @@ submit = partial(submit_again, through=FrontEnd.COMMAND_LINE)
 @pytest.fixture
 def slurm(request: pytest.FixtureRequest) -> None:
     """A cluster that runs already, or else a new one."""
-    if shutil.which("sbatch") is None:
-        pytest.skip("Slurm is not installed: install slurm-wlm and munge.")
+    require("slurm")
     if "SLURM_CONF" not in os.environ:
-        try:
-            request.getfixturevalue("cluster")
-        except pytest.FixtureLookupError:
-            pytest.skip("No Slurm cluster: set SLURM_CONF to the configuration of one.")
+        request.getfixturevalue("cluster")
 
 
 @pytest.fixture

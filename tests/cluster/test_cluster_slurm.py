@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import needs
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -122,7 +123,7 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(
     assert not run.messages(EventKind.FAILED)
 
 
-@pytest.mark.skipif("REAL_TIME_LIMIT" not in os.environ, reason="Set REAL_TIME_LIMIT=1.")
+@needs("REAL_TIME_LIMIT")
 @pytest.mark.parametrize("signals", [(), ("--sbatch-arg=--signal=B:CONT@1",)])
 def test_a_job_goes_on_after_its_real_limit_whether_slurm_announces_it_or_not(run, signals):
     job = run.launch_worker(*TRAINS, options=("--time", "3", *signals))

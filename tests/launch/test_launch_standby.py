@@ -11,6 +11,7 @@ import psutil
 import pytest
 from supervised import WORKER
 
+from requirements import needs
 from standby_processes import standby_process
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.launch.launcher import launch
@@ -65,7 +66,7 @@ def test_a_process_with_an_open_gpu_is_known_by_its_descriptors(tmp_path):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely here")
+@needs("Linux")
 def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monkeypatch):
     # Workers without TensorFlow; those that train in a fork are in the test of parameter servers.
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from faulty_file_system import require_fuse, unmount
+from faulty_file_system import unmount
+from requirements import require
 from ssh_server import SshServer, ssh_server
 
 
@@ -28,9 +27,7 @@ def short_directory() -> Iterator[Path]:
 @contextmanager
 def sshfs_mounts(place: Path, *names: str) -> Iterator[tuple[Path, ...]]:
     """Mounts one directory of this machine several times by sshfs, over a real sshd on loopback."""
-    require_fuse()
-    if shutil.which("sshfs") is None:
-        pytest.skip("sshfs is not installed")
+    require("FUSE", "sshfs")
     directory = place / "server"
     directory.mkdir()
     mounted: list[Path] = []
@@ -50,5 +47,4 @@ def _mount_by_ssh(source: Path, server: SshServer, place: Path) -> None:
     words = ["sshfs", f"{server.user}@127.0.0.1:{source}", str(place), "-p", str(server.port)]
     words += [word for key, value in server.options.items() for word in ("-o", f"{key}={value}")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    if done.returncode:
-        pytest.skip(f"sshfs cannot be mounted here: {done.stderr} {server.log.read_text()[-500:]}")
+    assert done.returncode == 0, f"{done.stderr} {server.log.read_text()[-500:]}"

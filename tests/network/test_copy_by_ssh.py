@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import shutil
@@ -21,6 +20,7 @@ from network_disks import short_directory
 from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, small_tmpfs
+from requirements import require
 from ssh_server import SshServer, ssh_server
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -30,7 +30,7 @@ from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.copying.address import parse_destination
 from tfckpt_tui.services.copying.copy import copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from waiting import wait_until
+from waiting import attempts, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -80,6 +80,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def shared_host() -> Iterator[Host]:
+    require("rsync")
     with short_directory() as place, pytest.MonkeyPatch.context() as patch:
         programs = place / "programs"
         programs.mkdir()
@@ -262,7 +263,7 @@ echo $((left - 1)) >{count}
 exec {shutil.which(program)} "$@\"""",
     )
     whole = copied(run)
-    for call in itertools.count(1):
+    for call in attempts("a copy that is not cut off"):
         count.write_text(f"{call}\n")
         said = tool("copy", run, "100", "200", f"far:{place}")
         there = copied(place) if place.exists() else {}

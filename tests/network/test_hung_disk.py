@@ -17,6 +17,7 @@ from network_disks import short_directory
 from terminal import Terminal
 
 from faulty_file_system import faulty_mounts
+from requirements import needs
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
@@ -108,6 +109,7 @@ def test_a_hung_directory_of_the_recent_runs_holds_up_no_other(two_runs):
     assert found[str(hung)]["alerts"][0].startswith("no answer for ")
 
 
+@needs("mounts")
 def test_a_hung_directory_below_another_hides_no_other_run(hung, tmp_path):
     near, far = RunDirectory(tmp_path / "a"), tmp_path / "b"
     near.create()

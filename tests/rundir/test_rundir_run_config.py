@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from requirements import needs
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -121,7 +122,7 @@ def test_alerts_of_a_file_that_others_may_write_are_not_sent(run, receiver):
     assert read_run_config(guards, to_send=True).guards == ("a",)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@needs("root")
 @pytest.mark.parametrize("receiver", [COMMAND, WEBHOOK])
 def test_alerts_of_a_file_of_another_user_are_not_sent(run, receiver):
     written(run, receiver)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 
 import pytest
 
+from real_file_systems import small_tmpfs
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -32,19 +32,9 @@ def selected(request):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 36 MB; only root can make one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=36m", "tmpfs", str(place)],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    # A thread of the run may hold a file open a moment longer.
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    """A file system of 36 MB."""
+    with small_tmpfs(tmp_path / "small", megabytes=36) as root:
+        yield root
 
 
 @pytest.fixture(autouse=True)

@@ -56,16 +56,5 @@ class SeparateHosts:
         _ip("-n", self._switch, "link", "set", "dev", f"port{index}", "master", "hub")
 
 
-def why_no_hosts() -> str:
-    """Returns why this machine or user cannot have such hosts; empty if it can."""
-    try:
-        with SeparateHosts(1):
-            return ""
-    except FileNotFoundError:
-        return "the command `ip` of iproute2 is missing"
-    except subprocess.CalledProcessError as error:
-        return f"network namespaces cannot be created: {error.stderr.strip()}"
-
-
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)

@@ -7,10 +7,11 @@ import re
 import time
 
 import pytest
-from separate_hosts import SeparateHosts, why_no_hosts
+from separate_hosts import SeparateHosts
 from steered import SteeredRun
 from training_cluster import SCRIPTS, Cluster
 
+from requirements import needs
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -48,9 +49,8 @@ class SpreadCluster(Cluster):
         return self
 
 
+@needs("ip", "mounts", "network namespaces")
 def test_a_short_cut_costs_no_restart_and_a_long_one_names_the_pair(tmp_path):
-    if why_no_hosts():
-        pytest.skip(why_no_hosts())
     with SpreadCluster(tmp_path / "run", "steered.py", []) as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)

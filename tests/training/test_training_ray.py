@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from training_cluster import SCRIPTS
 
+from requirements import require
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
@@ -96,8 +96,7 @@ class RayRun:
 
 @pytest.fixture
 def ray_run(tmp_path):
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is missing: install it with `pip install -e '.[test,ray]'`")
+    require("ray")
     run = RayRun(tmp_path)
     yield run
     run.driver.terminate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from real_file_systems import small_tmpfs
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
@@ -102,13 +102,8 @@ def test_what_training_went_back_to_stays_until_there_is_a_newer_one(tmp_path):
 
 @pytest.fixture
 def disk_of_26_megabytes(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=26m", "tmpfs", str(place)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_tmpfs(tmp_path / "disk", megabytes=26) as root:
+        yield root
 
 
 @pytest.mark.parametrize("make_room", [True, False])

@@ -21,6 +21,7 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
+from requirements import needs
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app import terminal_driver
 from tfckpt_tui.app.terminal_driver import TerminalWriter
@@ -34,8 +35,7 @@ _OPEN = (
     "sys.exit(main(RunDirectory(Path(sys.argv[1]))))"
 )
 _SHELL = (
-    "import os; os.environ['PS1'] = 'ready> '; "
-    "os.execv('/bin/bash', ['bash', '--norc', '--noprofile'])"
+    "import os; os.environ['PS1'] = 'ready> '; os.execvp('bash', ['bash', '--norc', '--noprofile'])"
 )
 LEAVES = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l")
 
@@ -311,6 +311,7 @@ def test_without_colours_there_are_none(
         assert coloured
 
 
+@needs("bash")
 def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> None:
     script = tmp_path / "open.py"
     script.write_text(_OPEN)
@@ -332,6 +333,7 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
     assert terminal.end() == 0
 
 
+@needs("bash")
 def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
     script = tmp_path / "open.py"
@@ -363,6 +365,7 @@ def wait_for_frame(terminal: Terminal, start: int) -> None:
     wait_until(is_drawn, LEAST_SECONDS, "a new frame")
 
 
+@needs("bash")
 def test_a_signal_to_continue_leaves_the_terminal_as_it_was(
     made: RunFactory, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tiny_bundle import write_bundle
 
 from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, complete_in_bash, run_binary
+from requirements import needs
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
 from tfckpt_tui.services.runs.recent_runs import remember_run
@@ -212,14 +212,14 @@ def test_many_tensors_go_on_by_one_part_of_their_path() -> None:
     assert offered_paths(flat, "") == [f"w{digit}" for digit in range(10)]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@needs("bash")
 def test_bash_inserts_names_with_spaces_as_one_word(run: Path) -> None:
     words = ["tfckpt-tui", "inspect", str(run), "my"]
     offered = complete_in_bash(words, 'eval "set -- ${COMPREPLY[0]}"; echo $#')
     assert offered == [r"my\ model\ 3", "1"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@needs("bash")
 def test_bash_completes_the_tensor_of_another_checkpoint(model: Path) -> None:
     """In an interactive bash, which splits words at colons unless it is told not to."""
     environment = {**os.environ, "PATH": f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"}

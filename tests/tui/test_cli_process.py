@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from answering_trainer import AnsweringTrainer, done
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import BINARY, LIMIT_SECONDS, Tool, complete_in_bash, run_binary
+from requirements import needs
 from tfckpt_tui.cli.main import cli
 from waiting import wait_until
 
@@ -363,7 +363,7 @@ def test_completion_scripts(shell: str, mark: str) -> None:
     assert "_TFCKPT_TUI_COMPLETE" in said.data
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@needs("bash")
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

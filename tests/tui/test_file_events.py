@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from rundir_factory import RunFactory
 from test_monitor import Watching
 
+from real_file_systems import small_tmpfs
+from requirements import WITHOUT_FILE_EVENTS, needs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.monitor.file_events import MISSED, DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.run_monitor import Monitor
@@ -77,21 +79,15 @@ def test_a_renamed_directory_is_gone_and_its_replacement_is_watched(
 
 def test_a_file_system_that_is_unmounted_and_mounted_again(tmp_path: Path) -> None:
     place = tmp_path / "mount"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs root")
-    try:
-        RunFactory(place).checkpoint(1, recorded=False)
-        with followed(place) as watching:
+    with ExitStack() as stack:
+        with small_tmpfs(place):
+            RunFactory(place).checkpoint(1, recorded=False)
+            watching = stack.enter_context(followed(place))
             wait_for_only(watching, "ckpt-1")
-            subprocess.run(["umount", str(place)], check=True)
-            wait_for_only(watching)
-            subprocess.run(mount, check=True)
+        wait_for_only(watching)
+        with small_tmpfs(place):
             RunFactory(place).checkpoint(2, recorded=False)
             wait_for_only(watching, "ckpt-2")
-    finally:
-        subprocess.run(["umount", str(place)], capture_output=True, check=False)
 
 
 FOLLOW = """
@@ -111,14 +107,12 @@ monitor.stop()
 """Prints what is found in a directory, until its input ends."""
 
 OWN_USERS = ["unshare", "--user", "--map-root-user"]
-WITHOUT_INOTIFY = 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" "$@"'
 
 
 @pytest.mark.e2e
+@needs("user namespaces")
 def test_the_inotify_limit_is_reported_and_polling_continues(tmp_path: Path) -> None:
     """The limit is that of a namespace of users: no other test loses its events."""
-    if not can_have_own_users():
-        pytest.skip("this machine makes no namespaces of users")
     made = RunFactory(tmp_path / "run")
     made.run.root.mkdir()
     made.checkpoint(1, recorded=False)
@@ -127,7 +121,7 @@ def test_the_inotify_limit_is_reported_and_polling_continues(tmp_path: Path) -> 
     with (
         told.open("w") as output,
         subprocess.Popen(
-            [*OWN_USERS, "sh", "-c", WITHOUT_INOTIFY, *follow],
+            [*OWN_USERS, "sh", "-c", WITHOUT_FILE_EVENTS, *follow],
             stdin=subprocess.PIPE,
             stdout=output,
         ) as following,
@@ -139,13 +133,6 @@ def test_the_inotify_limit_is_reported_and_polling_continues(tmp_path: Path) -> 
         assert following.stdin is not None
         following.stdin.close()
     assert following.returncode == 0
-
-
-def can_have_own_users() -> bool:
-    if shutil.which(OWN_USERS[0]) is None:
-        return False
-    limited = [*OWN_USERS, "sh", "-c", WITHOUT_INOTIFY, "true"]
-    return subprocess.run(limited, capture_output=True, check=False).returncode == 0
 
 
 def test_a_burst_of_a_thousand_saves_causes_few_reads(tmp_path: Path) -> None:

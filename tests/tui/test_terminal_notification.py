@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from requirements import needs
 from tfckpt_tui.app.terminal_notification import find_notification, notification
 from tfckpt_tui.settings.config import Notify
 
@@ -65,7 +65,7 @@ def test_no_text_ends_it_early_or_begins_a_field(kind: Notify, text: str) -> Non
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
+@needs("tmux")
 def test_a_real_tmux_passes_it_to_the_terminal_outside(tmp_path: object) -> None:
     from terminal import Terminal
 
