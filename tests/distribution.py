@@ -1,0 +1,122 @@
+"""Which processes run which tests, and in which order."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+QUICK = "quick"
+WEEKLY = "weekly"
+"""Its run tries other examples each time, and as many as a test names by `weekly.tries`."""
+SLOW = {"tensorflow", "e2e", "faults", "cluster", WEEKLY}
+"""Markers of tests that are not quick. Nor are those that run the app, or try many cases."""
+
+WORKERS_PER_CORE = 2
+"""Most tests wait: for a process, a heartbeat, a screen."""
+WORKERS_THAT_WAIT = 1
+"""One more, since one waits for Slurm for minutes."""
+MOST_WORKERS = 16
+
+LONGEST = ("test_cluster_slurm", "test_cluster_jobs")
+"""Modules whose tests cannot be distributed; they begin at once."""
+FIRST = "faults"
+"""These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
+SLOWEST_FIRST = ("cluster", "e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
+"""Folders, and those with TensorFlow, in the order in which they begin; others come last."""
+TENSORFLOW_PLACES = 3
+"""How many of them start TensorFlow."""
+COMPUTING_SHARE = 0.8
+"""The part of all tests among which those that start TensorFlow are distributed."""
+
+
+@dataclass
+class Group:
+    """Tests that one process runs, one after another.
+
+    Attributes:
+        module: The file of the tests, without its suffix.
+        names: The name of their folder, and those of their markers.
+    """
+
+    module: str
+    names: set[str]
+    items: list[pytest.Item]
+
+    @property
+    def place(self) -> int:
+        """Its place in the order of `SLOWEST_FIRST`."""
+        return next((n for n, name in enumerate(SLOWEST_FIRST) if name in self.names), sys.maxsize)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Returns the number of processes that run tests; 0, for this one, if a file is named."""
+    if any(".py" in argument for argument in config.args):
+        return 0
+    cores = os.cpu_count() or 1
+    if config.getoption("markexpr") == QUICK:
+        return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
+    return min(MOST_WORKERS, WORKERS_PER_CORE * cores + WORKERS_THAT_WAIT)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the quick tests. Distributes each test on its own, except those that share a fixture.
+
+    Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
+    with tests that wait. A weekly run also tries properties.
+    """
+    groups: dict[str, Group] = {}
+    weekly = is_weekly(config)
+    for item in items:
+        markers = {marker.name for marker in item.iter_markers()}
+        if _is_quick(item, markers):
+            item.add_marker(QUICK)
+        if weekly and _tries_examples(item):
+            item.add_marker(WEEKLY)
+        shared = _shares_with_its_module(item)
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        name = item.path.stem if shared else item.nodeid
+        group = groups.setdefault(name, Group(item.path.stem, {item.path.parent.name}, []))
+        group.items.append(item)
+        group.names |= markers
+    items[:] = [item for group in _in_order(list(groups.values())) for item in group.items]
+
+
+def _in_order(groups: list[Group]) -> list[Group]:
+    longest = [group for name in LONGEST for group in groups if group.module == name]
+    rest = [group for group in groups if group.module not in LONGEST]
+    forking = [group for group in rest if FIRST in group.names]
+    others = [group for group in rest if FIRST not in group.names]
+    others.sort(key=lambda group: group.place)
+    computing = [group for group in others if group.place < TENSORFLOW_PLACES]
+    waiting = others[len(computing) :]
+    mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]
+    mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
+    mixed.sort(key=lambda one: one[0])
+    return [*longest, *forking, *(group for _, group in mixed)]
+
+
+def is_weekly(config: pytest.Config) -> bool:
+    """Says whether this is a run of the weekly tests."""
+    return bool(config.getoption("markexpr") == WEEKLY)
+
+
+def _tries_examples(item: pytest.Item) -> bool:
+    return bool(getattr(getattr(item, "function", None), "is_hypothesis_test", False))
+
+
+def _is_quick(item: pytest.Item, markers: set[str]) -> bool:
+    """Says whether a test starts no process, runs no app, and tries few cases."""
+    runs_the_app = inspect.iscoroutinefunction(getattr(item, "function", None))
+    return not (runs_the_app or _tries_examples(item) or markers & SLOW)
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    """Says whether a test uses a fixture that all tests of its module share."""
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    return any(found and found[-1].scope == "module" for found in fixtures.values())
