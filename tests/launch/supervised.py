@@ -59,7 +59,7 @@ class Run:
 
     def to_the_end(self, options: LaunchOptions, timeout: float = 20) -> SupervisorStatus:
         """Supervises until the end, and returns how it ended."""
-        self.supervise(options).wait(timeout)
+        self.supervise(options).wait(max(timeout, LEAST_SECONDS))
         return self.status()
 
     def status(self) -> SupervisorStatus:
