@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -127,6 +128,30 @@ def test_without_receivers_no_thread_remains(run):
     sender.close(60)
 
 
+def test_a_closed_sender_leaves_no_thread(run):
+    with receiving() as server:
+        tells(run, server.url, server.url)
+        sender = AlertSender(run, lambda words: None)
+        sender.send(event())
+        sender.close(60)
+    assert len(server.requests) == 2 and threads_of_alerts() == []
+
+
+def test_a_sender_that_takes_no_more_events_ends_its_threads(run):
+    with receiving() as server:
+        tells(run, server.url)
+        sender = AlertSender(run, lambda words: None)
+        sender.send(event())
+        sender.end(60)
+        wait_until(lambda: not threads_of_alerts(), 10, "the threads end")
+    assert len(server.requests) == 1
+
+
+def threads_of_alerts():
+    names = ("tfckpt-alerts", "tfckpt-receiver")
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
 def test_a_damaged_file_is_one_event(run):
     run.config_file.write_text("[alerts")
     with sending_alerts(run, a_lock(run)) as send:
@@ -150,12 +175,15 @@ def test_a_receiver_that_fails_is_one_event_until_it_works_again(run):
 
 def test_a_receiver_that_hangs_delays_neither_the_sender_nor_another_receiver(run):
     with receiving([HANG]) as hanging, receiving() as working:
-        tells(run, hanging.url, working.url, more="timeout_seconds = 600")
+        tells(run, hanging.url, working.url, more="timeout_seconds = 600\nretries = 0")
         sender = AlertSender(run, lambda words: note_event_by_alerts(run, words))
         for number in range(3):
             sender.send(event(message=str(number)))
         wait_until(lambda: len(working.requests) == 3, 10, "the other receiver has all")
         sender.close(0.2)
+        assert [thread.name for thread in threads_of_alerts()] == ["tfckpt-receiver"]
+    # The server has hung up.
+    wait_until(lambda: not threads_of_alerts(), 10, "the thread of the other ends too")
     assert len(hanging.requests) == 1
     assert noted(run)[0].message == (
         "An alert was not sent: webhook 127.0.0.1: 3 alerts were not sent in time."
@@ -169,7 +197,7 @@ def note_event_by_alerts(run, words):
 def test_a_flood_of_events_fills_no_memory(run):
     told = []
     with receiving([HANG]) as server:
-        tells(run, server.url, more="timeout_seconds = 600")
+        tells(run, server.url, more="timeout_seconds = 600\nretries = 0")
         sender = AlertSender(run, told.append)
         for number in range(2 * MOST_WAITING):
             sender.send(event(message=str(number)))

@@ -75,7 +75,11 @@ class AlertSender:
         self._thread.join(seconds)
 
     def close(self, seconds: float) -> None:
-        """Takes the last events, and waits until all are sent, for so many seconds at most."""
+        """Takes the last events, and waits until all are sent, for so many seconds at most.
+
+        What is not sent by then is never sent, but for an alert that a receiver hangs at: its
+        thread ends at the limit of that receiver. All other threads have ended.
+        """
         deadline = time.monotonic() + seconds
         self.end(seconds)
         for channel in self._channels:
@@ -98,6 +102,8 @@ class AlertSender:
                     alert = make_alert(self._run, entry)
                     for channel in self._channels:
                         channel.put(alert)
+        for channel in self._channels:
+            channel.end()
 
     def _next_entries(self) -> tuple[list[EventEntry], bool]:
         """Waits for events; returns them, and whether more may come."""
@@ -150,36 +156,45 @@ class _Channel:
     def __init__(self, receiver: Receiver, note: Note) -> None:
         self._receiver = receiver
         self._note = note
-        self._waiting: queue.Queue[Alert] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.SimpleQueue[Alert | None] = queue.SimpleQueue()
+        self._counting = threading.Lock()
+        self._unsent = 0
+        self._is_closed = False
         self._is_failing = False
-        threading.Thread(target=self._work, name="tfckpt-receiver", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="tfckpt-receiver", daemon=True)
+        self._thread.start()
 
     def put(self, alert: Alert) -> None:
         """Has an alert sent; drops it if too many wait."""
-        try:
-            self._waiting.put_nowait(alert)
-        except queue.Full:
+        if self._waiting.qsize() >= MOST_WAITING:
             self._failed(f"{count(MOST_WAITING, 'alert')} wait for it, and others are dropped")
+            return
+        with self._counting:
+            self._unsent += 1
+        self._waiting.put(alert)
+
+    def end(self) -> None:
+        """Has the thread end once all alerts are sent."""
+        self._waiting.put(None)
 
     def close(self, deadline: float) -> None:
-        """Waits until all alerts are sent, and notes how many were not."""
-        waiting = self._waiting
-        with waiting.all_tasks_done:
-            while waiting.unfinished_tasks and (left := deadline - time.monotonic()) > 0:
-                waiting.all_tasks_done.wait(left)
-            unsent = waiting.unfinished_tasks
+        """Waits until all alerts are sent; notes how many were not, and sends no more of them."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        with self._counting:
+            self._is_closed = True
+            unsent = self._unsent
         if unsent:
             self._failed(f"{count(unsent, 'alert')} {noun(unsent, 'was', 'were')} not sent in time")
 
     def _work(self) -> None:
-        while True:
-            alert = self._waiting.get()
+        while (alert := self._waiting.get()) is not None and not self._is_closed:
             delivery = self._receiver.deliver(alert)
             if delivery.is_sent:
                 self._is_failing = False
             else:
                 self._failed(delivery.result)
-            self._waiting.task_done()
+            with self._counting:
+                self._unsent -= 1
 
     def _failed(self, why: str) -> None:
         """Notes that the receiver fails, once until it accepts an alert."""
