@@ -215,6 +215,19 @@ def test_a_run_that_was_left_open_is_closed_by_the_next(make_run):
     assert endings(run) == [(Ending.FINISHED, 4)]
 
 
+def test_after_a_refused_start_another_run_goes_on_in_the_same_process(make_run):
+    refused = make_run(guards=["above loss 1: set nope 1"])
+    run = RunDirectory(refused.directory)
+    threads, files = set(threading.enumerate()), open_files()
+    with pytest.raises(UsageError, match="no hyperparameter nope"):
+        next(iter(refused))
+    assert set(threading.enumerate()) <= threads and open_files() == files
+    (worker,) = read_workers(run)
+    assert worker.ending is Ending.FAILED and "no hyperparameter nope" in worker.detail
+    assert list(make_run(total_steps=2)) == [0, 1]
+    assert endings(run) == [(Ending.FINISHED, 2)]
+
+
 def train_in_thread(run, act=lambda step: None):
     """Trains in a thread that calls `act` in each step."""
 

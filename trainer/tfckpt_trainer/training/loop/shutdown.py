@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.lost_workers import (
     describe_lost_connection,
@@ -81,6 +82,21 @@ class Shutdown:
             alone=self._is_alone,
             restart_status=self._restart_status,
         )
+
+    def start_failed(self, error: BaseException) -> None:
+        """Ends a run that was refused or interrupted before its first step.
+
+        The process may live on, as that of a notebook does, and start another.
+        """
+        has_started = self._telemetry.heartbeat.has_started
+        if has_started and isinstance(error, KeyboardInterrupt):
+            self._interrupted()
+            return
+        ending, detail = Ending.STOPPED, ""
+        if isinstance(error, Exception):
+            ending, detail = Ending.FAILED, describe_error(error)
+        # Without a heartbeat, the status file may be that of another trainer, also of this process.
+        self.release(ending, detail, beside_another=not has_started)
 
     def left_loop(self, *, may_save: bool) -> None:
         """Ends a run whose loop the script left without a reason.

@@ -506,9 +506,10 @@ class TrainingRun:
         self._resources.callback(restore_handler)
         try:
             self._start(total_steps)
-        except BaseException:
+        except BaseException as error:
             # The next ctrl+c is not meant for a run that does not train.
             restore_handler()
+            self._shutdown.start_failed(error)
             raise
         self._start_draws()
 
