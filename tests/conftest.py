@@ -28,6 +28,8 @@ from tfckpt_trainer.rundir.storage import documents
 
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_auto_num_workers"]
 
+pytest_plugins = ("leftovers",)
+
 NOBODY = 65534
 
 GPUS = visible_gpus(os.environ).names

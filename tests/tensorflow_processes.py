@@ -36,6 +36,11 @@ _START_SECONDS = 120
 _MOST_CLIENTS = 64
 _started: list[subprocess.Popen[bytes]] = []
 
+started = 0
+"""How many programs were started."""
+running: set[TensorFlowProcess] = set()
+"""Those of which nobody knows that they ended."""
+
 
 class Order(msgspec.Struct):
     """A program to run: a script's path or a module's name, then its arguments."""
@@ -79,6 +84,9 @@ class TensorFlowProcess:
         self._line.settimeout(_START_SECONDS)
         self.pid = int(self._line.recv(64))
         self.returncode: int | None = None
+        global started
+        started += 1
+        running.add(self)
 
     def poll(self) -> int | None:
         """Returns the exit status, negative for a signal; None while the process lives."""
@@ -99,6 +107,7 @@ class TensorFlowProcess:
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired("a TensorFlow process", timeout or 0) from None
             self._line.close()
+            running.discard(self)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -141,6 +150,13 @@ def _server() -> socket.socket:
     The first of them starts it. It ends when the last of them has ended.
     """
     # The process that imports TensorFlow, which runs this file too, has no path to it.
+    from leftovers import lasting
+
+    with lasting():
+        return _connected()
+
+
+def _connected() -> socket.socket:
     from waiting import wait_until
 
     # The kernel forgets a name that begins with a zero byte with the process that listens.

@@ -1,4 +1,4 @@
-"""The fixture that leaves no process behind."""
+"""The run that most tests of this folder supervise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervised import Run, processes_of
+from supervised import Run
 
 
 @pytest.fixture
@@ -14,7 +14,3 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path / "run")
     yield run
     run.clean_up()
-    left = processes_of(tmp_path)
-    for process in left:
-        process.kill()
-    assert not left

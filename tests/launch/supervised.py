@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
@@ -91,20 +89,3 @@ class Run:
             stop_supervisor(self.directory, 0.5)
         for supervisor in self._supervisors:
             supervisor.wait(60)
-
-
-def processes_of(place: Path) -> list[psutil.Process]:
-    """Processes that still work for a run below `place`; zombies wait for nobody."""
-    deadline = time.monotonic() + LEAST_SECONDS
-    while True:
-        left = [p for p in psutil.process_iter() if _works_for(p, place)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.05)
-
-
-def _works_for(process: psutil.Process, place: Path) -> bool:
-    try:
-        return process.environ().get("TFCKPT_RUN_DIR", "").startswith(str(place))
-    except psutil.Error:
-        return False

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from json_reference import check as check_json
-from leftovers import processes_naming
 
 from command_running import BINARY, Said, Tool
 from tfckpt_trainer.errors import ExitCode
@@ -41,7 +40,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def assert_nothing_left(scratch: Path) -> None:
     assert list(scratch.glob("tfckpt-check-*")) == []
-    assert processes_naming(scratch) == []
 
 
 @pytest.mark.tensorflow

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 from json_reference import check as check_json
-from leftovers import processes_naming
 
 from command_running import BINARY, Tool
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
@@ -322,7 +321,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def assert_nothing_left(scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
     assert list((scratch.parent / "home").iterdir()) == []
-    assert processes_naming(scratch) == []
 
 
 def test_several_workers_need_a_strategy_that_has_them(tool: Tool) -> None:
