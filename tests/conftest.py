@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from distribution import (
     WEEKLY,
     is_weekly,
+    pytest_addoption,
     pytest_collection_modifyitems,
     pytest_xdist_auto_num_workers,
 )
@@ -26,7 +27,7 @@ from requirements import require
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
 from tfckpt_trainer.rundir.storage import documents
 
-__all__ = ["pytest_collection_modifyitems", "pytest_xdist_auto_num_workers"]
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_xdist_auto_num_workers"]
 
 pytest_plugins = ("leftovers",)
 

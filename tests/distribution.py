@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import random
 import sys
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ class Group:
         return next((n for n, name in enumerate(SLOWEST_FIRST) if name in self.names), sys.maxsize)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds an option that no result may depend on."""
+    parser.addoption("--order-seed", help="run the tests in the random order of this seed")
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Returns the number of processes that run tests; 0, for this one, if a file is named."""
     if any(".py" in argument for argument in config.args):
@@ -67,7 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Marks the quick tests. Distributes each test on its own, except those that share a fixture.
 
     Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
-    with tests that wait. A weekly run also tries properties.
+    with tests that wait. A weekly run also tries properties. With `--order-seed`, the order is
+    random, but groups stay together.
     """
     groups: dict[str, Group] = {}
     weekly = is_weekly(config)
@@ -84,7 +91,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = groups.setdefault(name, Group(item.path.stem, {item.path.parent.name}, []))
         group.items.append(item)
         group.names |= markers
-    items[:] = [item for group in _in_order(list(groups.values())) for item in group.items]
+    seed = config.getoption("order_seed")
+    ordered = _in_order(list(groups.values())) if seed is None else _shuffled(groups, seed)
+    items[:] = [item for group in ordered for item in group.items]
+
+
+def _shuffled(groups: dict[str, Group], seed: str) -> list[Group]:
+    chance = random.Random(seed)
+    for group in groups.values():
+        chance.shuffle(group.items)
+    return chance.sample(list(groups.values()), len(groups))
 
 
 def _in_order(groups: list[Group]) -> list[Group]:

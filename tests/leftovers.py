@@ -56,7 +56,9 @@ _before: Here | None = None
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def nothing_left_behind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """No test leaves anything behind. Of its own fixtures, this one ends last."""
     global _before
     place = str(tmp_path_factory.getbasetemp())
@@ -66,7 +68,9 @@ def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     _before = None
     things = _new_things(before, mark, place)
     if things:
-        # Objects that refer to each other keep what is theirs until they are collected.
+        # Nobody uses the values of the test's fixtures any more. Objects that refer to each other
+        # keep what is theirs until they are collected.
+        request.node.funcargs.clear()
         gc.collect()
         with suppress(AssertionError):
             wait_until(lambda: not _new_things(before, mark, place), 0, "nothing is left")
@@ -143,7 +147,10 @@ def _settings() -> dict[str, Any]:
     with suppress(FileNotFoundError):
         settings["working directory"] = os.getcwd()
     for number, name in _SIGNALS.items():
-        settings[name] = signal.getsignal(number)
+        handler = signal.getsignal(number)
+        # That of the limit of a test goes as soon as the test fails.
+        is_limit = getattr(handler, "__module__", "") == "pytest_timeout"
+        settings[name] = signal.SIG_DFL if is_limit else handler
     for name, value in os.environ.items():
         if name not in (MARK, _OF_PYTEST):
             settings[f"environment variable {name}"] = value

@@ -47,8 +47,8 @@ LEAKS = {
     ".start()",
     "process N: sleep 600": "kept.append(subprocess.Popen(['sleep', '600']))",
     "process N: sleep 601": "subprocess.run(['sh', '-c', 'setsid sleep 601 & :'])",
-    "process N: a zombie": "pid = subprocess.Popen(['true']).pid; "
-    "os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)",
+    "process N: a zombie": "kept.append(subprocess.Popen(['true'])); "
+    "os.waitid(os.P_PID, kept[-1].pid, os.WEXITED | os.WNOWAIT)",
     "descriptor N: /dev/null": "kept.append(open('/dev/null'))",
     "handler of signal SIGUSR2: <built-in function print>": "signal.signal(signal.SIGUSR2, print)",
     "environment variable GREETING: 'hello', was None": "os.environ['GREETING'] = 'hello'",
