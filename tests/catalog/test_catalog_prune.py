@@ -170,12 +170,15 @@ class TestPrune:
 class TestUndo:
     def test_everything_is_as_before(self, history):
         pin(history.run, "ckpt-300")
+        (history.root / "ckpt-50.index").chmod(0o640)
+        modes = {path: path.stat().st_mode for path in history.root.glob("ckpt-*")}
         before, seen = contents(history.root), history.scan()
         prune(history, "ckpt-50", "ckpt-200")
         assert contents(history.root) != before
         manifest = undo(history.run, None, update_state_file=True)
         assert {t.name for t in manifest.checkpoints} == {"ckpt-50", "ckpt-200"}
         assert contents(history.root) == before
+        assert {path: path.stat().st_mode for path in modes} == modes
         assert history.scan() == seen
         assert list_trash(history.run) == []
         assert list(history.run.trash.iterdir()) == []

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 
-from checkpoint_directory import NOW, CheckpointDirectory, latest_name, listed_stamps
+from checkpoint_directory import (
+    NOW,
+    CheckpointDirectory,
+    latest_name,
+    listed_names,
+    listed_stamps,
+)
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -97,8 +103,9 @@ class TestHead:
     def test_a_checkpoint_chosen_for_the_next_start_keeps_its_place(self, made):
         for step in (100, 200, 300, 400):
             made.tensorflow(f"ckpt-{step}")
-        before = listed_stamps(made.root)
+        before, listed = listed_stamps(made.root), listed_names(made.root)
         point_state_file_at(made.run, "ckpt-200")
+        assert listed_names(made.root) == listed
         made.restored("ckpt-200", 200, 1)
         found = tuple(made.scan().values())
         assert [c.name for c in found] == ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]

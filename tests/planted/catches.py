@@ -13,6 +13,8 @@ from .checkout import BrokenError, Copy, last_words
 QUICK = ("-m", "quick")
 OTHERS = ("-m", "not quick and not weekly")
 
+_TRIES = 3
+
 
 class CaughtBy(StrEnum):
     """Who catches a bug. `BROKEN` is no bug that tests have to find: all of them fail."""
@@ -61,10 +63,19 @@ def _first_of(copy: Copy, likely: Sequence[str], *, likely_only: bool) -> tuple[
     if not likely_only:
         tries += [(CaughtBy.QUICK, QUICK), (CaughtBy.RUN, OTHERS)]
     for by, words in tries:
-        test = copy.first_failure(*words)
+        test = _first_that_fails_again(copy, words)
         if test is not None:
             return by, test
     return CaughtBy.NOBODY, ""
+
+
+def _first_that_fails_again(copy: Copy, words: Sequence[str]) -> str | None:
+    """Returns the first test that fails; one that passes when it is repeated failed by chance."""
+    for _ in range(_TRIES):
+        test = copy.first_failure(*words)
+        if test is None or copy.first_failure(test) is not None:
+            return test
+    return None
 
 
 def failing_without_bug(copy: Copy, catches: Sequence[Catch]) -> set[str]:

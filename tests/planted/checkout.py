@@ -22,7 +22,7 @@ from .bugs import Bug
 PACKAGES = {"tfckpt_trainer": "trainer", "tfckpt_tui": "tui"}
 """Each package of the product with its directory."""
 
-TEST_SECONDS = 180
+TEST_SECONDS = 300
 """A test that takes longer hangs."""
 RUN_SECONDS = 3600
 

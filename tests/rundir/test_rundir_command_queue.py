@@ -11,6 +11,7 @@ import pytest
 
 from requirements import needs
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir import command_queue
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
@@ -62,6 +63,21 @@ def test_commands_are_taken_in_the_order_of_their_requests(box):
     later = submit(box, now=2000.0, lifetime=1e9)
     earlier = submit(box, now=1000.0, lifetime=1e9)
     assert [box.claim(3000.0).id, box.claim(3000.0).id] == [earlier.id, later.id]
+
+
+def test_of_one_second_too_the_earliest_command_is_taken_first(box):
+    kinds = [CommandKind.SAVE, CommandKind.PAUSE, CommandKind.RESUME, CommandKind.STOP]
+    for number, kind in enumerate(kinds):
+        box.submit(kind, requested_by="test", now=1000 + number / 10, lifetime=1e9)
+    assert [command.kind for command in box.pending()] == kinds
+
+
+def test_the_newest_outcomes_are_kept(box, monkeypatch):
+    monkeypatch.setattr(command_queue, "KEPT_OUTCOMES", 2)
+    commands = [submit(box, now=1000.0 + number, lifetime=1e9) for number in range(4)]
+    while taken := box.claim(2000.0):
+        box.finish(advance(taken, CommandState.DONE, "Saved."))
+    assert [command for command in commands if box.look_up(command.id) is None] == commands[:2]
 
 
 def test_an_overdue_command_is_never_taken(box):

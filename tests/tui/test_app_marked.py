@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.widgets.base.marks import Marks
 from tfckpt_tui.app.widgets.checkpoints.history import History
 
 
@@ -19,6 +20,15 @@ def mark(pilot: Pilot[int], *names: str) -> None:
     for name in names:
         history.select(name)
         history.toggle_mark()
+
+
+def test_the_marks_of_all_are_removed_only_if_all_are_marked() -> None:
+    marks, names = Marks[str](str), ("a", "b", "c")
+    marks.toggle_all(names[:2])
+    marks.toggle_all(names)
+    assert marks.among(names) == names
+    marks.toggle_all(names)
+    assert marks.among(names) == ()
 
 
 async def test_prune_deletes_marked_checkpoints_except_required_ones(ended: RunFactory) -> None:
