@@ -96,6 +96,10 @@ def test_append_line_never_joins_lines(tmp_path):
     append_line(target, b"one")
     append_line(target, b"two\n")
     assert target.read_bytes() == b"one\ntwo\n"
+    # A full disk cut the last one off.
+    target.write_bytes(b"one\ntw")
+    append_line(target, b"three")
+    assert target.read_bytes() == b"one\ntw\nthree\n"
 
 
 @given(step=st.integers(0, 10**15), branch=st.integers(0, 10**6))

@@ -112,6 +112,7 @@ def test_the_state_of_a_run(states, supervisor, lives, expected):
         ([Ending.STOPPED, Ending.STOPPED], RunState.STOPPED),
         ([Ending.PREEMPTED, Ending.FINISHED], RunState.STOPPED),
         ([Ending.FINISHED, Ending.FAILED], RunState.FAILED),
+        ([Ending.STOPPED, Ending.FAILED], RunState.FAILED),
         ([Ending.FINISHED, None], RunState.FAILED),
     ],
 )

@@ -118,3 +118,30 @@ def test_without_recorded_times_only_new_lines_have_a_time(tmp_path: Path) -> No
         file.write("new\n")
     os.utime(log, (50.0, 50.0))
     assert tail.read_new() == [LogLine("new", 50.0)]
+
+
+def test_a_line_that_is_written_in_pieces_is_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    log.write_text("one\ntw")
+    tail = LogTail(log)
+    assert texts(tail) == ["one"]
+    assert tail.unfinished is not None and tail.unfinished.text == "tw"
+    with log.open("a") as file:
+        file.write("o\n")
+    assert texts(tail) == ["two"]
+    assert tail.unfinished is None
+
+
+def test_a_log_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log, other = tmp_path / "worker-0.log", tmp_path / "other"
+    log.write_text("old\n")
+    tail = LogTail(log)
+    assert texts(tail) == ["old"]
+    other.write_text("new one\nnew two\n")
+    other.replace(log)
+    assert texts(tail) == ["new one", "new two"]
+
+
+def texts(tail: LogTail) -> list[str]:
+    """Reads the new lines of a log."""
+    return [line.text for line in tail.read_new() or []]
