@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -27,7 +28,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pin, set_pins, unpin
 from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
-from tfckpt_trainer.catalog.retention import state_list
+from tfckpt_trainer.catalog.retention import moving, state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.plan import plan
@@ -37,6 +38,7 @@ from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.storage.files import move
 from weekly import tries
 
 
@@ -544,6 +546,24 @@ class TestMeanwhile:
         finish_interrupted_prunes(history.run)
         assert (place / "ckpt-50.index").read_bytes() == before
         assert (history.root / "ckpt-50.index").read_bytes() == b"another"
+
+    def test_a_prune_that_failed_is_taken_back_when_that_is_possible_again(
+        self, history, monkeypatch
+    ):
+        before, moves = contents(history.root), itertools.count()
+
+        def refuse_from_the_third_on(source, target):
+            if next(moves) >= 2:
+                raise OSError(5, "Input/output error", str(source))
+            move(source, target)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(moving, "move", refuse_from_the_third_on)
+            with pytest.raises(OSError, match="Input/output error"):
+                prune(history, "ckpt-50", "ckpt-200")
+        assert contents(history.root) != before
+        finish_interrupted_prunes(history.run)
+        assert contents(history.root) == before
 
     def test_the_next_prune_finishes_it_too(self, history):
         self.interrupted(history, "ckpt-100")

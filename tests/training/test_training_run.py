@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from unittest import mock
 
 import pytest
 
@@ -64,6 +65,26 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
     assert f": {size(listed[saves[-1].checkpoint])} in" in saves[-1].message
     completed = [e for e in saves if "Completed" in e.message]
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
+
+
+def test_a_part_that_another_worker_could_not_write_is_no_checkpoint(make_run):
+    from tfckpt_trainer.training.checkpoint.saves.save_protocol import Vote
+
+    training = make_run(save_every_steps=1, total_steps=2)
+    run, group = RunDirectory(training.directory), training._state._group
+    against = Vote.against(1, OSError(5, "Input/output error"))
+    votes = group.all_gather
+
+    def with_another_worker(mine):
+        is_first_save = isinstance(mine, Vote) and training.step == 1
+        return [mine, against] if is_first_save else votes(mine)
+
+    with mock.patch.object(group, "all_gather", side_effect=with_another_worker):
+        for _ in training:
+            pass
+    assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2")) == (False, True)
+    (failed,) = [e for e in read_entries(run) if e.kind is EventKind.FAILED]
+    assert "worker 1: Input/output error" in failed.message
 
 
 def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, small_disk):

@@ -29,6 +29,20 @@ def test_cleaned_text_has_no_terminal_controls(text: str) -> None:
         assert character not in "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
+REORDERING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def test_no_character_that_controls_or_reorders_is_left() -> None:
+    hostile = [
+        character
+        for character in map(chr, range(0x10000))
+        if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
+        or unicodedata.bidirectional(character) in REORDERING
+    ]
+    assert len(hostile) > 2000
+    assert [character for character in hostile if clean(character) == character] == []
+
+
 @given(ANY_TEXT)
 def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     assert clean(clean(text)) == clean(text)
