@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -32,7 +34,10 @@ parser.add_argument("--save-every-seconds", type=float)
 parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
-parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
+parser.add_argument(
+    "--die-at-rename", type=int, help="kill it before this one of the save of step 20"
+)
+parser.add_argument("--copy-at-renames", help="copy it there before each of them, likewise")
 parser.add_argument("--refuse-flush", type=int, help="of the run directory, once this is saved")
 parser.add_argument("--refuse-journal", type=int, help="flushes of it, so many")
 parser.add_argument("--trace", help="file for the flushes and renames, in their order")
@@ -146,16 +151,25 @@ def plain_step():
 
 
 renames = 0
+one_rename = threading.Lock()
 
 
-def die_in_time(event, _arguments):
-    """Kills this process before one of the renames of which saving, here, consists."""
+def watch_renames(event, arguments):
+    """Kills this process, or copies the run, before each rename of the save of step 20, and on."""
     global renames
-    savers = {threading.main_thread().name, "tfckpt-save"}
-    if event == "os.rename" and threading.current_thread().name in savers:
+    if event != "os.rename":
+        return
+    target = os.path.relpath(os.fspath(arguments[1]), run.directory)
+    if "ckpt-20" not in target and not (renames and ("ckpt-" in target or target == "checkpoint")):
+        return
+    with one_rename:
         renames += 1
         if renames == options.die_at_rename:
             os.kill(os.getpid(), signal.SIGKILL)
+        if options.copy_at_renames:
+            # Heartbeats go on, and may rename one of their files meanwhile.
+            with contextlib.suppress(shutil.Error):
+                shutil.copytree(run.directory, os.path.join(options.copy_at_renames, str(renames)))
 
 
 flush = os.fsync
@@ -205,6 +219,8 @@ def trace_to(path):
 
 if options.trace:
     trace_to(options.trace)
+if options.die_at_rename or options.copy_at_renames:
+    sys.addaudithook(watch_renames)
 
 breaks = []
 
@@ -259,10 +275,10 @@ for batch in run:
     if run.step + 2 == options.poison:
         options.poison = None
         model.weights[0].assign(float("nan") * model.weights[0])
-    if options.die_at_rename and run.step == 15:
+    if (options.die_at_rename or options.copy_at_renames) and run.step == 15:
+        # Step 20 is not saved while step 10 still is.
         while not (run.directory / "ckpt-10.index").exists():
             time.sleep(0.01)
-        sys.addaudithook(die_in_time)
     if options.largest_file and run.step == 5:
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, most))
