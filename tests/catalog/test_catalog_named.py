@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import find_named, scan_for_prune
 from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from weekly import weekly
 
 COUNT = 8
 
@@ -51,7 +52,7 @@ def random_directory(made: CheckpointDirectory, chance: random.Random) -> None:
             (made.root / f"best-{name}.index").symlink_to(f"{name}.index")
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", [*range(25), *weekly(*range(25, 150))])
 def test_a_prune_is_decided_as_by_a_scan_of_all(made, monkeypatch, seed):
     chance = random.Random(seed)
     monkeypatch.setattr(named_checkpoints, "NEWEST_COMPARED", chance.choice([1, 2, 4]))
