@@ -15,7 +15,7 @@ SHORTEST_PAUSE = 0.02
 PAUSE_SHARE = 0.05
 """A pause, as a part of the time waited: who looks too often takes the time that others need."""
 LONGEST_PAUSE = 0.1
-LOOK_SHARE = 0.25
+LOOK_SHARE = 0.1
 """The longest part of the time that looking takes: some conditions start a process for a look."""
 
 MOST_ATTEMPTS = 200
