@@ -12,14 +12,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -37,31 +36,32 @@ pytestmark = pytest.mark.tensorflow
 class TensorFlow:
     """A process that has imported it."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, SCRIPT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+    def __init__(self, place: Path) -> None:
+        requests = place / "requests"
+        os.mkfifo(requests)
+        output, answers = os.pipe()
+        with open(answers, "wb") as theirs, open(os.devnull, "wb") as errors:
+            self.process = TensorFlowProcess([SCRIPT, requests], os.environ, theirs, errors)
+        self._requests = os.fdopen(os.open(requests, os.O_WRONLY), "w", buffering=1)
+        self._answers = os.fdopen(output)
 
     def ask(self, do: str, directory: Path, **more: str):
         request = {"do": do, "directory": str(directory), **more}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        print(json.dumps(request), file=self._requests)
+        line = self._answers.readline()
         assert line, f"TensorFlow's process ended at {request}"
         return json.loads(line)
 
     def end(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self._requests.close()
+        self._answers.close()
 
 
 @pytest.fixture(scope="module")
-def tensorflow() -> Iterator[TensorFlow]:
-    started = TensorFlow()
+def tensorflow(tmp_path_factory) -> Iterator[TensorFlow]:
+    started = TensorFlow(tmp_path_factory.mktemp("tensorflow"))
     yield started
     started.end()
 
@@ -219,7 +219,7 @@ def test_a_manager_goes_on_after_it(tensorflow, tmp_path, kind):
 def test_killed_at_random_moments(tensorflow, tmp_path, kind):
     """A process that is stopped leaves on disk what it would leave if it were killed there."""
     chance = random.Random(20_240_601)
-    saver, live = TensorFlow(), tmp_path / "live"
+    saver, live = TensorFlow(tmp_path), tmp_path / "live"
     try:
         assert saver.ask("loop", live, kind=kind) == "saving"
         wait_until(lambda: (live / "checkpoint").exists(), 30, "a first save")

@@ -1,4 +1,4 @@
-"""Saves, restores and goes on with TensorFlow alone, as told line by line; answers line by line.
+"""Saves, restores and goes on with TensorFlow alone, as told line by line in a FIFO; answers so.
 
 A request is `{"do": ..., ...}`; the answer is one line of JSON.
 
@@ -111,7 +111,8 @@ def answer(what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-for line in sys.stdin:
-    request = json.loads(line)
-    action = globals()[request.pop("do")]
-    answer(action(**request))
+with open(sys.argv[1]) as requests:
+    for line in requests:
+        request = json.loads(line)
+        action = globals()[request.pop("do")]
+        answer(action(**request))
