@@ -28,7 +28,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pin, set_pins, unpin
 from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
-from tfckpt_trainer.catalog.retention import moving, state_list
+from tfckpt_trainer.catalog.retention import deleting, moving, state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.plan import plan
@@ -690,6 +690,20 @@ class TestDeleteForGood:
         assert deleted.problems == ()
         assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-300"]
         assert list_trash(history.run) == []
+
+    def test_what_is_pinned_in_the_meantime_stays_and_all_else_with_it(self, history, monkeypatch):
+        scan = deleting.scan_for_prune
+
+        def pinned_after_the_scan(*arguments):
+            found = scan(*arguments)
+            pin(history.run, "ckpt-100")
+            return found
+
+        monkeypatch.setattr(deleting, "scan_for_prune", pinned_after_the_scan)
+        before = history.scan().keys()
+        with pytest.raises(RefusedError, match="ckpt-100 cannot be deleted: it was just pinned"):
+            delete_for_good(history.run, ["ckpt-200", "ckpt-100"], now=NOW, update_state_file=True)
+        assert history.scan().keys() == before
 
     @pytest.mark.parametrize("name", ["ckpt-300", "ckpt-100", "ckpt-50"])
     def test_what_is_protected_stays(self, history, name):

@@ -103,8 +103,8 @@ BROKEN = [
     (0, "tfckpt_trainer.training.checkpoint.saves.saver.commit_save", CommandKind.SAVE),
     (-1, f"{IN_A_SAVE}.verify", CommandKind.STOP),
     (-1, f"{IN_A_SAVE}.find_differing", CommandKind.STOP),
-    # After the last exchange.
-    (-1, f"{IN_A_HANDLER}.pause.PauseHandler.commit", CommandKind.PAUSE),
+    # After the last exchange, and after the loop was told to pause.
+    (-1, f"{IN_A_HANDLER}.pause.Answer", CommandKind.PAUSE),
 ]
 
 

@@ -76,6 +76,25 @@ def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     assert snapshot.problems == ()
 
 
+@pytest.mark.parametrize(("newest", "interval"), [(30.0, 60.0), (1380.0, None)])
+def test_saves_tell_when_the_disk_is_full_unless_they_have_stopped(
+    tmp_path: Path, newest: float, interval: float | None
+) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    made.worker(0)
+    for saves_ago in (2, 1, 0):
+        made.checkpoint(300 - 100 * saves_ago, seconds_ago=newest + 60 * saves_ago)
+    snapshot = look(made)
+    forecast = snapshot.forecast
+    assert forecast.save_interval == pytest.approx(interval, abs=1e-3)
+    if interval is None:
+        assert (forecast.disk_full_seconds, forecast.save_share) == (None, None)
+    else:
+        saves_left = snapshot.disk_free / snapshot.checkpoints[0].size
+        assert forecast.disk_full_seconds == pytest.approx(saves_left * interval, rel=1e-3)
+        assert forecast.save_share == pytest.approx(0.21 / interval, rel=1e-3)
+
+
 def test_a_file_with_several_names_counts_once(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run")
     before = look(made).disk_used

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.reading.run_reader import open_run
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.request import FrontEnd
@@ -216,6 +217,8 @@ def test_a_stopped_run_starts_from_the_checkpoint_that_was_chosen(ended: RunFact
     assert state is not None
     assert state.latest_name == "ckpt-200"
     assert next(c.name for c in list_checkpoints(ended.run) if c.is_head) == "ckpt-200"
+    account = open_run(ended.run.root)
+    assert (account.step, account.branch) == (200, 2)
     assert read_entries(ended.run)[-1].message == message
 
 
