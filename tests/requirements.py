@@ -177,7 +177,6 @@ NEEDS = {
     # Programs.
     "bash": _program("bash", "bash"),
     "git": _program("git", "git"),
-    "ip": _program("iproute2", "ip"),
     "mkfs.ext4": _program("e2fsprogs", "mkfs.ext4"),
     "mkfs.xfs": _program("xfsprogs", "mkfs.xfs"),
     "munge": _program("munge", "munged"),

@@ -202,7 +202,7 @@ class LaunchedRun:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three hosts."""
-    require("slurm", "munge", "ip", "root", "mounts", "network namespaces")
+    require("bash", "slurm", "munge", "root", "mounts", "network namespaces")
     # Paths of sockets must be short.
     started = Cluster(Path(f"/tmp/tfckpt-cluster-{os.getpid()}"))
     try:

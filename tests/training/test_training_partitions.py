@@ -49,7 +49,7 @@ class SpreadCluster(Cluster):
         return self
 
 
-@needs("ip", "mounts", "network namespaces")
+@needs("mounts", "network namespaces")
 def test_a_short_cut_costs_no_restart_and_a_long_one_names_the_pair(tmp_path):
     with SpreadCluster(tmp_path / "run", "steered.py", []) as cluster:
         run = SteeredRun(cluster)
