@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from unittest import mock
 
 import pytest
 from training_cluster import Cluster
@@ -162,6 +163,13 @@ def test_a_checkpoint_that_is_not_finite_is_not_gone_back_to(tmp_path, broken):
     assert restored.checkpoint == "ckpt-5"
 
 
+def test_a_checkpoint_of_the_step_in_which_it_began_is_not_gone_back_to(tmp_path):
+    guards = ["above loss 900: go_back, skip_batches 1"]
+    script = Script(tmp_path, guards=guards, spikes=[9], total_steps=12).train()
+    (restored,) = script.events(EventKind.RESTORE)
+    assert restored.checkpoint == "ckpt-5"
+
+
 def test_a_spike_is_taken_back(tmp_path):
     guard = "spike loss deviations=8 window=20: go_back, skip_batches 1"
     script = Script(tmp_path, guards=[guard], spikes=[31]).train()
@@ -243,6 +251,22 @@ def test_of_several_guards_at_once_those_after_one_that_went_back_are_told(tmp_p
     assert told == [
         "Guard not_finite: loss is NaN. Nothing was done: another guard acted just before."
     ]
+
+
+def test_a_guard_that_fires_on_several_workers_acts_once(tmp_path):
+    from tfckpt_trainer.training.loop.coordinator import WorkerRequest
+
+    script = Script(tmp_path, guards=["not_finite loss: scale rate 0.5"], bad=[12], total_steps=20)
+    group = script.run._state._group
+    gather = group.all_gather
+
+    def with_another_worker(mine):
+        return [mine, mine] if isinstance(mine, WorkerRequest) else gather(mine)
+
+    with mock.patch.object(group, "all_gather", side_effect=with_another_worker):
+        script.train()
+    assert [event.by for event in script.events(EventKind.GUARD)] == ["worker 0"]
+    assert float(script.model.rate.numpy()) == 0.25
 
 
 USELESS = [

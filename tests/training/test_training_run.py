@@ -18,10 +18,12 @@ import pytest
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
+from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.worker import Ending
@@ -134,6 +136,21 @@ def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
     assert since(first=3, last=6) == [3]
     assert since(first=9, last=8) == []
     assert since(first=9, last=10) == [9]
+
+
+def test_a_restore_brings_back_the_best_value_of_its_step(make_run):
+    training = make_run(total_steps=5, save_every_steps=2, save_on_improvement="score:min")
+    run, coordinator = RunDirectory(training.directory), training._between.coordinator
+    scores, restore = iter([5.0, 4.0, 3.0, 2.0, 3.5, 3.7, 3.6]), {"name": "ckpt-2"}
+    for _ in training:
+        score = next(scores)
+        if score == 2.0:
+            CommandQueue(run).submit(CommandKind.RESTORE, restore, requested_by="test")
+            wait_until(lambda: coordinator.needs_sync, 30, "the poller takes it")
+        training.report(score=score)
+    saved = load(run.record("ckpt-b1-3"), CheckpointRecord)
+    assert (saved.trigger, saved.parent) == ("score improved to 3.5", "ckpt-2")
+    assert load(run.record("ckpt-b1-5"), CheckpointRecord).best == {"score": 3.5}
 
 
 def test_a_save_on_a_new_branch_keeps_since_when_a_metric_is_not_finite(make_run):

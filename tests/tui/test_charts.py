@@ -57,6 +57,16 @@ def test_step_labels_are_few_round_and_inside(low, span, most):
     assert [place for place, _ in labels] == sorted({place for place, _ in labels})
 
 
+def test_step_labels_are_at_all_round_steps() -> None:
+    assert step_labels(100.0, 900.0, 4) == [
+        (200.0, "200"),
+        (400.0, "400"),
+        (600.0, "600"),
+        (800.0, "800"),
+    ]
+    assert step_labels(0.0, 2000.0, 2) == [(0.0, "0"), (1000.0, "1,000"), (2000.0, "2,000")]
+
+
 @given(st.floats(1e9, 2e9), st.floats(2, 1e8), st.integers(2, 20))
 def test_clock_labels_are_few_and_inside(low, span, most):
     labels = clock_labels(low, low + span, most)
