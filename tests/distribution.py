@@ -128,7 +128,10 @@ def _tries_examples(item: pytest.Item) -> bool:
 
 def _is_quick(item: pytest.Item, markers: set[str]) -> bool:
     """Says whether a test starts no process, runs no app, and tries few cases."""
-    runs_the_app = inspect.iscoroutinefunction(getattr(item, "function", None))
+    fixtures = getattr(item, "fixturenames", ())
+    runs_the_app = (
+        inspect.iscoroutinefunction(getattr(item, "function", None)) or "snap_compare" in fixtures
+    )
     return not (runs_the_app or _tries_examples(item) or markers & SLOW)
 
 

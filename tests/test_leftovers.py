@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from real_file_systems import small_tmpfs
+
+pytestmark = pytest.mark.e2e
 
 CONFTEST = """
 import waiting

@@ -35,6 +35,9 @@ from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.services.runs.brief_reading import brief_account
 from waiting import attempts, wait_until
 
+# Each client is a process of its own.
+pytestmark = pytest.mark.e2e
+
 CACHE_SECONDS = 10.0
 FOREVER_SECONDS = 36_000.0
 
@@ -146,7 +149,6 @@ def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
     assert read_workers(run)[0].step == 5
 
 
-@pytest.mark.e2e
 def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
@@ -156,7 +158,6 @@ def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name):
         assert [worker.step for worker in read_workers(there)] == [step]
 
 
-@pytest.mark.e2e
 def test_a_trainer_that_another_machine_has_cached_is_alive(roots, name):
     """Its caches show a heartbeat that is too old. A second trainer must not start."""
     here, there = (RunDirectory(root / name) for root in roots)
@@ -167,7 +168,6 @@ def test_a_trainer_that_another_machine_has_cached_is_alive(roots, name):
         assert find_other_trainer(there) is not None
 
 
-@pytest.mark.e2e
 def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, name):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
@@ -335,7 +335,6 @@ def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
     assert read_workers(here)[0].step == 7
 
 
-@pytest.mark.e2e
 def test_an_error_of_the_disk_is_raised_and_the_next_heartbeat_is_written(faulty, name):
     here = run_in(faulty[0].root, name)
     file = HeartbeatFile(here.worker_status(0), WorkerStatus)
