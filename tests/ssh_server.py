@@ -64,6 +64,8 @@ def ssh_server(place: Path, **environment: str) -> Iterator[SshServer]:
         "PidFile": place / "pid",
         "StrictModes": "no",
         "UsePAM": "no",
+        # Others make keys of kilobytes for each connection.
+        "KexAlgorithms": "curve25519-sha256",
         "Subsystem": f"sftp {_SFTP}" if os.path.exists(_SFTP) else "sftp internal-sftp",
     }
     if environment:
