@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
+import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from supervised import Run
-from training_cluster import SCRIPTS
+from steered import SteeredRun
+from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
@@ -22,29 +24,26 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.parametrize("killed", [*weekly(0), 1])
-def test_training_goes_on_from_the_newest_checkpoint(run: Run, killed: int) -> None:
-    script = [sys.executable, str(SCRIPTS / "steered.py"), "--strategy", "multi-worker"]
-    run.supervise(run.options(command=(*script, "--save-every", "20")))
-    place, queue = run.directory, CommandQueue(run.directory)
+def test_training_goes_on_from_the_newest_checkpoint(tmp_path: Path, killed: int) -> None:
+    place = RunDirectory(tmp_path / "run")
+    queue = CommandQueue(place)
+    with Cluster(place.root, "steered.py", ["--save-every", "20"]) as cluster:
+        SteeredRun(cluster).wait_for_step(25)
+        command = queue.submit(CommandKind.CHECK, {"steps": 100}, requested_by="test", lifetime=60)
+        wait_until(
+            lambda: list(place.check_directory.glob("*.index")), 60, "the checkpoint of a check"
+        )
+        cluster.processes[killed].kill()
+        assert queue.look_up(command.id).state is not CommandState.DONE
+        # As a supervisor does, which gives it time to save.
+        cluster.processes[1 - killed].terminate()
+        with suppress(subprocess.TimeoutExpired):
+            cluster.processes[1 - killed].wait(5)
 
-    def step() -> int:
-        return min((one.step for one in read_workers(place)), default=0)
-
-    wait_until(lambda: step() >= 25, 120, "steps")
-    command = queue.submit(CommandKind.CHECK, {"steps": 100}, requested_by="test", lifetime=60)
-    wait_until(lambda: list(place.check_directory.glob("*.index")), 60, "the checkpoint of a check")
-    pids = {one.index: one.pid for one in read_workers(place)}
-    os.kill(pids[killed], signal.SIGKILL)
-    assert queue.look_up(command.id).state is not CommandState.DONE
-
-    def goes_on() -> bool:
-        workers = read_workers(place)
-        is_new = all(one.pid != pids[one.index] for one in workers)
-        return is_new and len(workers) == 2 and min(one.step for one in workers) > 150
-
-    wait_until(goes_on, 180, "training goes on")
+    with Cluster(place.root, "steered.py", ["--save-every", "20"]) as cluster:
+        SteeredRun(cluster).wait_for_step(60)
     assert not place.check_directory.exists()
-    starts = run.event_log(EventKind.START)
+    starts = [entry for entry in read_entries(place) if entry.kind is EventKind.START]
     assert starts[-1].checkpoint is not None
     assert {one.branch for one in read_workers(place)} == {0}
     lines = [json.loads(line) for line in place.series.read_text().splitlines()]
