@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from requirements import needs
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -379,10 +380,13 @@ def steer(run, job):
 
 @pytest.mark.tensorflow
 def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_path):
-    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run")]
-    command += ["--strategy", "one-device"]
-    with pytest.raises(AssertionError, match="Slurm started 2 tasks"):
-        cluster.call("srun", "--ntasks=2", *command, timeout=120)
+    shown = cluster.call("srun", "--ntasks=2", "sh", "-c", "[ $SLURM_PROCID = 1 ] || env -0")
+    variables = dict(line.partition("=")[::2] for line in shown.split("\0"))
+    step = {name: value for name, value in variables.items() if name.startswith("SLURM_")}
+    words = (TRAIN, "--run-dir", tmp_path / "run", "--strategy", "one-device")
+    done = run_with_tensorflow(*words, **step)
+    assert done.returncode == 1
+    assert "Slurm started 2 tasks" in done.stderr
 
 
 @pytest.mark.tensorflow
