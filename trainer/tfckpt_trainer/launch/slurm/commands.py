@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -62,19 +64,25 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
     if command[0] == "squeue":
         # Not for sbatch, which hands its environment to the job.
         environment["SLURM_TIME_FORMAT"] = "%s"
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        timeout=seconds,
         env=environment,
-        check=False,
         # Slurm signals the process group of a batch script when it ends the job.
         start_new_session=True,
-    )
-    return CommandOutput(done.returncode, done.stdout, done.stderr)
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            # It may be a script of the site around Slurm's own.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return CommandOutput(process.returncode, output, errors)
 
 
 def _last_line(text: str | bytes | None) -> str:
