@@ -22,10 +22,11 @@ def test_one_that_was_cancelled_while_it_reports_progress_can_be_requested_again
 
     def cancelled_meanwhile(name, done, total, seconds):
         if done and not cancels:
-            cancels.append(threading.Thread(target=verifier.cancel))
-            cancels[0].start()
+            cancel = threading.Thread(target=verifier.cancel)
+            cancel.start()
+            cancels.append(cancel)
             # A cancel that has to wait for the report ends after it.
-            cancels[0].join(0.2)
+            cancel.join(0.2)
         return progress(name, done, total, seconds)
 
     monkeypatch.setattr(background_verifier, "VerificationProgress", cancelled_meanwhile)
