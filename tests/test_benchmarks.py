@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from leftovers import lasting
 from requirements import needs
 from tensorflow_processes import run_with_tensorflow
 
@@ -211,7 +212,9 @@ def test_figures_at_three_sizes_are_a_chart_and_a_table(monkeypatch):
 def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(performance_page, "AIMS", ())
     monkeypatch.setattr(performance_page, "CHARTS_DIRECTORY", tmp_path / "charts")
-    performance_page.draw_charts([*GROWING, ALONE])
+    with lasting():
+        # Matplotlib keeps its fonts open.
+        performance_page.draw_charts([*GROWING, ALONE])
     (chart,) = (tmp_path / "charts").iterdir()
     assert f"/{chart.name})" in performance_page.tables(run_with(*GROWING, ALONE))
 
