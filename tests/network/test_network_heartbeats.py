@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def beat(file: HeartbeatFile[WorkerStatus], **fields: object) -> None:
     file.write(status, if_full=status)
 
 
+@pytest.fixture
+def file_of():
+    """Opens the status file of the worker of a run."""
+    with ExitStack() as files:
+
+        def opened(run: RunDirectory) -> HeartbeatFile[WorkerStatus]:
+            file = HeartbeatFile(run.worker_status(0), WorkerStatus)
+            files.callback(file.close)
+            return file
+
+        yield opened
+
+
 def test_fuse_and_sshfs_are_network_disks(roots):
     assert all(is_network_file_system(root) for root in roots)
 
@@ -112,8 +126,8 @@ def test_a_link_to_a_network_disk_is_found_without_touching_it(faulty, tmp_path)
     assert is_network_file_system(tmp_path / "link" / "deeper")
 
 
-def test_a_heartbeat_is_one_write(faulty, name):
-    file = HeartbeatFile(run_in(faulty[0].root, name).worker_status(0), WorkerStatus)
+def test_a_heartbeat_is_one_write(faulty, name, file_of):
+    file = file_of(run_in(faulty[0].root, name))
     beat(file)
     faulty[0].count_calls()
     for _ in range(FIRST_CHECK_BEATS):
@@ -123,7 +137,7 @@ def test_a_heartbeat_is_one_write(faulty, name):
     assert set(calls) <= {"write", "fsync"}
 
 
-def test_a_heartbeat_of_the_supervisor_is_one_write(faulty, name):
+def test_a_file_of_the_supervisor_is_one_write(faulty, name):
     run = run_in(faulty[0].root, name)
     reporter = Reporter(run, max_restarts=3)
     reporter.enter(SupervisorState.RUNNING)
@@ -135,11 +149,13 @@ def test_a_heartbeat_of_the_supervisor_is_one_write(faulty, name):
     assert set(calls) <= {"write", "fsync"}
     reporter.enter(SupervisorState.STOPPED, "x" * 2000)
     assert read_supervisor(run).reason == "x" * 2000
+    # A supervisor writes until its process ends.
+    reporter._file.close()
 
 
-def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
+def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name, file_of):
     run = run_in(faulty[0].root, name)
-    file = HeartbeatFile(run.worker_status(0), WorkerStatus)
+    file = file_of(run)
     beat(file)
     beat(file, detail="x" * 2000)
     assert read_workers(run)[0].detail == "x" * 2000
@@ -149,10 +165,10 @@ def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
     assert read_workers(run)[0].step == 5
 
 
-def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name):
+def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name, file_of):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
-    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    file = file_of(here)
     for step in range(5):
         beat(file, step=step)
         assert [worker.step for worker in read_workers(there)] == [step]
@@ -168,11 +184,11 @@ def test_a_trainer_that_another_machine_has_cached_is_alive(roots, name):
         assert find_other_trainer(there) is not None
 
 
-def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, name):
+def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, name, file_of):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
     with FileLock(here.trainer_lock), FileLock(there.trainer_lock, timeout=1):
-        files = [HeartbeatFile(run.worker_status(0), WorkerStatus) for run in (here, there)]
+        files = [file_of(run) for run in (here, there)]
         left: list[tuple[int, int]] = []
         for number, file in enumerate(files):
             file.on_other_trainer = lambda other, number=number: left.append((number, other.pid))
@@ -188,13 +204,13 @@ def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, nam
 
 @pytest.mark.parametrize("ahead", [300.0, -300.0, 7200.0])
 @pytest.mark.parametrize("server", [0.0, 600.0])
-def test_clocks_may_differ_by_hours(faulty, name, ahead, server):
+def test_clocks_may_differ_by_hours(faulty, name, ahead, server, file_of):
     for mount in faulty:
         mount.set_faults(clock=server)
     clock._measured.clear()
     here, there = (RunDirectory(mount.root / name) for mount in faulty)
     here.create()
-    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    file = file_of(here)
     status = status_at(time.time() + ahead, last_step_at=time.time() + ahead)
     before = time.time()
     file.write(status, if_full=status)
@@ -227,13 +243,13 @@ def test_a_command_of_a_machine_with_a_wrong_clock_is_taken_in_its_time(
     assert CommandQueue(here).look_up(late.id).state is CommandState.EXPIRED
 
 
-def test_a_wrong_clock_of_this_machine_is_an_alert(faulty, name, monkeypatch):
+def test_a_wrong_clock_of_this_machine_is_an_alert(faulty, name, monkeypatch, file_of):
     for mount in faulty:
         mount.set_faults(clock=0.0)
     clock._measured.clear()
     here, there = (RunDirectory(mount.root / name) for mount in faulty)
     here.create()
-    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    file = file_of(here)
     status = status_at(time.time())
     file.write(status, if_full=status)
     assert "clock-differs" not in [one.kind for one in brief_account(there.root).alerts]
@@ -321,9 +337,9 @@ def test_a_file_that_grew_elsewhere_is_read_whole(cached, name):
     assert read_bounded(seen) == b"3" * 200
 
 
-def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
+def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name, file_of):
     here = run_in(faulty[0].root, name)
-    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    file = file_of(here)
     beat(file)
     file.close()
     faulty[0].set_faults(errors={"create": "ENOSPC"})
@@ -335,9 +351,9 @@ def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
     assert read_workers(here)[0].step == 7
 
 
-def test_an_error_of_the_disk_is_raised_and_the_next_heartbeat_is_written(faulty, name):
+def test_an_error_of_the_disk_is_raised_and_the_next_heartbeat_is_written(faulty, name, file_of):
     here = run_in(faulty[0].root, name)
-    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
+    file = file_of(here)
     beat(file)
     faulty[0].set_faults(errors={"write": "EIO", "create": "EIO"})
     with pytest.raises(OSError, match="Input/output error"):
