@@ -197,12 +197,13 @@ def test_a_worker_lost_on_a_full_disk_is_named_although_nothing_can_be_noted(
         # As a trainer does; the next start writes its cluster there.
         run.directory.create()
         store(run.directory.run_file, RunInfo(id="run", created_at=1.0))
-        run.supervise(run.options("step", "ready", "sleep=60"))
+        supervisor = run.supervise(run.options("step", "ready", "sleep=60"))
         killed = int(run.wait_for_file("ready-1"))
         run.wait_for_file("ready-0")
         fill(disk)
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: run.status().state is SupervisorState.FAILED, 60, "the end")
+        supervisor.wait(60)
+        assert run.status().state is SupervisorState.FAILED
 
         text = text_of(card(run))
         assert text.startswith("failure Worker 1 was killed by SIGKILL")
