@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from documentation import load_tool
+from tensorflow_processes import run_with_tensorflow
 
 VARIES = [
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
@@ -38,7 +39,7 @@ def test_lines_that_differ_only_in_a_time_are_not_written_anew() -> None:
 @pytest.mark.tensorflow
 def test_the_session_of_the_page_is_what_the_commands_print(tmp_path: Path) -> None:
     module = load_tool("make_session")
-    module.prepare(tmp_path)
+    module.prepare(tmp_path, run_with_tensorflow)
     seen = list(module.session(module.PAGE.read_text(), tmp_path))
     assert len(seen) >= 8
     for command, said, printed in seen:

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "how-to" / "any-directory.md"
@@ -22,6 +22,8 @@ _BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", r
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 _TRAINING = """
+import sys
+
 import keras
 import tensorflow as tf
 
@@ -31,7 +33,7 @@ optimizer = keras.optimizers.Adam(1e-3)
 optimizer.build(model.trainable_variables)
 step = tf.Variable(0, dtype=tf.int64)
 checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
-manager = tf.train.CheckpointManager(checkpoint, "runs/digits", max_to_keep=10)
+manager = tf.train.CheckpointManager(checkpoint, sys.argv[1], max_to_keep=10)
 kernel, bias = model.layers[0].kernel, model.layers[1].bias
 kernel.assign(tf.ones([4, 8]))
 for number in range(1, 7):
@@ -43,16 +45,19 @@ for number in range(1, 7):
 """
 
 
-def prepare(directory: Path) -> None:
-    """Writes `runs/digits`: six checkpoints, one of them damaged, not-a-number from 500 on."""
+def run_script(script: Path, directory: Path) -> None:
+    """Runs a training script that writes checkpoints to a directory."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run(
-        [sys.executable, "-c", _TRAINING],
-        cwd=directory,
-        env=environment,
-        check=True,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, script, directory]
+    subprocess.run(command, env=environment, check=True, stderr=subprocess.PIPE)
+
+
+def prepare(directory: Path, run: Callable[[Path, Path], object] = run_script) -> None:
+    """Writes `runs/digits`: six checkpoints, one of them damaged, not-a-number from 500 on."""
+    with tempfile.TemporaryDirectory() as place:
+        script = Path(place) / "train.py"
+        script.write_text(_TRAINING)
+        run(script, directory / "runs/digits")
     data = directory / "runs/digits/ckpt-200.data-00000-of-00001"
     content = bytearray(data.read_bytes())
     content[200] ^= 1
