@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import attempts
+from weekly import weekly
 
 pytestmark = pytest.mark.faults
 
@@ -49,10 +50,7 @@ def with_touched_times(source: Path, target: Path) -> None:
         os.utime(path, (1e9, 1e9))
 
 
-COPIES = [with_cp_a, with_cp_r, with_tar, with_touched_times]
-
-
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("copy", [with_cp_a, with_cp_r, *weekly(with_tar), with_touched_times])
 def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
     outcomes = set()
     for call in attempts("one that is not killed"):
@@ -74,7 +72,7 @@ def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
     assert {2, 4} <= outcomes
 
 
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("copy", [with_cp_r, *weekly(with_cp_a, with_tar), with_touched_times])
 def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copy):
     for call in attempts("one that is not killed"):
         original = Scene(tmp_path / f"{call}" / "run")
