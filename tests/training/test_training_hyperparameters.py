@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from unittest import mock
 
 import msgspec
@@ -35,8 +36,14 @@ OPTIMIZERS = {
 """With options that become variables."""
 
 
-def trained(name, options, *, live, change=None, steps=12):
-    """Trains a small model; returns all values, the number of graphs, and the sources."""
+STEPS = 12
+
+
+def training(name, options, *, live):
+    """Returns a function that trains a small model, its graphs, the sources and the optimizer.
+
+    The function begins anew at each call, calls another one half-way, and returns all values.
+    """
     import keras
     import numpy as np
     import tensorflow as tf
@@ -58,24 +65,31 @@ def trained(name, options, *, live, change=None, steps=12):
             loss = tf.reduce_mean(model(x) ** 2)
         optimizer.apply(tape.gradient(loss, model.trainable_variables))
 
-    batches = tf.constant(np.random.RandomState(0).randn(steps, 8, 4), tf.float32)
-    for number in range(steps):
-        if change is not None and number == steps // 2:
-            change(sources)
-        step(batches[number])
-    values = [v.numpy() for v in (*model.variables, *optimizer.variables)]
-    return values, len(graphs), sources, optimizer
+    batches = tf.constant(np.random.RandomState(0).randn(STEPS, 8, 4), tf.float32)
+    variables = [*model.variables, *optimizer.variables]
+    first = [variable.numpy() for variable in variables]
+
+    def train(change=lambda: None):
+        for variable, value in zip(variables, first, strict=True):
+            variable.assign(value)
+        for number in range(STEPS):
+            if number == STEPS // 2:
+                change()
+            step(batches[number])
+        return [variable.numpy() for variable in variables]
+
+    return train, graphs, sources, optimizer
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_options_that_can_change_train_the_same_bits_as_constants(name):
     import numpy as np
 
-    plain, *_ = trained(name, OPTIMIZERS[name], live=False)
-    live, graphs, sources, optimizer = trained(name, OPTIMIZERS[name], live=True)
-    assert graphs == 1
+    plain, *_ = training(name, OPTIMIZERS[name], live=False)
+    live, graphs, sources, optimizer = training(name, OPTIMIZERS[name], live=True)
     assert len(sources) > 1
-    assert all(np.array_equal(a, b) for a, b in zip(plain, live, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(plain(), live(), strict=True))
+    assert len(graphs) == 1
     # Keras saves a model with its configuration.
     config = json.loads(json.dumps(optimizer.get_config()))
     assert {k: v for k, v in config.items() if k in sources and k != "learning_rate"} == {
@@ -93,26 +107,26 @@ def decaying():
 def test_a_schedule_that_can_be_replaced_trains_the_same_bits_as_one_that_cannot(name):
     import numpy as np
 
-    plain, *_ = trained(name, {"learning_rate": decaying()}, live=False)
-    live, graphs, sources, _ = trained(name, {"learning_rate": decaying()}, live=True)
-    assert graphs == 1
+    plain, *_ = training(name, {"learning_rate": decaying()}, live=False)
+    live, graphs, sources, _ = training(name, {"learning_rate": decaying()}, live=True)
     assert {"learning_rate", "learning_rate_factor"} <= sources.keys()
-    assert all(np.array_equal(a, b) for a, b in zip(plain, live, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(plain(), live(), strict=True))
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_option_takes_effect_without_another_graph(name):
     import numpy as np
 
-    before, _, sources, _ = trained(name, OPTIMIZERS[name], live=True)
-    for option in sources:
-
-        def change(sources, option=option):
-            sources[option].set(sources[option].get() * 0.5)
-
-        after, graphs, *_ = trained(name, OPTIMIZERS[name], live=True, change=change)
-        assert graphs == 1
+    train, graphs, sources, _ = training(name, OPTIMIZERS[name], live=True)
+    before = train()
+    for option, source in sources.items():
+        value = source.get()
+        after = train(partial(source.set, 0.5 * value))
+        source.set(value)
         assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True)), option
+    assert all(np.array_equal(a, b) for a, b in zip(before, train(), strict=True))
+    assert len(graphs) == 1
 
 
 class Script:
