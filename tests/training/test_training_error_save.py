@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +17,12 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load
+from waiting import wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 STEPS, AT = 12, 8
-
-
-def start(run: RunDirectory, *words: str) -> subprocess.Popen[str]:
-    """Starts the script as a user does, by `python train.py`."""
-    return subprocess.Popen(
-        [sys.executable, SCRIPTS / "interrupted.py", "--steps", str(STEPS), *words],
-        env={**os.environ, "TFCKPT_RUN_DIR": str(run.root)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def train(run: RunDirectory, *words: str) -> tuple[int, str]:
@@ -125,13 +111,15 @@ def test_an_error_that_the_script_catches_saves_nothing(tmp_path: Path):
 
 
 def test_nothing_is_saved_beside_another_trainer(tmp_path: Path):
-    run = RunDirectory(tmp_path / "run")
-    process = start(run, "--fail", "other-trainer", "--at", str(AT))
-    assert process.stdout.readline() == "left\n"
-    with FileLock(run.trainer_lock):
-        _, errors = process.communicate("\n", timeout=120)
-    assert process.returncode == 1
-    assert "Not saved after the error: another trainer has started in this directory." in errors
+    words = ["--steps", str(STEPS), "--fail", "other-trainer", "--at", str(AT)]
+    with Cluster(tmp_path / "run", "interrupted.py", words, 1, "one-device") as cluster:
+        run = RunDirectory(cluster.run_dir)
+        wait_until((tmp_path / "run-left").exists, 120, "an end of the loop")
+        with FileLock(run.trainer_lock):
+            (tmp_path / "run-locked").touch()
+            assert cluster.wait() == [1], cluster.output()
+    reason = "another trainer has started in this directory."
+    assert f"Not saved after the error: {reason}" in cluster.output()
     assert saved(run) == []
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -114,8 +114,9 @@ elif options.fail == "other-trainer":
     try:
         train()
     finally:
-        print("left", flush=True)
-        sys.stdin.readline()
+        Path(f"{run.directory}-left").touch()
+        while not Path(f"{run.directory}-locked").exists():
+            time.sleep(0.01)
 else:
     train()
 print("the code after the loop ran")
