@@ -62,7 +62,18 @@ def held_at(run: RunDirectory) -> list[str]:
     return [next((f for f in reversed(own) if "held_start.py" in f), "") for own in frames]
 
 
-def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -> None:
+def await_state(run: RunDirectory, state: str) -> Said:
+    """Waits until all front ends say the same of a run in this state; returns what."""
+
+    def wanted() -> Said | None:
+        found = set(what_all_say(run).values())
+        one = found.pop()
+        return one if not found and one[0] == state else None
+
+    return wait_until(wanted, 120, f"one account of a run that is {state}")
+
+
+def test_all_front_ends_tell_the_phases_of_a_start_and_what_follows_it(run: RunDirectory) -> None:
     place = run.root.parent
 
     def await_phases(*expected: str) -> None:
@@ -71,6 +82,7 @@ def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -
         )
 
     await_phases("import", "import")
+    assert await_state(run, "starting") == ("starting", 0, 0)
     (place / "import").unlink()
     await_phases("prepare", "prepare")
     # The script still imports our library.
@@ -92,39 +104,20 @@ def test_the_phases_of_a_start_are_told_one_after_the_other(run: RunDirectory) -
     assert [worker.state for worker in report.workers] == ["starting", "starting"]
     assert (report.run.step, report.alerts) == (0, ())
     (place / "step").unlink()
-    wait_until(lambda: status_report(run).run.state == "training", 120, "the first steps")
+    wait_until(lambda: status_report(run).run.checkpoint, 120, "a checkpoint")
+    state, step, branch = await_state(run, "training")
+    assert (state, branch) == ("training", 0)
+    assert step is not None and step > 0
     supervisor = read_supervisor(run)
     assert supervisor is not None
     assert supervisor.longest_start_seconds is not None
 
-
-def test_all_front_ends_say_the_same_of_real_processes(run: RunDirectory) -> None:
-    place = run.root.parent
-
-    def await_state(state: str) -> Said:
-        """Waits until all front ends say the same of a run in this state; returns what."""
-
-        def wanted() -> Said | None:
-            found = set(what_all_say(run).values())
-            one = found.pop()
-            return one if not found and one[0] == state else None
-
-        return wait_until(wanted, 120, f"one account of a run that is {state}")
-
-    assert await_state("starting") == ("starting", 0, 0)
-    for part in PARTS:
-        (place / part).unlink()
-    wait_until(lambda: status_report(run).run.checkpoint, 120, "a checkpoint")
-    state, step, branch = await_state("training")
-    assert (state, branch) == ("training", 0)
-    assert step is not None and step > 0
     ask(run, PauseArguments(), through=FrontEnd.COMMAND_LINE)
-    assert await_state("paused")[1] == status_report(run).workers[0].step
-
+    assert await_state(run, "paused")[1] == status_report(run).workers[0].step
     (place / "build").touch()
     os.kill(read_workers(run)[1].pid, signal.SIGKILL)
     newest = wait_until(lambda: status_report(run).run.checkpoint, 60, "its checkpoint")
-    state, step, branch = await_state("restarting")
+    state, step, branch = await_state(run, "restarting")
     assert (f"ckpt-{step}", branch) == (newest, 0)
     (place / "build").unlink()
-    assert await_state("training")[2] == 0
+    assert await_state(run, "training")[2] == 0
