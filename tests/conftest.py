@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from command_running import Tool
 from distribution import (
     WEEKLY,
     is_weekly,
@@ -126,6 +127,12 @@ def tensorflow_only_where_marked(request: pytest.FixtureRequest) -> Iterator[Non
     yield
     if not (before or request.node.get_closest_marker("tensorflow")):
         assert "tensorflow" not in sys.modules, "Mark this test with `tensorflow`."
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    """`tfckpt-tui` in this process."""
+    return Tool(capsys)
 
 
 @pytest.fixture

@@ -59,11 +59,6 @@ def run(tmp_path: Path) -> Iterator[RunDirectory]:
         cancel_job(job.id)
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def write_script(run: RunDirectory, command: str, *options: str) -> None:
     lines = ["#!/bin/bash", "#SBATCH --output=/dev/null", *(f"#SBATCH {one}" for one in options)]
     run.job_script.write_text("\n".join([*lines, f"exec {command}", ""]))

@@ -18,7 +18,6 @@ from checkpoint_directory import CheckpointDirectory, contents, latest_name, lis
 from network_disks import short_directory
 
 from bundle_writing import array, write
-from command_running import Tool
 from real_file_systems import fill, small_tmpfs
 from requirements import require
 from ssh_server import SshServer, ssh_server
@@ -103,11 +102,6 @@ def shared_host() -> Iterator[Host]:
 def host(shared_host: Host) -> Host:
     shared_host.reset()
     return shared_host
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

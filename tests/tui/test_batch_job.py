@@ -41,11 +41,6 @@ from tfckpt_tui.services.batch.job_view import JobView, state_with_job
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 50)]
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 class Clock:
     def __init__(self) -> None:
         self.now = 1000.0

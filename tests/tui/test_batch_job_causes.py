@@ -33,11 +33,6 @@ from tfckpt_tui.services.runs.job_list import JobList
 CAUSE = "Worker 0 ended with status 1: train.py:1: ModuleNotFoundError: No module named 'numpi'."
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def supervised(made: RunFactory, state: SupervisorState, reason: str = "", **fields: Any) -> None:
     """Leaves the last heartbeat of a supervisor; without other fields, its process has ended."""
     status = SupervisorStatus(

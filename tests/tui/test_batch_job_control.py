@@ -137,11 +137,6 @@ def queued(tmp_path: Path) -> RunFactory:
     return made
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 cancel = partial(cancel_waiting_job, through=FrontEnd.APP, sleep=never)
 submit = partial(submit_again, through=FrontEnd.APP)
 

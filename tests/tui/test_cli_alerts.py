@@ -18,11 +18,6 @@ SECRET = "s3cret-t0ken"
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def made(tmp_path: Path) -> RunFactory:
     return two_branches(tmp_path / "run")
 

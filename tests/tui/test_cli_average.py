@@ -12,7 +12,6 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from tiny_bundle import write_bundle
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write
-from command_running import Tool
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -20,11 +19,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_tui.reports.new_files import AverageReport
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

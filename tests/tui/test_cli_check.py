@@ -22,11 +22,6 @@ SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
 DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of all scratch directories; results are stored beside it."""

@@ -9,17 +9,11 @@ import pytest
 from json_reference import check
 
 from bundle_writing import array, in_parts, key_of, rows, strings, write
-from command_running import Tool
 from tfckpt_tui.reports.tensors import CompareReport
 
 BEFORE = np.random.default_rng(0).normal(size=(30, 20)).astype(np.float32)
 AFTER = (BEFORE + np.random.default_rng(1).normal(size=(30, 20)) * 0.1).astype(np.float32)
 W = key_of("model/w")
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

@@ -28,11 +28,6 @@ from tfckpt_tui.reports.control import NextStartReport
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     return two_branches(tmp_path / "run", live=True)
 

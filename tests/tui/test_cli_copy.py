@@ -23,7 +23,7 @@ from lost_changes import Tree, recorded, what_may_be_left
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from bundle_writing import NUMBERS, Stored, array, write
-from command_running import BINARY, Tool
+from command_running import BINARY
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
@@ -46,11 +46,6 @@ from waiting import attempts
 
 LARGE = 3_000_000
 """Bytes of a file that a copy continues where it ended."""
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from json_reference import check
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, in_parts, key_of, strings, write
 from bundle_writing import variable as attribute
-from command_running import Tool
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.index import read_index
@@ -20,11 +19,6 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_tui.reports.new_files import EditReport
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 def saved(root: Path, step: int, kernel: np.ndarray = KERNEL) -> None:

@@ -27,7 +27,7 @@ from bundle_writing import (
     variable,
     write,
 )
-from command_running import BINARY, Tool
+from command_running import BINARY
 from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
@@ -40,11 +40,6 @@ from tfckpt_tui.reports.new_files import ConvertReport, ExtractReport
 from waiting import wait_until
 
 KERNEL = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

@@ -28,11 +28,6 @@ OWN = "high_ratio 3: notify"
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     """A run whose trainer evaluates three guards, one of a class of the script."""
     made = two_branches(tmp_path / "run", live=True)

@@ -19,11 +19,6 @@ NO_UTF_8 = os.fsdecode(b"bad-\xff-5")
 ESCAPE = "\x1b]52;c;QUFB\x07[red]hi[/red]"
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def without_trainer(made: RunFactory) -> RunDirectory:
     for index in range(2):
         made.run.worker_status(index).unlink()

@@ -23,11 +23,6 @@ from tfckpt_tui.reports.tensors import CompareReport
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     """A run whose chief tells these values."""
     return two_branches(tmp_path / "run", live=True).tells(*HYPERPARAMETERS)

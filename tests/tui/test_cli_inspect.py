@@ -53,11 +53,6 @@ KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/op
 NOTHING = float("nan")
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 @pytest.fixture(params=["one by one", "many"])
 def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small checkpoints are read and stored one by one, or as those of a directory with many."""

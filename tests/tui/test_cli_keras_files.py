@@ -55,11 +55,6 @@ def root(made: Path, tmp_path: Path) -> Iterator[Path]:
     assert {name: after[name] for name in before} == before
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def keras_model(root: Path) -> str:
     return next(path.name for path in root.glob("m-02-*.keras"))
 

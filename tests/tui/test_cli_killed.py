@@ -27,11 +27,6 @@ from waiting import attempts, wait_until
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 COMMANDS = {
     "average": ["average", "RUN", "1", "2", "--name", "new-2"],
     "edit": ["edit", "RUN", "2", "--rename", "w", "v", "--name", "new-2", "--yes"],

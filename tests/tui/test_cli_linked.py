@@ -15,11 +15,6 @@ from command_running import Tool
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def linked(tmp_path: Path) -> Path:
     for step in (1, 2, 3):
         at = time.time() - 3600 + step

@@ -17,12 +17,6 @@ from tfckpt_trainer.rundir.records.checkpoint import SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
 
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 LAUNCH = {
     "run_directory": "/run",
     "command": ("true",),

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bundle_writing import array, write
-from command_running import Tool
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.named_checkpoints import NEWEST_COMPARED
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -20,11 +19,6 @@ from tfckpt_trainer.rundir.storage.documents import store
 
 MANY = 200
 LONG_AGO = 1.7e9
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

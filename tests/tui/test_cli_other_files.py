@@ -18,11 +18,6 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.runs.search import runs_below
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def save(root: Path, *steps: int) -> None:
     root.mkdir(parents=True, exist_ok=True)
     for step in steps:

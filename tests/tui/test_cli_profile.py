@@ -31,11 +31,6 @@ def live(tmp_path: Path) -> RunFactory:
     return two_branches(tmp_path / "run", live=True)
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def test_an_operation_counts_without_those_that_it_calls(trace: Path) -> None:
     slowest, total = slowest_operations(trace)
     assert slowest == [

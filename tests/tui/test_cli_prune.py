@@ -33,11 +33,6 @@ RULES = ["--keep-last", "2", "--keep-best", "loss:min:1"]
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def ended(tmp_path: Path) -> RunFactory:
     """A run whose trainer is gone."""
     return without_heartbeats(two_branches(tmp_path / "run"))

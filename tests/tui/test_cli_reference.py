@@ -80,11 +80,6 @@ def test_every_exit_code_is_documented(document: str) -> None:
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     made = two_branches(tmp_path / "run", live=True)
     made.run.worker_log(0).write_text("hello\n")

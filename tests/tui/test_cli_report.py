@@ -43,12 +43,6 @@ from tfckpt_tui.services.reporting.html_report import as_html
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
 from weekly import tries
 
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 CODE = CodeVersion(
     commit="5f0c" * 10,
     branch="main",

@@ -11,15 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_running import Tool
 from tfckpt_trainer.bundle.table import Table
 
 MODELS = Path(__file__).parent.parent / "data" / "tensorflow-serving"
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

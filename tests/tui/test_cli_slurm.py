@@ -18,11 +18,6 @@ COMMAND = ["--", sys.executable, "train.py"]
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An sbatch that a test writes; it is the only one in the path."""
     program = tmp_path / "bin" / "sbatch"

@@ -20,11 +20,6 @@ FRAMES = [f"/lib/frame.py:{number} in \x1b[31mcall" for number in range(8)]
 
 
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.fixture
 def live(tmp_path: Path) -> RunFactory:
     """A run of two workers, of which the first answers."""
     made = two_branches(tmp_path / "run", live=True)

@@ -38,11 +38,6 @@ from tfckpt_tui.services.runs.failure import find_failure
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def write_log(run: RunDirectory, index: int, text: str) -> Path:
     path = run.worker_log(index)
     path.parent.mkdir(parents=True, exist_ok=True)

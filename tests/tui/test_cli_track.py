@@ -11,15 +11,9 @@ from json_reference import check
 from rundir_factory import two_branches, without_heartbeats
 
 from bundle_writing import array, in_parts, key_of, rows, strings, write
-from command_running import Tool
 from tfckpt_tui.reports.tensors import TrackReport
 
 VALUES = [np.random.default_rng(n).normal(size=(6, 4)).astype(np.float32) for n in range(4)]
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

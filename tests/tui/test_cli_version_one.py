@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 
 from bundle_writing import array, write
-from command_running import Tool
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture

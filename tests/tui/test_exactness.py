@@ -60,11 +60,6 @@ QUICK_DIFFERENT = CheckSummary(
 )
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def describe(made: RunFactory, exactness: Exactness | None, check: CheckSummary | None = None):
     """Writes what is known into the description of the run and into every record."""
     info = load(made.run.run_file, RunInfo)

@@ -73,11 +73,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 # -- settings --------------------------------------------------------------------------------
 
 

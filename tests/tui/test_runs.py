@@ -28,11 +28,6 @@ from tfckpt_tui.services.runs.search import runs_below
 from tfckpt_tui.settings.config import Config
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "state"

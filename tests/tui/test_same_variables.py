@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write
-from command_running import Tool
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -18,11 +17,6 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 
 KERNEL = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 EARLIER, LATER = "model/layer/kernel", "optimizer/_trainable_variables/0"
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 def saved(root: Path, step: int, key: str) -> None:

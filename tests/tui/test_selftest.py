@@ -299,11 +299,6 @@ def test_the_default_is_what_the_machine_has(
     assert (options.strategy, options.workers) == chosen
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of all scratch directories, beside the home of a new user."""

@@ -27,11 +27,6 @@ from waiting import LEAST_SECONDS, wait_until
 TEST = FrontEnd.COMMAND_LINE
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 @pytest.fixture(params=["tmpfs", "ext4"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     mounted = small_tmpfs if request.param == "tmpfs" else small_ext4
