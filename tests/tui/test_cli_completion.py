@@ -6,6 +6,8 @@ import os
 import pty
 import select
 import subprocess
+from contextlib import redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,10 @@ from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, complete_in_bash, run_binary
 from requirements import needs
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
+from tfckpt_tui.cli.completion.shells import VARIABLE, words_of_shell
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
+from tfckpt_tui.cli.main import _complete
 from tfckpt_tui.services.runs.recent_runs import remember_run
-
-pytestmark = pytest.mark.e2e
-"""Each asks the program in a process of its own, some in a shell."""
 
 
 @pytest.fixture
@@ -32,21 +33,14 @@ def run(tmp_path: Path) -> Path:
 
 def asked(words: list[str], shell: str = "bash", directory: Path | None = None) -> list[str]:
     """What a shell is told; the last word is the incomplete one."""
-    said = subprocess.run(
-        [BINARY],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        cwd=directory,
-        env={
-            **os.environ,
-            "_TFCKPT_TUI_COMPLETE": f"{shell}_complete",
-            "COMP_WORDS": "\n".join(["tfckpt-tui", *words]),
-            "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
-        },
-    )
-    assert (said.returncode, said.stderr) == (0, "")
-    return said.stdout.strip("\n").splitlines()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(TextIOWrapper(BytesIO())) as said:
+        patch.setenv(VARIABLE, f"{shell}_complete")
+        patch.setenv("COMP_WORDS", "\n".join(["tfckpt-tui", *words]))
+        patch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
+        patch.chdir(directory or Path.cwd())
+        assert _complete(words_of_shell() or []) == 0
+    said.seek(0)
+    return said.read().strip("\n").splitlines()
 
 
 NAMES = ["ckpt-b1-20", "ckpt-10", "ckpt-9"]
@@ -253,6 +247,7 @@ def _read_until(terminal: int, text: str) -> None:
         shown += os.read(terminal, 65536).decode()
 
 
+@pytest.mark.e2e
 def test_a_broken_line_is_answered_without_words(run: Path) -> None:
     words = f"tfckpt-tui inspect {run} 'ck"
     said = run_binary(_TFCKPT_TUI_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="3")
