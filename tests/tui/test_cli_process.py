@@ -79,67 +79,64 @@ UNNEEDED = {
 """Modules that are not imported by commands that scripts run often."""
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--version"],
-        ["--help"],
-        ["completion", "bash"],
-        ["launch", "--help"],
-        ["ls", "RUN", "--json"],
-        ["status", "RUN", "--json"],
-        ["journal", "RUN", "--json"],
-        ["logs", "RUN", "--json"],
-        ["prune", "RUN", "--keep-last", "1", "--yes", "--timeout", "0.2", "--json"],
-        ["undo", "RUN", "--timeout", "0.2", "--json"],
-        ["trash", "RUN", "--json"],
-        ["pin", "RUN", "ckpt-300", "--json"],
-        ["unpin", "RUN", "ckpt-300", "--json"],
-        ["save", "RUN", "--no-wait", "--json"],
-        ["restore", "RUN", "--step", "300", "--no-wait", "--json"],
-        ["pause", "RUN", "--no-wait", "--json"],
-        ["resume", "RUN", "--no-wait", "--json"],
-        ["stop", "RUN", "--no-wait", "--json"],
-        ["tensorboard", "RUN", "--status", "--json"],
-        ["attach", "RUN"],
-    ],
-    ids=lambda words: words[0],
+COMMANDS = (
+    "--version",
+    "--help",
+    "completion bash",
+    "launch --help",
+    "ls RUN --json",
+    "status RUN --json",
+    "journal RUN --json",
+    "logs RUN --json",
+    "prune RUN --keep-last 1 --yes --timeout 0.2 --json",
+    "undo RUN --timeout 0.2 --json",
+    "trash RUN --json",
+    "pin RUN ckpt-300 --json",
+    "unpin RUN ckpt-300 --json",
+    "save RUN --no-wait --json",
+    "restore RUN --step 300 --no-wait --json",
+    "pause RUN --no-wait --json",
+    "resume RUN --no-wait --json",
+    "stop RUN --no-wait --json",
+    "tensorboard RUN --status --json",
+    "attach RUN",
 )
-def test_commands_import_nothing_heavy(tmp_path: Path, words: list[str]) -> None:
+
+
+def test_commands_import_nothing_heavy(tmp_path: Path) -> None:
+    """All in one process: what one of them imported would still be there after the last."""
     run = two_branches(tmp_path).run
-    loaded = modules_after([str(run.root) if word == "RUN" else word for word in words])
-    assert not HEAVY & loaded
+    said = [words.replace("RUN", str(run.root)).split() for words in COMMANDS]
+    for words, loaded in zip(COMMANDS, modules_after(*said), strict=True):
+        assert not HEAVY & loaded, words
 
 
 @pytest.mark.parametrize("command", UNNEEDED)
 def test_a_frequent_command_imports_what_it_needs(tmp_path: Path, command: str) -> None:
     run = two_branches(tmp_path, live=True).run
     with AnsweringTrainer(run, done("Saved ckpt-450.", name="ckpt-450")) as trainer:
-        loaded = modules_after([command, str(run.root)])
+        (loaded,) = modules_after([command, str(run.root)])
     assert not UNNEEDED[command] & loaded
     assert bool(trainer.taken) == (command == "save")
 
 
-def modules_after(words: list[str]) -> set[str]:
-    """Returns the names of all modules that a command has imported when it ends."""
+def modules_after(*commands: list[str]) -> list[set[str]]:
+    """Returns the names of all modules that a process has imported after each of its commands."""
     program = (
-        "import sys; from tfckpt_tui.cli.main import run; run(sys.argv[1:]); sys.stdout.flush(); "
-        "print(*sys.modules, file=sys.stderr)"
+        "import sys; from tfckpt_tui.cli.main import run\n"
+        f"for words in {commands}:\n"
+        "    run(words); sys.stdout.flush(); print('modules', *sys.modules, file=sys.stderr)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [sys.executable, "-c", program],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=LIMIT_SECONDS,
         text=True,
     )
     assert ended.returncode == 0, ended.stderr
-    return set(ended.stderr.splitlines()[-1].split())
+    lines = ended.stderr.splitlines()
+    return [set(line.split()) for line in lines if line.startswith("modules ")]
 
 
 def test_version_and_help_name_the_program() -> None:
