@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from json_reference import check
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from reserved_ports import reserved_ports
@@ -172,32 +172,25 @@ def test_a_browser_opens_on_the_curves_of_a_branch() -> None:
     assert wide.url == "http://127.0.0.1:6007/"
 
 
-def test_it_listens_where_it_is_told_and_nowhere_else(run: RunDirectory) -> None:
-    board = tensorboard.start(run, host="127.0.0.2")
-    try:
-        listening = psutil.Process(board.pid).net_connections("tcp")
-        places = {one.laddr.ip for one in listening if one.status == psutil.CONN_LISTEN}
-        assert places == {"127.0.0.2"}
-        assert board.url == f"http://127.0.0.2:{board.port}/"
-        found = tensorboard.running(run)
-        assert found is not None
-        assert found.host == "127.0.0.2"
-        with pytest.raises(TfckptError, match="already"):
-            tensorboard.start(run, host="127.0.0.3")
-    finally:
-        assert tensorboard.stop(run)
-
-
-def test_it_ends_with_the_run_where_that_is_wanted(tmp_path: Path) -> None:
+def test_it_listens_where_it_is_told_and_ends_with_the_run(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", live=True)
     run = made.run
-    board = tensorboard.start(run, with_run=True)
+    board = tensorboard.start(run, host="127.0.0.2", with_run=True)
     try:
-        found = tensorboard.running(run)
-        assert found is not None
-        assert found.with_run
-        for index in range(2):
-            run.worker_status(index).unlink()
+        # One process waits for the end of the run, another serves.
+        process = psutil.Process(board.pid)
+        family = [process, *process.children(recursive=True)]
+        sockets = [one for each in family for one in each.net_connections("tcp")]
+        listening = [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN]
+        places = {address.ip for address in listening if address.port == board.port}
+        assert places == {"127.0.0.2"}
+        assert board.url == f"http://127.0.0.2:{board.port}/"
+        running = tensorboard.running(run)
+        assert running is not None
+        assert (running.host, running.with_run) == ("127.0.0.2", True)
+        with pytest.raises(TfckptError, match="already"):
+            tensorboard.start(run, host="127.0.0.3")
+        without_heartbeats(made)
         wait_until(lambda: not psutil.pid_exists(board.pid) or is_zombie(board.pid), 30, "its end")
         wait_until(lambda: tensorboard.running(run) is None, 30, "nothing answers")
     finally:
