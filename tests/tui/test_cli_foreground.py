@@ -24,10 +24,10 @@ pytestmark = pytest.mark.tensorflow
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 
-def start(root, *arguments, workers=2, **environment):
+def start(root, *arguments, **environment):
     command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", root, "--foreground"]
     # A process that stands by would import TensorFlow, and nothing here is restarted.
-    command += ["--no-standby", "--workers", str(workers)]
+    command += ["--no-standby", "--workers", "2"]
     command += ["--", sys.executable, SCRIPT, *arguments]
     return subprocess.Popen(
         list(map(str, command)),
@@ -109,9 +109,10 @@ def test_two_preemptions_in_a_row_the_second_during_the_save_of_the_first(tmp_pa
 
 
 def test_a_script_that_fails_makes_the_job_fail(tmp_path):
-    job = start(tmp_path / "run", "--no-such-option", workers=1)
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 1, output
+    launch = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", tmp_path / "run"]
+    words = ["--foreground", "--no-standby", "--", "sh", "-c", "exit 2"]
+    done = subprocess.run([*launch, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
 
 
 def test_ctrl_c_is_an_interrupt(tmp_path):
