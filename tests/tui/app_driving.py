@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from faster_textual import text_of
 from textual.app import App
 from textual.events import Key
 from textual.keys import _character_to_key
@@ -21,6 +22,11 @@ from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from waiting import LEAST_SECONDS, attempts, pause_after
 
 Result = TypeVar("Result")
+
+POLL = 5.0
+"""Seconds between reads of a run that nobody waits for; `until` asks for one when it waits."""
+ASKING_SECONDS = 0.2
+"""How often it does."""
 
 
 class StillMonitor:
@@ -54,14 +60,12 @@ class StillMonitor:
 
 def shown(app: App[int]) -> str:
     """Returns the text of all screens that are open, the topmost last."""
-    return "\n".join(
-        strip.text for screen in app.screen_stack for strip in screen._compositor.render_strips()
-    )
+    return "\n".join(map(text_of, app.screen_stack))
 
 
 def top(app: App[int]) -> str:
     """Returns the text of the topmost screen."""
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+    return text_of(app.screen)
 
 
 def type_ahead(pilot: Pilot[int], *keys: str) -> None:
@@ -78,15 +82,18 @@ def type_ahead(pilot: Pilot[int], *keys: str) -> None:
 async def until(
     pilot: Pilot[int], condition: Callable[[], Result], what: str, timeout: float = LEAST_SECONDS
 ) -> Result:
-    """Waits until `condition` is true, with the app running meanwhile."""
-    began = time.monotonic()
+    """Waits until `condition` is true, with the app running and reading the run meanwhile."""
+    app, began, asked = pilot.app, time.monotonic(), 0.0
     while True:
         result = condition()
         if result:
             return result
         waited = time.monotonic() - began
         if waited > timeout:
-            raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(pilot.app)}")
+            raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(app)}")
+        if isinstance(app, TfckptApp) and waited > asked + ASKING_SECONDS:
+            app._monitor.refresh()
+            asked = waited
         # A pause of the pilot sends messages to all widgets, and many tests wait.
         await asyncio.sleep(pause_after(waited))
 
@@ -124,7 +131,7 @@ async def opened(
     size: tuple[int, int] = (120, 40),
 ) -> AsyncIterator[Pilot[int]]:
     """The app on a run, when it has looked at it once."""
-    app = TfckptApp(run, read_only=read_only, poll=0.2, select=select, charts=charts)
+    app = TfckptApp(run, read_only=read_only, poll=POLL, select=select, charts=charts)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from textual import _callback, _wait
 from textual._compositor import Compositor
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.screen import Screen
+from textual.widget import Widget
 
 _render_update = Compositor.render_update
+_reflow = Compositor.reflow
+_reflow_visible = Compositor.reflow_visible
+_set_dirty = Widget._set_dirty
 _parse_rules = Stylesheet._parse_rules
 _count_parameters = _callback._count_parameters
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 _counted: dict[CodeType, int] = {}
+_changes = count(1)
+_change = 0
+_texts: WeakKeyDictionary[Screen[Any], tuple[int, str]] = WeakKeyDictionary()
 
 
 def make_textual_faster(patch: pytest.MonkeyPatch) -> None:
     """Takes away half of the time that a test of the app takes."""
     patch.setattr(Compositor, "render_update", _without_frames)
+    patch.setattr(Compositor, "reflow", _noted(_reflow))
+    patch.setattr(Compositor, "reflow_visible", _noted(_reflow_visible))
+    patch.setattr(Widget, "_set_dirty", _noted(_set_dirty))
     patch.setattr(Stylesheet, "_parse_rules", _parsed_once)
     patch.setattr(_callback, "_count_parameters", _counted_once)
     # After each key, Textual looks in such steps whether the process is idle.
@@ -36,7 +49,32 @@ def _without_frames(compositor: Compositor, full: bool = False, **options: Any) 
     if full:
         return _render_update(compositor, full, **options)
     compositor._dirty_regions.clear()
+    _note()
     return None
+
+
+def _note() -> None:
+    """Notes that something on some screen may look different."""
+    global _change
+    _change = next(_changes)
+
+
+def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*arguments: Any, **options: Any) -> Any:
+        _note()
+        return function(*arguments, **options)
+
+    return noted
+
+
+def text_of(screen: Screen[Any]) -> str:
+    """Returns the text of a screen, which is drawn only if something changed: many tests wait."""
+    change, text = _texts.get(screen, (-1, ""))
+    if change != _change:
+        change = _change
+        text = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        _texts[screen] = change, text
+    return text
 
 
 def _parsed_once(

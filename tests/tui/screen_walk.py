@@ -7,6 +7,7 @@ async with walking(made) as walk:
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -51,6 +52,7 @@ from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.checkpoints.inspect import inspect
 from tfckpt_tui.services.control.force_stop import ForceStopPlan
 from tfckpt_tui.services.control.many import ManyPlan, RunPlan, first_answers
+from waiting import SHORTEST_PAUSE
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
@@ -327,7 +329,8 @@ class Look:
         """Returns what `problems` finds once the screen has its layout, or after a limit."""
         until = time.monotonic() + SETTLE_SECONDS
         while (found := problems(self.screen)) and time.monotonic() < until:
-            await self._pilot.pause(0.02)
+            await asyncio.sleep(SHORTEST_PAUSE)
+            self.screen._on_timer_update()
         return found
 
     async def _take_size(self, width: int, height: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from answering_trainer import AnsweringTrainer
-from app_driving import opened, top, until, until_shown
+from app_driving import POLL, opened, top, until, until_shown
 from batch_runs import with_job
 from rundir_factory import RunFactory
 
@@ -284,7 +284,7 @@ def test_alerts_name_keys(ended: RunFactory) -> None:
 async def test_a_changed_key_is_the_one_that_messages_name(live: RunFactory) -> None:
     live.live_worker(0, saves=SaveStatus(failed=1, problem="no room"))
     config = Config(keys={"save": "f6", "diagnostics": "i"})
-    app = TfckptApp(live.run, poll=0.2, config=config)
+    app = TfckptApp(live.run, poll=POLL, config=config)
     async with app.run_test(size=(100, 30)) as pilot:
         await until_shown(pilot, "i shows what to do")
         await pilot.press("i")

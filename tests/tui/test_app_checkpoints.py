@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from app_driving import top, until, until_shown
+from app_driving import POLL, top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -133,7 +133,7 @@ async def test_the_contents_of_a_checkpoint_without_an_index_are_unknown(
 
 
 async def test_a_new_checkpoint_is_verified_automatically(made: RunFactory) -> None:
-    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+    async with TfckptApp(made.run, poll=POLL).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await until(pilot, lambda: app.snapshot, "a snapshot")
         made.checkpoint(40, recorded=False)
@@ -249,7 +249,7 @@ async def test_unreadable_checkpoints_say_why(made: RunFactory, damage: str) -> 
 
 
 async def test_a_checkpoint_deleted_meanwhile_is_reported(made: RunFactory) -> None:
-    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+    async with TfckptApp(made.run, poll=POLL).run_test(size=SIZE, notifications=True) as pilot:
         await opened(pilot)
         await pilot.press("enter")
         await until_shown(pilot, "float32")
@@ -262,7 +262,7 @@ async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
     state = made.run.state_file
     sound = state.read_bytes()
     state.write_bytes(sound.replace(b'_path: "ckpt-30"', b'_path: "x"', 1))
-    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+    async with TfckptApp(made.run, poll=POLL).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await until_shown(pilot, "diagnostic")
         await pilot.press("o")

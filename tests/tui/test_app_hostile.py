@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driving import shown, until, until_jobs_are_shown, until_shown
+from app_driving import POLL, shown, until, until_jobs_are_shown, until_shown
 from rich.segment import Segment
 from rundir_factory import RunFactory, two_branches
 from textual.color import Color
@@ -124,7 +124,7 @@ async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path
     text = " ".join(HOSTILE[first : first + 3])
     made = two_branches(tmp_path / "run", live=True)
     poison(text, made)
-    app = TfckptApp(made.run, poll=0.2)
+    app = TfckptApp(made.run, poll=POLL)
     async with app.run_test(size=(200, 50), notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         box = CommandQueue(made.run)
@@ -159,7 +159,7 @@ def test_the_second_line_of_defence_lets_nothing_through(text: str) -> None:
 async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", live=True)
     name = made.checkpoint(450, 1, "ckpt-b1-400", name="ckpt\x1b[31m-450", listed=False)
-    app = TfckptApp(made.run, poll=0.2)
+    app = TfckptApp(made.run, poll=POLL)
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "ckpt␛[31m-450")
         app.screen.query_one(History).select(name)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from app_driving import StillMonitor, opened, shown, top, until, until_shown
+from app_driving import POLL, StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
@@ -136,7 +136,7 @@ async def test_closing_the_app_ends_what_runs(live: RunFactory) -> None:
 
 async def test_without_a_checkpoint_it_says_why_not(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run").create()
-    app = TfckptApp(made.run, config=Config(actions={"evaluate": EVALUATE}), poll=0.1)
+    app = TfckptApp(made.run, config=Config(actions={"evaluate": EVALUATE}), poll=POLL)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "the snapshot")
         await pilot.press("a")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driving import StillMonitor, opened, shown, top, until, until_shown
+from app_driving import POLL, StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual import events
 from textual.pilot import Pilot
@@ -289,7 +289,7 @@ async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: R
 async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", now=time.time() - 3600)
     move_to_trash(made.run, ["ckpt-100"], by="ada", now=time.time(), update_state_file=True)
-    app = TfckptApp(made.run, poll=0.2, read_only=True)
+    app = TfckptApp(made.run, poll=POLL, read_only=True)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()

@@ -26,11 +26,6 @@ EXACT = CheckSummary(at=1.7e9, steps=3, workers=2, not_covered=list(NOT_COVERED)
 DIFFERENT = msgspec.structs.replace(EXACT, difference="The metric loss differs on worker 0")
 
 
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
-
-
 def set_step_time(made: RunFactory, seconds: float | None) -> None:
     for worker in read_workers(made.run):
         changed = msgspec.structs.replace(worker, step_seconds=seconds)

@@ -6,7 +6,7 @@ import string
 from pathlib import Path
 
 import pytest
-from app_driving import until_shown
+from app_driving import POLL, until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -40,11 +40,6 @@ from tfckpt_tui.settings.key_names import NAMED_KEYS, SAME_AS, is_key, key_name
 from tfckpt_tui.settings.keys import check_keys
 
 OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(capsys)
 
 
 @pytest.fixture
@@ -324,7 +319,7 @@ async def test_keys_themes_and_the_bell_are_as_configured(
     made = two_branches(tmp_path / "run")
     rung = []
     monkeypatch.setattr(TfckptApp, "bell", lambda self: rung.append(1))
-    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=0.1)
+    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=POLL)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until_shown(pilot, "f4 pin")
         assert app.theme == "tfckpt-colour-blind"
@@ -346,7 +341,7 @@ async def test_a_lost_worker_rings_unless_the_bell_is_switched_off(
     made = RunFactory(tmp_path / "run").create()
     rung: list[int] = []
     monkeypatch.setattr(TfckptApp, "bell", lambda self: rung.append(1))
-    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=0.1)
+    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=POLL)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until_shown(pilot, "no worker has written a heartbeat")
         made.event_log(EventKind.WORKER_LOST, "Worker 1 is gone.", -5)
