@@ -77,13 +77,21 @@ def stuck_at(button: Button, name: str, screen: Screen[Any]) -> list[str]:
     return [f"{name}: the button that cancels keeps the focus"] if screen.focused is button else []
 
 
-async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
+def taken_by_enter(dialog: Dialog[Any]) -> list[str]:
+    """The buttons whose label shows that enter presses them."""
+    buttons = [button for button in dialog.query(Button) if "⏎" in str(button.label)]
+    return [str(button.label).removeprefix("⏎").strip() for button in buttons]
+
+
+async def test_every_dialog_does_with_arrows_and_enter_what_its_labels_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The arrows leave the button that cancels; enter in a field presses what shows it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = furnish(two_branches(tmp_path / "run", now=1_790_000_000.0))
     dialogs = [stop for stop in STOPS if stop.screen.endswith("Dialog")]
-    stuck = []
+    stuck: list[str] = []
+    tried: list[str] = []
     async with walking(made) as walk:
         async for stop in walk.screens(dialogs):
             dialog, name = walk.screen, stop.name
@@ -91,41 +99,21 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
             first = dialog.query_one("#choice-0", Button)
             if dialog.focused is not first and not isinstance(dialog.focused, Input):
                 stuck.append(f"{name}: {dialog.focused} has the focus")
-            if all(button.disabled for button in dialog.query(Button) if button is not first):
-                continue
-            # From a field, the arrows come to the button that cancels first.
-            moves = len(dialog.query(Input)) + 1 if isinstance(dialog.focused, Input) else 1
-            # In a plan, the other arrows scroll.
-            await walk.press(*["right" if isinstance(dialog, ListDialog) else "down"] * moves)
-            stuck += await walk.settled(partial(stuck_at, first, name))
-    assert stuck == []
-
-
-def taken_by_enter(dialog: Dialog[Any]) -> list[str]:
-    """The buttons whose label shows that enter presses them."""
-    buttons = [button for button in dialog.query(Button) if "⏎" in str(button.label)]
-    return [str(button.label).removeprefix("⏎").strip() for button in buttons]
-
-
-async def test_in_every_field_enter_does_what_the_label_of_a_button_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
-    made = furnish(two_branches(tmp_path / "run", now=1_790_000_000.0))
-    dialogs = [stop for stop in STOPS if stop.screen.endswith("Dialog")]
-    tried = []
-    async with walking(made) as walk:
-        async for stop in walk.screens(dialogs):
-            dialog = walk.screen
-            assert isinstance(dialog, Dialog)
+            if not all(button.disabled for button in dialog.query(Button) if button is not first):
+                # From a field, the arrows come to the button that cancels first.
+                moves = len(dialog.query(Input)) + 1 if isinstance(dialog.focused, Input) else 1
+                # In a plan, the other arrows scroll.
+                await walk.press(*["right" if isinstance(dialog, ListDialog) else "down"] * moves)
+                stuck += await walk.settled(partial(stuck_at, first, name))
             for field in dialog.query(Input):
                 dialog.set_focus(field)
                 await walk.press("end")
                 promised, taken = taken_by_enter(dialog), []
                 monkeypatch.setattr(dialog, "take", lambda one, to=taken: to.append(one.label))
                 await walk.press("enter")
-                assert taken == promised, f"{stop.name}, {field.id}"
+                assert taken == promised, f"{name}, {field.id}"
                 tried += taken
+    assert stuck == []
     assert set(tried) >= {"restore", "move to the trash", "launch"}
 
 

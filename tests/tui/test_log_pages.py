@@ -29,7 +29,9 @@ def log(tmp_path: Path) -> Path:
 
 
 def write(path: Path) -> None:
-    lines = [f"line {number:06d} of a log whose lines are {'long ' * 35}" for number in range(LINES)]
+    lines = [
+        f"line {number:06d} of a log whose lines are {'long ' * 35}" for number in range(LINES)
+    ]
     lines[100] = "the Needle is here"
     lines[6_000] = "another needle"
     path.write_text("\n".join(lines) + "\n")
