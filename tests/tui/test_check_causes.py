@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from json_reference import check as check_json
 
+from command_running import Tool
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exactness.likely_causes import likely_cause
 from tfckpt_trainer.exactness.step_differences import (
     Difference,
@@ -206,6 +208,19 @@ def result(*, exact: bool) -> CheckResult:
         has_input=True,
         seconds=1.5,
     )
+
+
+def test_an_omission_is_told_with_what_to_do_and_makes_the_command_fail(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"model/kernel": variable("3"), "noise": omitted("x")}
+    found = (Repetition(Pass.IN_PLACE, 2, difference(s3={"state": state})),)
+    inexact = replace(result(exact=False), repetitions=found)
+    monkeypatch.setattr("tfckpt_tui.cli.check.run_check", lambda options, progress: inexact)
+    said = tool("check", "--", "train.py")
+    assert said.code == ExitCode.PROBLEM
+    assert "The tf.random.Generator noise was not passed to TrainingRun" in said.data
+    assert "extra={" in said.data
 
 
 @pytest.mark.parametrize("exact", [True, False])

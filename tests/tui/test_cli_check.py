@@ -19,6 +19,8 @@ from waiting import wait_until
 from weekly import weekly
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
+OWN_PLACES = ["--directory", "own/run", "--tensorboard", "own/events"]
+"""Directories that a script names itself. A check leaves them alone."""
 DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
 
 
@@ -41,7 +43,7 @@ def assert_nothing_left(scratch: Path) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        [sys.executable, SCRIPTS / "exact.py", "--log", "log"],
+        [sys.executable, SCRIPTS / "exact.py", "--log", "log", *OWN_PLACES],
         *weekly(DEMO),
     ],
     ids=["script", "demo"],
@@ -56,6 +58,7 @@ def test_a_script_is_exact_on_two_workers(
     assert said.json["exact"] and said.json["workers"] == 2 and said.json["input_compared"]
     assert [one["steps"] for one in said.json["passes"]] == [20, 20]
     assert Path(said.json["stored"]).is_file()
+    assert not (scratch.parent / "own").exists()
     assert said.words.splitlines() == [
         "starting the script",
         "saved step 3",
@@ -70,6 +73,7 @@ def test_a_script_is_exact_on_two_workers(
 
 
 @pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.tensorflow
 def test_an_omission_is_named_and_the_directories_of_the_script_stay_untouched(
     tool: Tool, tmp_path: Path, scratch: Path

@@ -28,6 +28,8 @@ parser.add_argument("--die-with", default="ckpt-b1-40", help="the checkpoint tha
 parser.add_argument("--hold-at", type=int, nargs="*", default=[], help="until LOG-hold-N exists")
 parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
 parser.add_argument("--plain", action="store_true", help="nothing that draws or averages")
+parser.add_argument("--directory", help="of the run, whatever the launcher says")
+parser.add_argument("--tensorboard")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -64,10 +66,12 @@ def shuffled_examples(context):
 
 
 run = TrainingRun(
+    options.directory,
     model=model,
     optimizer=optimizer,
     strategy=strategy,
     dataset=shuffled_examples,
+    tensorboard=options.tensorboard,
     total_steps=options.steps,
     save_every_steps=options.save_every,
     saving=SaveOptions(background=True, spread=True, largest_shard=900)
