@@ -13,6 +13,9 @@ from faulty_file_system import unmount
 from requirements import require
 from ssh_server import SshServer, ssh_server
 
+CACHE_SECONDS = 10.0
+"""For so long a client remembers names and attributes."""
+
 
 @contextmanager
 def short_directory() -> Iterator[Path]:

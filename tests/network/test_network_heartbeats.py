@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from network_disks import short_directory, sshfs_mounts
+from network_disks import CACHE_SECONDS, short_directory
 
 from beating import beating
 from faulty_file_system import faulty_mounts
@@ -39,31 +39,7 @@ from waiting import attempts, wait_until
 # Each client is a process of its own.
 pytestmark = pytest.mark.e2e
 
-CACHE_SECONDS = 10.0
 FOREVER_SECONDS = 36_000.0
-
-
-@pytest.fixture(scope="module")
-def mounts():
-    """Two clients of one server, which ask it each time."""
-    with short_directory() as place, faulty_mounts(place, "a", "b") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cached():
-    """Two clients that remember names and attributes."""
-    with (
-        short_directory() as place,
-        faulty_mounts(place, "a", "b", cache_seconds=CACHE_SECONDS) as made,
-    ):
-        yield tuple(mount.root for mount in made)
-
-
-@pytest.fixture(scope="module")
-def by_ssh():
-    with short_directory() as place, sshfs_mounts(place, "a", "b") as made:
-        yield made
 
 
 @pytest.fixture(params=["cached", "by_ssh"])

@@ -8,36 +8,14 @@ from pathlib import Path
 import checkpoint_directory
 import pytest
 from checkpoint_directory import LONG_AGO, CheckpointDirectory
-from network_disks import short_directory, sshfs_mounts
+from network_disks import CACHE_SECONDS
 
-from faulty_file_system import FaultyMount, faulty_mounts
+from faulty_file_system import FaultyMount
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 
-CACHE_SECONDS = 10.0
 GONE = {CheckpointState.WRITING, CheckpointState.COMPLETE, CheckpointState.VERIFIED}
-
-
-@pytest.fixture(scope="module")
-def mounts():
-    with short_directory() as place, faulty_mounts(place, "a", "b") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cached():
-    with (
-        short_directory() as place,
-        faulty_mounts(place, "a", "b", cache_seconds=CACHE_SECONDS) as made,
-    ):
-        yield tuple(mount.root for mount in made)
-
-
-@pytest.fixture(scope="module")
-def by_ssh():
-    with short_directory() as place, sshfs_mounts(place, "a", "b") as made:
-        yield made
 
 
 @pytest.fixture(params=["kernel", "client", "sshfs"])
