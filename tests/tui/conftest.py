@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
+from waiting import LEAST_SECONDS
+
 _SCRUBBED = ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES")
 
 
@@ -27,7 +29,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from faster_textual import make_textual_faster
     from textual.widgets import Input
 
+    from tfckpt_tui.app import run_progress
+
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
+    # The app shows for 8 s what is done. A loaded machine may need longer to show it at all.
+    monkeypatch.setattr(run_progress, "_DONE_SECONDS", LEAST_SECONDS)
     make_textual_faster(monkeypatch)
     yield
     monkeypatch.undo()
