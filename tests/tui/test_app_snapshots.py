@@ -48,6 +48,19 @@ SCREENS = {
 }
 """Screens that need no more than keys."""
 
+PAGES = {
+    "prune": ("p", "2"),
+    "help": ("question_mark",),
+    "compare": ("down", "space", "space", "d", "n"),
+    "stop": ("x",),
+    "no-own-actions": ("A",),
+    "trace": ("P", "n", *"15", "down", *"0,1"),
+    "worker": ("w", "right"),
+    "events": ("J", "down"),
+    "filtered-and-sorted": ("greater_than_sign", "slash", *"step>100 -400"),
+}
+"""The same, before anything was pruned."""
+
 IN_LIGHT = {
     "dashboard": (),
     "restore": ("down", "down", "down", "r"),
@@ -140,17 +153,6 @@ def test_restore(snap_compare: Compare, made: RunFactory, size: tuple[int, int])
     assert snap_compare(still(made), terminal_size=size, run_before=keys)
 
 
-@AT_SMALLEST
-def test_prune(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    keys = pressing("p", "2")
-    assert snap_compare(still(made), terminal_size=size, run_before=keys)
-
-
-@AT_SMALLEST
-def test_help(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    assert snap_compare(still(made), terminal_size=size, run_before=pressing("question_mark"))
-
-
 @BY_SIZE
 def test_checkpoint(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     keys = pressing("down", "enter")
@@ -173,20 +175,16 @@ def test_files_of_keras(snap_compare: Compare, made: RunFactory, keys: tuple[str
     assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing(*keys))
 
 
-@AT_SMALLEST
-def test_compare(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    keys = pressing("down", "space", "space", "d", "n")
-    assert snap_compare(still(made), terminal_size=size, run_before=keys)
-
-
-def test_stop(snap_compare: Compare, made: RunFactory) -> None:
-    assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing("x"))
-
-
 @BY_SIZE
 def test_charts(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     prune_two(made)
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("c", "plus"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(snap_compare: Compare, made: RunFactory, name: str) -> None:
+    keys = pressing(*PAGES[name])
+    assert snap_compare(still(made), terminal_size=SIZES[0], run_before=keys)
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -273,15 +271,6 @@ def test_own_actions(snap_compare: Compare, made: RunFactory, size: tuple[int, i
     assert snap_compare(app, terminal_size=size, run_before=pressing("A", "down", "down"))
 
 
-def test_no_own_actions(snap_compare: Compare, made: RunFactory) -> None:
-    assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing("A"))
-
-
-def test_trace(snap_compare: Compare, made: RunFactory) -> None:
-    keys = pressing("P", "n", *"15", "down", *"0,1")
-    assert snap_compare(still(made), terminal_size=(80, 24), run_before=keys)
-
-
 def test_add_a_guard(snap_compare: Compare, made: RunFactory) -> None:
     async def before(pilot: Pilot[int]) -> None:
         await pressing("G", "a", *"above loss 4: stop")(pilot)
@@ -358,11 +347,6 @@ def test_the_pictures_show_something():
 
 
 @AT_SMALLEST
-def test_worker(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    assert snap_compare(still(made), terminal_size=size, run_before=pressing("w", "right"))
-
-
-@AT_SMALLEST
 def test_track(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[int]) -> None:
         await pressing("enter")(pilot)
@@ -372,21 +356,8 @@ def test_track(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -
 
 
 @AT_SMALLEST
-def test_events(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
-    assert snap_compare(still(made), terminal_size=size, run_before=pressing("J", "down"))
-
-
-@AT_SMALLEST
 def test_trash(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     for names, at in ((["ckpt-100"], NOW - 7200), (["ckpt-300", "ckpt-400"], NOW - 90)):
         made.run.pin(names[0]).unlink(missing_ok=True)
         move_to_trash(made.run, names, by="ada@trainhost", now=at, update_state_file=True)
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("T"))
-
-
-@AT_SMALLEST
-def test_filtered_and_sorted(
-    snap_compare: Compare, made: RunFactory, size: tuple[int, int]
-) -> None:
-    keys = pressing("greater_than_sign", "slash", *"step>100 -400")
-    assert snap_compare(still(made), terminal_size=size, run_before=keys)
