@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,7 +55,7 @@ def losses(place):
 
 @pytest.mark.parametrize(
     ("strategy", "workers"),
-    [("one-device", 1), ("multi-worker", 2)],
+    [*weekly(("one-device", 1)), ("multi-worker", 2)],
 )
 def test_a_call_of_several_steps_has_the_same_bits_as_one_call_a_step(tmp_path, strategy, workers):
     one = train(tmp_path / "one", strategy, workers, 1)
