@@ -72,10 +72,8 @@ def test_a_fit_resumed_in_mid_epoch_is_the_fit_that_never_stopped(tmp_path, stra
             assert line == expected[worker][place], place
 
 
-@pytest.mark.parametrize(
-    ("strategy", "workers"),
-    [("mirrored", 1), *weekly(("multi-worker", 2))],
-)
+@pytest.mark.weekly  # With callbacks it runs at each change: test_training_fit_callbacks.py.
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
 def test_going_back_into_an_earlier_epoch_repeats_it_exactly(tmp_path, strategy, workers):
     log = tmp_path / "log"
     with train(tmp_path / "run", log, strategy, workers, "--restore-after", "33") as cluster:
@@ -171,6 +169,7 @@ def test_commands_are_served_between_batches(tmp_path):
         stopped = run.ask(CommandKind.STOP)
         assert stopped.state is CommandState.DONE
         assert cluster.wait() == [0, 0], cluster.output()
+    assert {worker.ending for worker in run.workers()} == {Ending.STOPPED}
     assert {saved.result["name"], stopped.result["name"]} <= run.names()
     assert load(run.run.run_file, RunInfo).epoch_steps == STEPS, "charts count epochs by it"
 
