@@ -32,7 +32,8 @@ from typing import IO
 import msgspec
 
 _LARGEST_MESSAGE = 1 << 18
-_START_SECONDS = 120
+_START_SECONDS = 500
+"""Beside a heavy load the import of TensorFlow takes minutes."""
 _MOST_CLIENTS = 64
 _started: list[subprocess.Popen[bytes]] = []
 
