@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from steered import SteeredRun
 from training_cluster import SCRIPTS, Cluster
@@ -18,8 +22,9 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
@@ -27,6 +32,7 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.restore import plan_restore_of
 from tfckpt_tui.services.runs.stacks import read_stacks
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -283,18 +289,7 @@ def test_curves_follow_the_branch(steered):
     assert (directory / "worker-1").is_dir()
 
 
-def test_stop_saves_and_every_process_ends_well(tmp_path):
-    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        outcome = run.ask(CommandKind.STOP, save=True)
-        assert outcome.state is CommandState.DONE
-        assert cluster.wait(60) == [0, 0], cluster.output()
-        assert outcome.result["name"] in run.names()
-        assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
-
-
-@pytest.mark.parametrize(("target", "chosen", "status"), [(0, {}, 143), (1, CHOSEN, 17)])
+@pytest.mark.parametrize(("target", "chosen", "status"), [(1, CHOSEN, 17), *weekly((0, {}, 143))])
 def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen, status):
     with Cluster(tmp_path / "run", "steered.py", [], environment=chosen) as cluster:
         run = SteeredRun(cluster)
@@ -355,19 +350,48 @@ def test_a_save_that_the_disk_refuses_fails_and_training_goes_on(tmp_path):
         assert failures
 
 
-def test_a_cold_start_continues_the_branch_that_was_trained_last(tmp_path):
-    run_dir = tmp_path / "run"
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
+@dataclass
+class Killed:
+    """Run directories of a process that was killed; tests change copies of them."""
+
+    ahead: Path
+    """At its newest checkpoint."""
+    back: Path
+    """After it went back to the one before it."""
+    old: Command
+    newest: Command
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("killed")
+    with Cluster(place / "back", "steered.py", [], 1, "one-device") as cluster:
+        run, (process,) = SteeredRun(cluster), cluster.processes
         run.wait_for_step(5)
         old = run.ask(CommandKind.SAVE)
         run.progress()
-        high = run.ask(CommandKind.SAVE)
-        run.ask(CommandKind.RESTORE, name=old.result["name"])
+        newest = run.ask(CommandKind.SAVE)
         run.ask(CommandKind.PAUSE)
-        cluster.processes[0].kill()
-        cluster.wait()
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        process.send_signal(signal.SIGSTOP)
+        of_process = psutil.Process(process.pid)
+        wait_until(lambda: of_process.status() == psutil.STATUS_STOPPED, 10, "it is held")
+        shutil.copytree(cluster.run_dir, place / "ahead")
+        process.send_signal(signal.SIGCONT)
+        run.ask(CommandKind.RESTORE, name=old.result["name"])
+        process.kill()
+        process.wait()
+    return Killed(place / "ahead", place / "back", old, newest)
+
+
+def started_again(place, tmp_path):
+    """A cluster of one process for a copy of a run directory."""
+    run_dir = shutil.copytree(place, tmp_path / "run")
+    return Cluster(run_dir, "steered.py", [], 1, "one-device")
+
+
+def test_a_cold_start_continues_the_branch_that_was_trained_last(killed, tmp_path):
+    old, high = killed.old, killed.newest
+    with started_again(killed.back, tmp_path) as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(old.step + 1)
         resumed = next(e for e in reversed(read_entries(run.run)) if e.kind.value == "start")
@@ -379,24 +403,17 @@ def test_a_cold_start_continues_the_branch_that_was_trained_last(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", ["head", "record"])
-def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(tmp_path, damaged):
-    run_dir = tmp_path / "run"
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        old = run.ask(CommandKind.SAVE).result["name"]
-        run.progress()
-        newest = run.ask(CommandKind.SAVE).result["name"]
-        if damaged == "head":
-            run.ask(CommandKind.RESTORE, name=old)
-        run.ask(CommandKind.PAUSE)
-        cluster.processes[0].kill()
-        cluster.wait()
+def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
+    killed, tmp_path, damaged
+):
+    old, newest = (command.result["name"] for command in (killed.old, killed.newest))
     used = old if damaged == "head" else newest
-    note = run.run.head_file if damaged == "head" else run.run.record(newest)
+    again = started_again(killed.back if damaged == "head" else killed.ahead, tmp_path)
+    run = RunDirectory(again.run_dir)
+    note = run.head_file if damaged == "head" else run.record(newest)
     for path in (note, copy_of(note)):
         path.write_bytes(path.read_bytes()[:-3])
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+    with again as cluster:
         run = SteeredRun(cluster)
         wait_until(
             lambda: sum(e.kind is EventKind.START for e in read_entries(run.run)) == 2,
@@ -411,18 +428,29 @@ def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
         assert follows in said
 
 
-@pytest.mark.parametrize("state", [CheckpointState.INCOMPLETE, CheckpointState.CORRUPT])
-def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tmp_path, state):
-    run_dir = tmp_path / "run"
-    arguments = ["--steps", "40", "--save-every", "10"]
-    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+FORTY_STEPS = ["--steps", "40", "--save-every", "10"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The run directory of one process that did its 40 steps; tests change copies of it."""
+    place = tmp_path_factory.mktemp("trained") / "run"
+    with Cluster(place, "steered.py", FORTY_STEPS, 1, "one-device") as cluster:
         assert cluster.wait() == [0], cluster.output()
+    return place
+
+
+@pytest.mark.parametrize("state", [CheckpointState.INCOMPLETE, CheckpointState.CORRUPT])
+def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(
+    trained, tmp_path, state
+):
+    run_dir = shutil.copytree(trained, tmp_path / "run")
     damaged = run_dir / "ckpt-40.data-00000-of-00001"
     content = damaged.read_bytes()
     is_cut = state is CheckpointState.INCOMPLETE
     content = content[:-7] if is_cut else bytes([content[0] ^ 1]) + content[1:]
     damaged.write_bytes(content)
-    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+    with Cluster(run_dir, "steered.py", FORTY_STEPS, 1, "one-device") as cluster:
         assert cluster.wait() == [0], cluster.output()
     run = SteeredRun(cluster)
     assert run.names() == {"ckpt-10", "ckpt-20", "ckpt-30", "ckpt-40", "ckpt-b1-40"}
@@ -432,12 +460,10 @@ def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tm
     assert state_of(run, "ckpt-40") is state
 
 
-def test_a_model_that_does_not_fit_is_refused_with_the_list(tmp_path):
-    run_dir = tmp_path / "run"
-    with Cluster(run_dir, "steered.py", ["--steps", "10"], 1, "one-device") as cluster:
-        assert cluster.wait() == [0], cluster.output()
+def test_a_model_that_does_not_fit_is_refused_with_the_list(trained, tmp_path):
+    run_dir = shutil.copytree(trained, tmp_path / "run")
     before = sorted(path.name for path in run_dir.iterdir())
-    arguments = ["--steps", "20", "--width", "17"]
+    arguments = ["--steps", "50", "--width", "17"]
     with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
         assert cluster.wait() == [1], cluster.output()
         text = cluster.log(0).read_text()
@@ -446,28 +472,24 @@ def test_a_model_that_does_not_fit_is_refused_with_the_list(tmp_path):
     assert sorted(path.name for path in run_dir.iterdir()) == before
 
 
-def test_commands_of_a_dead_trainer_are_answered_by_the_next(tmp_path):
-    run_dir = tmp_path / "run"
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        cluster.processes[0].send_signal(signal.SIGKILL)
-        cluster.wait()
-        command = run.box.submit(CommandKind.SAVE, requested_by="test", lifetime=300)
-        taken = msgspec.structs.replace(command, state=CommandState.SEEN)
-        os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
-        run.box.update(taken)
-        # What a power loss may leave of a command.
-        (run.run.active / "taken.json").write_bytes(b"")
-        (run.run.inbox / "asked.json").write_bytes(b"")
-    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
+def test_commands_of_a_dead_trainer_are_answered_by_the_next(killed, tmp_path):
+    again = started_again(killed.ahead, tmp_path)
+    run = SteeredRun(again)
+    names, notes = run.names(), run.event_log().count("note")
+    command = run.box.submit(CommandKind.SAVE, requested_by="test", lifetime=300)
+    taken = msgspec.structs.replace(command, state=CommandState.SEEN)
+    os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
+    run.box.update(taken)
+    # What a power loss may leave of a command.
+    (run.run.active / "taken.json").write_bytes(b"")
+    (run.run.inbox / "asked.json").write_bytes(b"")
+    with again:
+        run.wait_for_step(killed.newest.step + 5)
         assert run.box.look_up(command.id).state is CommandState.FAILED
-        assert not run.names()
+        assert run.names() == names
         assert not (run.run.active / "taken.json").exists()
         wait_until(lambda: not (run.run.inbox / "asked.json").exists(), 40, "it is cleared")
-        wait_until(lambda: run.event_log().count("note") >= 2, 10, "both are in the journal")
+        wait_until(lambda: run.event_log().count("note") >= notes + 2, 10, "both are noted")
 
 
 def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
@@ -480,9 +502,10 @@ def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
         assert set(record.metrics) == {"loss"}
         run.progress()
         assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
-        run.ask(CommandKind.STOP, save=False)
+        assert run.ask(CommandKind.STOP, save=False).state is CommandState.DONE
         assert cluster.wait(60) == [0, 0], cluster.output()
         assert run.names() == {record.name}
+        assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
 
 
 def test_fewer_workers_take_up_what_more_have_saved_and_say_what_begins_anew(tmp_path):
