@@ -11,6 +11,7 @@ import sys
 import pytest
 from training_cluster import SCRIPTS, Cluster
 
+from tensorflow_processes import run_with_tensorflow
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -45,18 +46,21 @@ def cases_in(output):
     return {case["name"]: case for case in found}
 
 
-@pytest.fixture(scope="module", params=["1", *weekly("0")])
+@pytest.fixture(scope="module", params=["as it comes", *weekly("1", "0")])
 def on_one_device(request, tmp_path_factory, selected):
-    """The forms with oneDNN, which TensorFlow takes by itself on some processors, or without."""
-    words = [tmp_path_factory.mktemp("runs"), "--only", *selected]
-    # A process that has imported TensorFlow has chosen.
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *words],
-        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": request.param},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    """The forms with oneDNN, which TensorFlow takes by itself on most processors, or without."""
+    words = [SCRIPT, tmp_path_factory.mktemp("runs"), "--only", *selected]
+    if request.param == "as it comes":
+        done = run_with_tensorflow(*words)
+    else:
+        # A process that has imported TensorFlow has chosen.
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": request.param},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     return cases_in(done.stdout)
 
