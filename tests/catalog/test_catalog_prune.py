@@ -185,13 +185,6 @@ class TestUndo:
         assert list_trash(history.run) == []
         assert list(history.run.trash.iterdir()) == []
 
-    def test_tensorflows_list_is_left_alone_if_told(self, history):
-        prune(history, "ckpt-100")
-        before = history.run.state_file.read_bytes()
-        undo(history.run, None, update_state_file=False)
-        assert history.run.state_file.read_bytes() == before
-        assert "ckpt-100" in history.scan()
-
     def test_the_newest_or_the_one_named(self, history):
         first = prune(history, "ckpt-100", at=NOW)
         second = prune(history, "ckpt-200", at=NOW + 10)

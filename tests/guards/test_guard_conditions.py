@@ -240,6 +240,8 @@ def test_no_improvement_counts_from_the_best() -> None:
     assert fired("no_improvement loss steps=10", readings([-value for value in values]))
     assert not fired("no_improvement loss steps=10 mode=max", readings(range(50)))
     assert fired("no_improvement loss steps=10", readings(range(50)))
+    for mode in ("min", "max"):
+        assert fired(f"no_improvement loss steps=10 mode={mode}", readings([1.0] * 50))
 
 
 def test_no_improvement_counts_from_a_restore() -> None:

@@ -74,7 +74,7 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
     launch(
         LaunchOptions(
             run_directory=str(run.root),
-            command=(sys.executable, str(WORKER), "note-devices", "serve-a-stop"),
+            command=(sys.executable, str(WORKER), "note-devices", "note-draw", "serve-a-stop"),
             working_directory=str(tmp_path),
             workers=2,
             environment=(("CUDA_VISIBLE_DEVICES", "3,1"),),
@@ -93,6 +93,8 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
         noted = [(run.root / f"devices-1-{index}").read_text() for index in range(2)]
         assert noted == ["('3', [None, None])", "('1', [None, None])"]
         assert open_accelerators(Path(f"/proc/{waiting.pid}/fd")) == []
+        draws = {(run.root / f"draw-1-{index}").read_text() for index in range(2)}
+        assert len(draws) == 2, "both forks draw the same random numbers"
 
         # Without it the workers are started from nothing, as the first time.
         waiting.kill()

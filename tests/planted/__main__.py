@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -28,6 +29,8 @@ CHECKOUT = Path(__file__).parents[2]
 def main() -> int:
     """Plants the chosen bugs; returns the exit status."""
     chosen = _arguments()
+    # As ctrl+c does: no process and no copy stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     bugs = _chosen(read_bugs(), chosen.only, chosen.share, chosen.seed)
     with tempfile.TemporaryDirectory(prefix="planted-") as place:
         copy = Copy.of(chosen.checkout.resolve(), Path(place))

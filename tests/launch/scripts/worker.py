@@ -121,8 +121,15 @@ def note_devices(_value: str) -> None:
     write_own(f"devices-{ATTEMPT}", (os.environ["CUDA_VISIBLE_DEVICES"], touched))
 
 
+def note_draw(_value: str) -> None:
+    """Writes the first random number of NumPy, if this process came with it."""
+    numpy = sys.modules.get("numpy")
+    write_own(f"draw-{ATTEMPT}", numpy and float(numpy.random.random()))
+
+
 VERBS = {
     "note-devices": note_devices,
+    "note-draw": note_draw,
     "note-start": note_start,
     "say": lambda value: print(value, flush=True),
     "environment": lambda _: write_own("environment", dict(os.environ)),
