@@ -29,8 +29,6 @@ CHECKOUT = Path(__file__).parents[2]
 def main() -> int:
     """Plants the chosen bugs; returns the exit status."""
     chosen = _arguments()
-    # As ctrl+c does: no process and no copy stays.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     bugs = _chosen(read_bugs(), chosen.only, chosen.share, chosen.seed)
     with tempfile.TemporaryDirectory(prefix="planted-") as place:
         copy = Copy.of(chosen.checkout.resolve(), Path(place))
@@ -83,4 +81,6 @@ def _checked(copy: Copy, catches: Sequence[Catch]) -> list[Catch]:
 
 
 if __name__ == "__main__":
+    # As ctrl+c does: no process and no copy stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())
