@@ -7,7 +7,10 @@ import json
 import re
 import signal
 import threading
+from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from steered import SteeredRun
@@ -51,13 +54,53 @@ def finish(cluster):
     return history_of(cluster)
 
 
+@dataclass
+class Whole:
+    """A run that never stopped."""
+
+    log: Path
+    history: list
+    heard: list[int]
+    """The epochs that its remote monitor told a server of."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Returns a run that never stopped, by its strategy and number of workers."""
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.heard.append(body["epoch"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    @cache
+    def whole(strategy, workers):
+        place = tmp_path_factory.mktemp("undisturbed")
+        with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+            server.heard = []
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            words = ["--monitored", f"http://127.0.0.1:{server.server_port}"]
+            history = finish(train(place / "run", place / "whole", strategy, workers, *words))
+            server.shutdown()
+        return Whole(place / "whole", history, server.heard)
+
+    return whole
+
+
 @pytest.mark.parametrize(
     ("strategy", "workers"),
     [("one-device", 1), *weekly(("multi-worker", 2))],
 )
-def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(tmp_path, strategy, workers):
-    whole, back, cut = tmp_path / "whole", tmp_path / "back", tmp_path / "cut"
-    history = finish(train(tmp_path / "run", whole, strategy, workers))
+def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(
+    undisturbed, tmp_path, strategy, workers
+):
+    back, cut = tmp_path / "back", tmp_path / "cut"
+    whole, history = undisturbed(strategy, workers).log, undisturbed(strategy, workers).history
     assert history[0] == list(range(EPOCHS))
     assert len(history[1]["val_loss"]) == EPOCHS // 2
 
@@ -92,24 +135,8 @@ def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(tmp_path, st
         assert sorted(set(epochs)) == list(range(EPOCHS)), log.name
 
 
-def test_a_remote_monitor_hears_of_each_epoch_once(tmp_path):
-    heard = []
-
-    class Server(BaseHTTPRequestHandler):
-        def do_POST(self):
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["epoch"])
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        finish(train(tmp_path / "run", tmp_path / "log", "one-device", 1, "--monitored", address))
-        server.shutdown()
-    assert heard == list(range(EPOCHS))
+def test_a_remote_monitor_hears_of_each_epoch_once(undisturbed):
+    assert undisturbed("one-device", 1).heard == list(range(EPOCHS))
 
 
 ROW = re.compile(r"^\| `(\w+)` \| (exact|works|refused) \|", re.MULTILINE)
@@ -162,9 +189,9 @@ def test_a_run_goes_on_with_other_callbacks_and_keeps_its_history(tmp_path):
         assert runs[1][:2] == runs[0]
 
 
-def test_a_quick_check_repeats_no_end_of_an_epoch_and_leaves_no_trace(tmp_path):
-    whole, checked = tmp_path / "whole", tmp_path / "checked"
-    history = finish(train(tmp_path / "run", whole, "one-device", 1))
+def test_a_quick_check_repeats_no_end_of_an_epoch_and_leaves_no_trace(undisturbed, tmp_path):
+    checked = tmp_path / "checked"
+    whole, history = undisturbed("one-device", 1).log, undisturbed("one-device", 1).history
     # The third batch of an epoch: the check waits for the next epoch, which has four.
     cluster = train(tmp_path / "check", checked, "one-device", 1, "--check-after", "7")
     assert finish(cluster) == history
