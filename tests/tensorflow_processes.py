@@ -225,8 +225,11 @@ def _serve(listener: socket.socket) -> Order | None:
                     os.close(descriptor)
                 return msgspec.json.decode(message, type=Order)
             running[pid] = reporting
-            with suppress(OSError):
+            try:
                 reporting.send(str(pid).encode())
+            except OSError:
+                # Who asked for it waits no longer, and would not end it.
+                os.kill(pid, signal.SIGKILL)
             # They may be files on a disk that a test unmounts.
             for descriptor in outputs:
                 os.close(descriptor)
