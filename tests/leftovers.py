@@ -53,7 +53,7 @@ class Here(NamedTuple):
     has_tensorflow: bool
 
 
-_NOT_YET = ("cluster", "e2e", "fuzz", "gpu", "training", "tui")
+_NOT_YET = ("cluster", "e2e", "fuzz", "gpu", "training")
 """Folders whose tests may still leave something behind, unless they are quick.
 
 With the environment variable `ALL_LEFTOVERS`, they are not let off.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,9 +37,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-    # A job may wait for an answer that no trainer gives; the next test does not wait for it.
-    for thread in threading.enumerate():
-        thread.name = thread.name.replace("job: ", "left over: ")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -126,3 +127,15 @@ async def test_a_defect_in_a_thread_ends_the_app_with_a_report(
     with pytest.raises(ZeroDivisionError):
         await fail()
     assert threading.excepthook is before
+
+
+async def test_a_job_that_waits_for_an_answer_ends_with_the_app(live: RunFactory) -> None:
+    def waiting() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "job: save"]
+
+    async with opened(live.run) as pilot:
+        await pilot.press(DEFAULT_KEYS["save"])
+        await until(pilot, waiting, "a job that follows the command")
+        (job,) = waiting()
+    await asyncio.to_thread(job.join, LEAST_SECONDS)
+    assert not job.is_alive()

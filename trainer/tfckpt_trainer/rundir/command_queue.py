@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -195,8 +196,9 @@ class CommandQueue:
         timeout: float,
         on_change: Callable[[Command], None] | None = None,
         poll: float | None = None,
+        ended: threading.Event | None = None,
     ) -> Command:
-        """Waits until `command` is final or `timeout` seconds have passed.
+        """Waits until `command` is final, `timeout` seconds have passed or `ended` is set.
 
         Withdraws a command that is still unclaimed after its lifetime and returns it as expired.
 
@@ -205,7 +207,9 @@ class CommandQueue:
             timeout: Seconds.
             on_change: Called with each new state of the command.
             poll: Polling interval in seconds; by default what suits the file system.
+            ended: Is set when nobody is interested in the outcome any more.
         """
+        ended = ended or threading.Event()
         if poll is None:
             is_network = is_network_file_system(self._run.root)
             poll = NETWORK_POLL_SECONDS if is_network else POLL_SECONDS
@@ -220,10 +224,8 @@ class CommandQueue:
             waited = time.monotonic() - began
             if newest.state is CommandState.REQUESTED and waited > lifetime:
                 newest = self.withdraw(newest) or newest
-            if waited > timeout:
+            if waited > timeout or (not newest.state.is_final and ended.wait(poll)):
                 break
-            if not newest.state.is_final:
-                time.sleep(poll)
         return newest
 
     def withdraw(self, command: Command) -> Command | None:

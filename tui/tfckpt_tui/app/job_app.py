@@ -57,11 +57,17 @@ class JobApp(BaseApp[ResultT]):
 
     Attributes:
         progress: Commands of the run, and failures that the user has not dismissed.
+        ended: Is set when the app has ended; no job waits for an answer any longer.
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.progress = RunProgress()
+        self.ended = threading.Event()
+
+    def on_unmount(self) -> None:
+        """Ends the jobs that wait for an answer."""
+        self.ended.set()
 
     # -- for subclasses ------------------------------------------------------------------------
 

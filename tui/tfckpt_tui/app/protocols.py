@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -155,6 +156,10 @@ class ActionApp(Protocol):
 
     def update_progress(self) -> None:
         """Shows changed commands and failures on all screens."""
+
+    @property
+    def ended(self) -> threading.Event:
+        """Is set when the app has ended; no job waits for an answer any longer."""
 
     @property
     def start_job(self) -> StartJob:

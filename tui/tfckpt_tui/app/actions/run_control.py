@@ -509,7 +509,8 @@ class RunControl:
 
     def _follow(self, command: Command) -> None:
         """Withdraws a command that no trainer takes in time."""
-        self._dashboard.run_app.start_job(command.kind.value, partial(follow, self._run, command))
+        app = self._dashboard.run_app
+        app.start_job(command.kind.value, partial(follow, self._run, command, app.ended))
 
     @property
     def _selected(self) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -122,9 +123,15 @@ def ask(
     return _require_done(run, outcome, timeout)
 
 
-def follow(run: RunDirectory, command: Command) -> None:
-    """Waits for the outcome of a command, and withdraws it if no trainer takes it in time."""
-    CommandQueue(run).wait(command, timeout=_FOLLOW_SECONDS, poll=_FOLLOW_POLL_SECONDS)
+def follow(run: RunDirectory, command: Command, ended: threading.Event) -> None:
+    """Waits for the outcome of a command, and withdraws it if no trainer takes it in time.
+
+    Args:
+        run: The run directory.
+        command: The command that was submitted.
+        ended: Is set when the app has ended.
+    """
+    CommandQueue(run).wait(command, timeout=_FOLLOW_SECONDS, poll=_FOLLOW_POLL_SECONDS, ended=ended)
 
 
 def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
