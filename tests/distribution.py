@@ -5,8 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +26,16 @@ WORKERS_THAT_WAIT = 1
 """One more, since one waits for Slurm for minutes."""
 MOST_WORKERS = 16
 
-LONGEST = ("test_cluster_slurm", "test_cluster_jobs")
-"""Modules whose tests cannot be distributed; they begin at once."""
+TENSORFLOW_GROUPS = ("tensorflow-1", "tensorflow-2")
+"""As many processes import TensorFlow, for the tests that use it themselves. It takes seconds and
+500 MB."""
+USES_TENSORFLOW = re.compile(
+    r"^ +(import|from) (tensorflow|keras|tfckpt_trainer\.training)\b|\bmake_run\b", re.MULTILINE
+)
+"""In the text of their modules."""
+
+LONGEST = ("test_cluster_slurm", "test_cluster_jobs", *TENSORFLOW_GROUPS)
+"""Groups that begin at once."""
 FIRST = "faults"
 """These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
 SLOWEST_FIRST = ("cluster", "e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
@@ -39,11 +51,11 @@ class Group:
     """Tests that one process runs, one after another.
 
     Attributes:
-        module: The file of the tests, without its suffix.
+        name: That of the group for xdist; of a test on its own, its node id.
         names: The name of their folder, and those of their markers.
     """
 
-    module: str
+    name: str
     names: set[str]
     items: list[pytest.Item]
 
@@ -78,22 +90,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     groups: dict[str, Group] = {}
     weekly = is_weekly(config)
+    tensorflow_groups = _tensorflow_groups(items)
     for item in items:
         markers = {marker.name for marker in item.iter_markers()}
         if _is_quick(item, markers):
             item.add_marker(QUICK)
         if weekly and _tries_examples(item):
             item.add_marker(WEEKLY)
-        shared = _shares_with_its_module(item)
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-        name = item.path.stem if shared else item.nodeid
-        group = groups.setdefault(name, Group(item.path.stem, {item.path.parent.name}, []))
+        name = tensorflow_groups.get(item.path) if "tensorflow" in markers else None
+        if name is None and _shares_with_its_module(item):
+            name = item.path.stem
+        if name is not None:
+            item.add_marker(pytest.mark.xdist_group(name))
+        name = name or item.nodeid
+        group = groups.setdefault(name, Group(name, {item.path.parent.name}, []))
         group.items.append(item)
         group.names |= markers
     seed = config.getoption("order_seed")
     ordered = _in_order(list(groups.values())) if seed is None else _shuffled(groups, seed)
     items[:] = [item for group in ordered for item in group.items]
+
+
+def _tensorflow_groups(items: Sequence[pytest.Item]) -> dict[Path, str]:
+    """Gives each module whose tests use TensorFlow in their own process one of the groups."""
+    modules = dict.fromkeys(item.path for item in items)
+    using = [path for path in modules if USES_TENSORFLOW.search(path.read_text())]
+    return dict(zip(using, cycle(TENSORFLOW_GROUPS), strict=False))
 
 
 def _shuffled(groups: dict[str, Group], seed: str) -> list[Group]:
@@ -104,8 +126,8 @@ def _shuffled(groups: dict[str, Group], seed: str) -> list[Group]:
 
 
 def _in_order(groups: list[Group]) -> list[Group]:
-    longest = [group for name in LONGEST for group in groups if group.module == name]
-    rest = [group for group in groups if group.module not in LONGEST]
+    longest = [group for name in LONGEST for group in groups if group.name == name]
+    rest = [group for group in groups if group.name not in LONGEST]
     forking = [group for group in rest if FIRST in group.names]
     others = [group for group in rest if FIRST not in group.names]
     others.sort(key=lambda group: group.place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ EPOCH: CheckpointColumn = extension("column")
 
 @pytest.fixture
 def with_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its record has the columns at the import. Later tests need it without this one.
+    import_module("tfckpt_tui.reports.listing")
     monkeypatch.setattr(checkpoint_columns, "COLUMNS", (*checkpoint_columns.COLUMNS, EPOCH))
 
 
