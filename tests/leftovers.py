@@ -11,6 +11,7 @@ import locale
 import os
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -85,7 +86,7 @@ def nothing_left_behind(
         request.node.funcargs.clear()
         gc.collect()
         with suppress(AssertionError):
-            wait_until(lambda: not _new_things(before, mark, place), 0, "nothing is left")
+            wait_until(lambda: _is_gone(before, mark, place), 0, "nothing is left")
         things = _new_things(before, mark, place)
     found = sorted(_described(*thing) for thing in things)
     settings = _settings()
@@ -197,6 +198,12 @@ def _children() -> set[int]:
     except FileNotFoundError:
         # This kernel keeps no lists of children, or a thread has just ended.
         return {child.pid for child in psutil.Process().children()}
+
+
+def _is_gone(before: Here, mark: str, place: str) -> bool:
+    # What Python does before it starts the next process: it waits for those whose object is gone.
+    subprocess._cleanup()  # type: ignore[attr-defined]
+    return not _new_things(before, mark, place)
 
 
 def _new_things(before: Here, mark: str, place: str) -> set[tuple[str, Any]]:
