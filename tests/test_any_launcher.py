@@ -33,7 +33,7 @@ STATEMENTS = {
     ),
     "`TFCKPT_RUN_DIR` | The run directory, if the script passes none.": (
         "launch/test_launch_supervisor.py",
-        "training/test_training_control.py::test_stop_saves_and_every_process_ends_well",
+        "training/test_training_control.py::test_a_killed_worker_makes_the_others_ask_for_a_restart",
     ),
     "With it, a worker shows a heartbeat while it waits for the others.": (
         "training/test_training_strategies.py::test_a_worker_is_heard_while_it_waits_for_others",
@@ -66,7 +66,7 @@ STATEMENTS = {
         "test_sigterm_between_the_strategy_and_the_run_is_not_lost",
     ),
     "| 0 | Training finished, or a user stopped the run. |": (
-        "training/test_training_control.py::test_stop_saves_and_every_process_ends_well",
+        "training/test_training_fit.py::test_commands_are_served_between_batches",
     ),
     "| 1 | The script failed. |": (
         "training/test_training_failing.py::"
