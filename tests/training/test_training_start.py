@@ -63,12 +63,15 @@ def held_at(run: RunDirectory) -> list[str]:
 
 
 def await_state(run: RunDirectory, state: str) -> Said:
-    """Waits until all front ends say the same of a run in this state; returns what."""
+    """Waits until all front ends say the same of a run in this state; returns what one says.
+
+    While it trains, one looks later than the other, and may see a later step.
+    """
 
     def wanted() -> Said | None:
-        found = set(what_all_say(run).values())
-        one = found.pop()
-        return one if not found and one[0] == state else None
+        said = list(what_all_say(run).values())
+        same = [(one, branch, 0 if one == "training" else step) for one, step, branch in said]
+        return said[0] if set(same) == {same[0]} and said[0][0] == state else None
 
     return wait_until(wanted, 120, f"one account of a run that is {state}")
 
