@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 MOST = 3
@@ -22,7 +23,8 @@ PYTEST = (sys.executable, "-m", "pytest", "-n", "0")
 
 def main(output: Path) -> int:
     """Returns the exit status of the gate: 0 if each failed test passes now."""
-    failed = list(json.loads(FAILED.read_text())) if FAILED.exists() else []
+    named = list(json.loads(FAILED.read_text())) if FAILED.exists() else []
+    failed = {without_group(name): name for name in named}
     if not 1 <= len(failed) <= MOST:
         return refuse(f"{len(failed)} tests failed. From 1 to {MOST} are repeated.")
     units = sorted(set(failed) - starting_processes(failed))
@@ -33,8 +35,8 @@ def main(output: Path) -> int:
     if again:
         return refuse(f"Failed twice: {', '.join(again)}")
     text = output.read_text(errors="replace")
-    for name in failed:
-        print(f"unstable: {name}, first failure: {first_message(name, text)}")
+    for name, printed in failed.items():
+        print(f"unstable: {name}, first failure: {first_message(printed, text)}")
     return 0
 
 
@@ -44,7 +46,12 @@ def refuse(reason: str) -> int:
     return 1
 
 
-def starting_processes(names: list[str]) -> set[str]:
+def without_group(name: str) -> str:
+    """Returns the node id of a test without the group that xdist appends, as in `NAME@GROUP`."""
+    return name.rpartition("@")[0] if name.rfind("@") > name.rfind("]") else name
+
+
+def starting_processes(names: Iterable[str]) -> set[str]:
     """Returns those of the tests that start real processes, by their markers."""
     words = [*PYTEST, "--collect-only", "-q", "-m", STARTS_PROCESSES, *names]
     listed = subprocess.run(words, capture_output=True, text=True, check=False)

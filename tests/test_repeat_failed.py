@@ -28,6 +28,7 @@ def fails_until(times):
     assert done >= times, f"no answer at attempt {done + 1}"
 
 @pytest.mark.e2e
+@pytest.mark.xdist_group("some")
 def test_process():
     fails_until(TIMES)
 
@@ -67,8 +68,9 @@ def gate(tmp_path, monkeypatch):
 
 
 @pytest.mark.e2e
-def test_a_test_that_passes_alone_is_named_in_the_last_line(gate):
-    done = gate("-k", "test_process")
+@pytest.mark.parametrize("processes", [(), ("-n", "1", "--dist", "loadgroup")], ids=len)
+def test_a_test_that_passes_alone_is_named_in_the_last_line(gate, processes):
+    done = gate("-k", "test_process", *processes)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == (
         "unstable: test_some.py::test_process, first failure: "
