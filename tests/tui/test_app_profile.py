@@ -19,6 +19,8 @@ from tfckpt_tui.app.dialogs.trace import TraceDialog
 from tfckpt_tui.app.screens.profile import ProfileScreen
 from tfckpt_tui.services.runs.traces import find_traces
 
+CAN_CRASH = "The profiler can crash workers other than 0. Save first."
+
 
 @asynccontextmanager
 async def on_page(made: RunFactory, *, read_only: bool = False) -> AsyncIterator[Pilot[int]]:
@@ -49,6 +51,7 @@ async def test_steps_are_traced_and_the_new_trace_is_shown(live: RunFactory) -> 
         await until_shown(pilot, "No step was traced yet.")
         await pilot.press("n", *"15", "down", *"0,1")
         await until_shown(pilot, "Traces the next 15 steps on workers 0, 1.")
+        await until_shown(pilot, CAN_CRASH)
         write_traces(live.run, live.now, is_recorded=False)
         with AnsweringTrainer(live.run, done("Traced 15 steps on 2 workers.")) as trainer:
             await pilot.press("enter")
@@ -58,12 +61,27 @@ async def test_steps_are_traced_and_the_new_trace_is_shown(live: RunFactory) -> 
     assert command.arguments == {"steps": 15, "workers": [0, 1]}
 
 
+@pytest.mark.parametrize(("typed", "workers"), [("", [0]), ("all", None)])
+async def test_only_the_worker_that_cannot_crash_traces_unless_others_are_named(
+    live: RunFactory, typed: str, workers: list[int] | None
+) -> None:
+    async with on_page(live) as pilot:
+        await pilot.press("n", "down", *typed)
+        await until_shown(pilot, "on worker 0." if workers else "on 2 workers.")
+        assert (CAN_CRASH in top(pilot.app)) == (not workers)
+        with AnsweringTrainer(live.run, done("Traced.")) as trainer:
+            await pilot.press("enter")
+            await until_shown(pilot, "profile: done · Traced.")
+    (command,) = trainer.taken
+    assert command.arguments == {"steps": 20, "workers": workers}
+
+
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
         (("0",), "steps is 0; it must be a whole"),
         (("x",), "'x' is no whole number of steps."),
-        (("down", *"0,x"), "'0,x' is no list of workers; expected indexes, such as 0,1."),
+        (("down", *"0,x"), "'0,x' is no list of workers; expected indexes such as 0,1, or all."),
     ],
 )
 async def test_what_cannot_be_traced_says_why_and_sends_nothing(

@@ -107,4 +107,4 @@ def test_profile_as_json_says_what_cannot_be_read(
 def test_workers_are_a_list_of_indexes(tool: Tool, live: RunFactory) -> None:
     said = tool("profile", live.run.root, "--workers", "0,x")
     assert said.code == 2
-    assert "expected indexes, such as 0,1" in said.words
+    assert "expected indexes such as 0,1, or all" in said.words

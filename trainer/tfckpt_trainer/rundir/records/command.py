@@ -225,7 +225,8 @@ class ProfileArguments(CommandArguments, frozen=True, kw_only=True):
 
     Attributes:
         steps: How many, from the next one on.
-        workers: Indexes of the workers that trace; None for all.
+        workers: Indexes of the workers that trace; None for all. By default the first one alone:
+            the profiler of TensorFlow can crash the others; see `training/telemetry/tracing.py`.
     """
 
     kind = CommandKind.PROFILE
@@ -236,7 +237,7 @@ class ProfileArguments(CommandArguments, frozen=True, kw_only=True):
     workers: Annotated[
         list[Annotated[int, msgspec.Meta(ge=0)]] | None,
         msgspec.Meta(description="a list of indexes of workers, or null for all"),
-    ] = None
+    ] = msgspec.field(default_factory=lambda: [0])
 
 
 ARGUMENTS: Mapping[CommandKind, type[CommandArguments]] = {

@@ -35,7 +35,7 @@ class TraceDialog(Dialog[ProfileArguments]):
     def fields(self) -> Iterable[Widget]:
         """Returns the fields for the steps and the workers."""
         steps = Input(placeholder=str(_DEFAULT.steps), id="steps")
-        workers = Input(placeholder="all, or such as 0,1", id="workers")
+        workers = Input(placeholder="0, or such as 0,1, or all", id="workers")
         steps.border_title, workers.border_title = "steps", "workers"
         return (field_rows((steps, workers), id="profile"),)
 
@@ -43,16 +43,17 @@ class TraceDialog(Dialog[ProfileArguments]):
         """Returns who traces what, and what it costs."""
         arguments = self._arguments or _DEFAULT
         chosen = arguments.workers
+        count = len(self.snapshot.workers)
         if chosen is None:
-            who = units.count(len(self.snapshot.workers), "worker")
+            who = units.count(count, "worker")
         else:
             who = f"{'worker' if len(chosen) == 1 else 'workers'} {', '.join(map(str, chosen))}"
         steps = "step" if arguments.steps == 1 else f"{arguments.steps:,} steps"
         yield (("Traces the next ", ""), (steps, "strong"), (f" on {who}. Training goes on.", ""))
         yield (("Steps are slower while they are traced. Then training waits until the", "muted"),)
-        yield (
-            ("traces are written. TensorFlow's profiler can end a worker: save first.", "muted"),
-        )
+        yield (("traces are written.", "muted"),)
+        if chosen != [0] and count > 1:
+            yield (("The profiler can crash workers other than 0. Save first.", "warn"),)
 
     def refusal(self) -> str:
         """Returns why nothing can be traced."""

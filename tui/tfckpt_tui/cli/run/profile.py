@@ -23,7 +23,7 @@ from tfckpt_tui.services.control.request import FrontEnd
 
 
 def _indexes(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
-    """Returns the indexes of workers in a text such as `0,1`; None for all."""
+    """Returns the indexes of workers in a text; see `parse_workers`."""
     try:
         return parse_workers(text or "")
     except UsageError as error:
@@ -43,7 +43,7 @@ def _indexes(_: click.Context, __: click.Parameter, text: str | None) -> list[in
     "--workers",
     callback=_indexes,
     metavar="INDEXES",
-    help="Which workers trace, such as 0,1; by default all.",
+    help="Which workers trace: 0 by default, such as 0,1, or all. The others can crash.",
 )
 @TimeoutOption
 @prints(ProfileReport)

@@ -15,17 +15,23 @@ from tfckpt_tui.reports.profile import OperationFacts, ProfileReport, TraceFacts
 from tfckpt_tui.services.control.request import FrontEnd, OnChange, ask
 from tfckpt_tui.services.runs.traces import read_operations
 
+ALL_WORKERS = "all"
+
 
 def parse_workers(text: str) -> list[int] | None:
-    """Returns the indexes in a text such as `0,1`; None, which means all, if it is empty.
+    """Returns the indexes in a text such as `0,1`, or None for all workers.
+
+    An empty text means the first worker.
 
     Raises:
         UsageError: It is no list of indexes.
     """
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if text.strip() == ALL_WORKERS:
+        return None
+    parts = [part.strip() for part in text.split(",")] if text.strip() else ["0"]
     if not all(part.isdecimal() and part.isascii() for part in parts):
-        raise UsageError(f"{text!r} is no list of workers; expected indexes, such as 0,1.")
-    return list(map(int, parts)) or None
+        raise UsageError(f"{text!r} is no list of workers; expected indexes such as 0,1, or all.")
+    return list(map(int, parts))
 
 
 def profile_run(
