@@ -50,14 +50,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these bugs")
     parser.add_argument("--share", type=int, default=1, help="one in SHARE of them, by chance")
-    parser.add_argument("--seed", type=int, default=0, help="which ones these are")
+    parser.add_argument("--seed", default="", help="which ones these are: any word")
     parser.add_argument("--likely", action="store_true", help="run only tests that each bug names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found there")
     parser.add_argument("--checkout", type=Path, default=CHECKOUT, help="try the tests of another")
     return parser.parse_args()
 
 
-def _chosen(bugs: list[Bug], only: Sequence[str] | None, share: int, seed: int) -> list[Bug]:
+def _chosen(bugs: list[Bug], only: Sequence[str] | None, share: int, seed: str) -> list[Bug]:
     unknown = set(only or ()) - {bug.name for bug in bugs}
     if unknown:
         sys.exit(f"There is no bug {', '.join(sorted(unknown))}.")
