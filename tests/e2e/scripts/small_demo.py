@@ -1,7 +1,8 @@
 """`tfckpt-tui`, whose demo trains a smaller model and pauses after each step.
 
 The real one would take the processor from the tests beside it, for as long as a person, here a
-test, reads the screen. All else is the program of the demo.
+test, reads the screen. The pauses are longer once the checkpoints of the tour are there. All else
+is the program of the demo.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tfckpt_tui.cli import main
 from tfckpt_tui.cli.run import launch
 
 STEP_SECONDS = 0.05
+LATER_STEP_SECONDS = 0.25
+LAST_NEEDED_STEP = 200
 SIZES = {"CONTEXT": 16, "WIDTH": 32, "BLOCKS": 1, "BATCH": 4}
 
 
@@ -29,7 +32,7 @@ def train() -> None:
     class PacedRun(demo.TrainingRun):
         def __iter__(self):
             for batch in super().__iter__():
-                time.sleep(STEP_SECONDS)
+                time.sleep(STEP_SECONDS if self.step < LAST_NEEDED_STEP else LATER_STEP_SECONDS)
                 yield batch
 
     assert SIZES.keys() <= vars(demo).keys()
