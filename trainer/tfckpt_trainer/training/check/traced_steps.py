@@ -90,7 +90,9 @@ class TracedSteps:
             self._was_traced[number] = True
             self._new.append(tf.compat.v1.get_default_graph())
 
-        return tracing
+        # AutoGraph would look into it for each function.
+        unconverted: Callable[[], None] = tf.autograph.experimental.do_not_convert(tracing)
+        return unconverted
 
     def opened(self) -> None:
         """Takes note of what exists before the first step."""

@@ -101,6 +101,8 @@ def compiled_as(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any
     return compiled
 
 
+# It looks at no value of a tensor. AutoGraph would take a tenth of a second for it.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def _flat(metrics: Mapping[str, Any]) -> Logs:
     """Returns the metrics with those of inner dictionaries, as Keras reports them."""
     flat: Logs = {}

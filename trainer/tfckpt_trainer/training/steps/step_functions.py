@@ -58,6 +58,8 @@ class StepFlags(NamedTuple):
     has_data: bool = True
 
 
+# It looks at no value of a tensor. AutoGraph would take a tenth of a second for it.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
     """Returns the metrics that a step returned, as a scalar for each name.
 
