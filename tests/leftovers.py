@@ -146,7 +146,9 @@ def look(place: str) -> Here:
     """
     things: set[tuple[str, Any]] = {("thread", thread) for thread in threading.enumerate()}
     things |= {("process", pid) for pid in _children()}
-    things |= {("process", one.pid) for one in tensorflow_processes.running if one.poll() is None}
+    things |= {
+        ("process", one.pid) for one in [*tensorflow_processes.running] if one.poll() is None
+    }
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     things |= {("mount", line.split()[4]) for line in mounts if place in line}
     for number in os.listdir("/proc/self/fd"):

@@ -13,6 +13,7 @@ import pytest
 from json_reference import check as check_json
 
 from command_running import BINARY, Said, Tool
+from tensorflow_processes import python_with_tensorflow
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.reports.checking import CheckReport
 from waiting import wait_until
@@ -21,7 +22,7 @@ from weekly import weekly
 SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
 OWN_PLACES = ["--directory", "own/run", "--tensorboard", "own/events"]
 """Directories that a script names itself. A check leaves them alone."""
-DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
+DEMO = ["-m", "tfckpt_trainer.examples.language_model"]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def assert_nothing_left(scratch: Path) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        [sys.executable, SCRIPTS / "exact.py", "--log", "log", *OWN_PLACES],
+        [SCRIPTS / "exact.py", "--log", "log", *OWN_PLACES],
         *weekly(DEMO),
     ],
     ids=["script", "demo"],
@@ -52,22 +53,32 @@ def test_a_script_is_exact_on_two_workers(
     tool: Tool, scratch: Path, script: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(scratch.parent)
-    said = tool("check", "--workers", "2", "--json", "--", *script)
+    said = tool(
+        "check",
+        "--workers",
+        "2",
+        "--steps",
+        "5",
+        "--json",
+        "--",
+        *python_with_tensorflow(),
+        *script,
+    )
     assert said.code == ExitCode.DONE, said
     check_json(CheckReport, said.json)
     assert said.json["exact"] and said.json["workers"] == 2 and said.json["input_compared"]
-    assert [one["steps"] for one in said.json["passes"]] == [20, 20]
+    assert [one["steps"] for one in said.json["passes"]] == [5, 5]
     assert Path(said.json["stored"]).is_file()
     assert not (scratch.parent / "own").exists()
     assert said.words.splitlines() == [
         "starting the script",
         "saved step 3",
-        "training: step 1 of 20",
+        "training: step 1 of 5",
         "restored step 3 in place",
-        "repeating in place: step 1 of 20",
+        "repeating in place: step 1 of 5",
         "starting again, from the checkpoint",
         "restored step 3 in a new process",
-        "repeating in a new process: step 1 of 20",
+        "repeating in a new process: step 1 of 5",
     ]
     assert_nothing_left(scratch)
 
@@ -80,7 +91,8 @@ def test_an_omission_is_named_and_the_directories_of_the_script_stay_untouched(
 ) -> None:
     run, tensorboard = tmp_path / "run", tmp_path / "tensorboard"
     # The training has fewer steps than the check would repeat.
-    said: Said = tool("check", "--", sys.executable, SCRIPTS / "hard_coded.py", run, tensorboard)
+    script = (*python_with_tensorflow(), SCRIPTS / "hard_coded.py", run, tensorboard)
+    said: Said = tool("check", "--", *script)
     assert said.code == ExitCode.PROBLEM
     assert said.data.count("The tf.random.Generator noise was not passed to TrainingRun") == 2
     assert "TrainingRun(…, extra={'noise': noise})" in said.data
