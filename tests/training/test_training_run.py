@@ -282,24 +282,27 @@ def test_the_model_of_an_earlier_run_is_not_missing_in_a_later_one(make_run, tmp
     """As in a notebook, which keeps the model. The conftest looks for a false sentence."""
     import keras
 
-    def train(name):
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        for _ in make_run(tmp_path / name, model=model, total_steps=1):
-            pass
-        return model
-
     def create(name):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        make_run(tmp_path / name, model=model)
-        return model
+        optimizer = keras.optimizers.Adam()
+        optimizer.build(model.trainable_variables)
+        return make_run(tmp_path / name, model=model, optimizer=optimizer, total_steps=1), (
+            model,
+            optimizer,
+        )
 
-    kept = [train("ended"), create("never opened")]
-    # Nothing but the model is left of them: the handlers of the process are those of this run.
+    def train(name):
+        run, kept = create(name)
+        assert list(run) == [0]
+        return kept
+
+    kept = [train("ended"), create("never opened")[1]]
+    # Nothing but these is left of them: the handlers of the process are those of this run.
     last = make_run(tmp_path / "later", total_steps=1)
     sys.excepthook = sys.__excepthook__
     gc.collect()
     assert list(last) == [0]
-    assert all(model.built for model in kept)
+    assert all(model.built and optimizer.built for model, optimizer in kept)
 
 
 def open_files() -> list[str]:

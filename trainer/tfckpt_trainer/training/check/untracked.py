@@ -35,7 +35,8 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
 """Types that hold variables; of several that hold the same, the first is named."""
 
 _INTERNAL = ("tfckpt_trainer.training.", "tensorflow.python.distribute.cross_device")
-"""Modules with objects that hold variables of their own: flags, and the order of reductions."""
+"""Modules with objects that hold variables of their own: hyperparameters, flags, and the order of
+reductions."""
 
 _WANTED = (tf.Variable, keras.Variable, *_TABLES, tf.data.Iterator, *(kind for kind, _ in _OWNERS))
 
@@ -148,7 +149,8 @@ def _live(saved_ids: set[int]) -> _Found:
     for thing in gc.get_objects():
         kind = type(thing)
         if kind.__module__.startswith(_INTERNAL):
-            excluded.update(map(id, getattr(thing, "__dict__", {}).values()))
+            for held in getattr(thing, "__dict__", {}).values():
+                excluded.update(map(id, held) if isinstance(held, tuple) else (id(held),))
         if not issubclass(kind, _WANTED):
             continue
         if issubclass(kind, keras.Model):
