@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from distribution import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_xdist_auto_num_workers,
+    uses_tensorflow,
 )
 from requirements import require
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
@@ -95,6 +97,23 @@ def hidden_gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test whose marker `needs` names something that is missing, before any fixture."""
     require(*(name for mark in item.iter_markers("needs") for name in mark.args))
+    if item.get_closest_marker("tensorflow") and uses_tensorflow(item.path):
+        _import_tensorflow()
+
+
+@cache
+def _import_tensorflow() -> None:
+    """Imports it once, and keeps the garbage collector from its million objects."""
+    gc.disable()
+    import tensorflow as tf
+
+    import tfckpt_trainer.training  # noqa: F401
+
+    # As the scripts of the tests, with which these tests compare bits.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 
@@ -29,8 +30,9 @@ MOST_WORKERS = 16
 TENSORFLOW_GROUPS = ("tensorflow-1", "tensorflow-2")
 """As many processes import TensorFlow, for the tests that use it themselves. It takes seconds and
 500 MB."""
-USES_TENSORFLOW = re.compile(
-    r"^ +(import|from) (tensorflow|keras|tfckpt_trainer\.training)\b|\bmake_run\b", re.MULTILINE
+_USES_TENSORFLOW = re.compile(
+    r"^ +(import|from) (tensorflow|keras|tfckpt_trainer\.training)\b|\b(make_run|run_here)\b",
+    re.MULTILINE,
 )
 """In the text of their modules."""
 
@@ -114,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _tensorflow_groups(items: Sequence[pytest.Item]) -> dict[Path, str]:
     """Gives each module whose tests use TensorFlow in their own process one of the groups."""
     modules = dict.fromkeys(item.path for item in items)
-    using = [path for path in modules if USES_TENSORFLOW.search(path.read_text())]
+    using = [path for path in modules if uses_tensorflow(path)]
     return dict(zip(using, cycle(TENSORFLOW_GROUPS), strict=False))
 
 
@@ -137,6 +139,12 @@ def _in_order(groups: list[Group]) -> list[Group]:
     mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
     mixed.sort(key=lambda one: one[0])
     return [*longest, *forking, *(group for _, group in mixed)]
+
+
+@cache
+def uses_tensorflow(module: Path) -> bool:
+    """Says whether tests of a module use TensorFlow in their own process."""
+    return _USES_TENSORFLOW.search(module.read_text()) is not None
 
 
 def is_weekly(config: pytest.Config) -> bool:

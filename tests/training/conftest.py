@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-
 import pytest
+from this_process import put_back
 
 from real_file_systems import small_tmpfs
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -38,15 +35,10 @@ def small_disk(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def process_as_before(monkeypatch):
-    """Puts back what a run changes in its process: the handling of signals and errors."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+def process_as_before():
+    """Puts back what a run changes in its process."""
+    with put_back():
+        yield
 
 
 @pytest.fixture
