@@ -74,7 +74,7 @@ STATEMENTS = {
     ),
     "A start restores the newest good checkpoint.": (
         "training/test_training_control.py::"
-        "test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing",
+        "test_a_cold_start_passes_over_damaged_checkpoints_and_overwrites_nothing",
     ),
     "The number of workers may differ.": (
         "training/test_training_elastic.py::"

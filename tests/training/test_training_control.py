@@ -8,7 +8,6 @@ import shutil
 import signal
 import time
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ import pytest
 from steered import SteeredRun
 from training_cluster import SCRIPTS, Cluster
 
+from event_files import steps_with
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -25,7 +25,8 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
@@ -38,6 +39,222 @@ pytestmark = pytest.mark.tensorflow
 
 CHOSEN = {"TFCKPT_PREEMPTED_STATUS": "17", "TFCKPT_RESTART_STATUS": "138"}
 """Exit statuses for another scheduler."""
+
+
+def last_start(run: RunDirectory) -> EventEntry:
+    """Returns the newest start."""
+    return next(e for e in reversed(read_entries(run)) if e.kind is EventKind.START)
+
+
+def state_of(steered: SteeredRun, name: str) -> CheckpointState:
+    """Returns the state that `ls` shows."""
+    checkpoints = Catalog(steered.run).scan(time.time())
+    return next(found.state for found in checkpoints if found.name == name)
+
+
+@pytest.mark.parametrize(
+    ("target", "chosen", "status", "how"),
+    [(1, CHOSEN, 17, ["--plain"]), *weekly((0, {}, 143, []))],
+)
+def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen, status, how):
+    with Cluster(tmp_path / "run", "steered.py", how, environment=chosen) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        # A loop with a step of its own is steered as any other.
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.seen_by == [0, 1]
+        record = load(run.run.record(saved.result["name"]), CheckpointRecord)
+        assert "loss" in record.metrics
+        run.progress()
+        assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
+        run.progress()
+        os.kill(cluster.processes[target].pid, signal.SIGTERM)
+        assert cluster.wait(60) == [status, status], cluster.output()
+    (name,) = run.names() - {record.name}
+    preempted = load(run.run.record(name), CheckpointRecord)
+    assert preempted.trigger == "preemption"
+    assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
+
+    # One worker takes up what two have saved, and says what begins anew.
+    with Cluster(tmp_path / "run", "steered.py", how, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(preempted.step + 1)
+        start = last_start(run.run)
+        assert (start.step, start.checkpoint) == (preempted.step, name)
+        assert "another number of workers" in start.details["notes"][0]
+        assert run.ask(CommandKind.STOP, save=False).state is CommandState.DONE
+        assert cluster.wait(60) == [0], cluster.output()
+    assert run.names() == {record.name, name}
+    assert run.workers()[0].ending is Ending.STOPPED
+
+
+def test_sigterm_between_the_strategy_and_the_run_is_not_lost(tmp_path):
+    """TensorFlow takes over the signal when it creates a strategy, and swallows it."""
+    with Cluster(tmp_path / "run", "steered.py", ["--terminated"]) as cluster:
+        assert cluster.wait(60) == [143, 143], cluster.output()
+    assert SteeredRun(cluster).names() == {"ckpt-1"}
+
+
+def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", [], environment=CHOSEN) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        cluster.processes[1].kill()
+        assert cluster.processes[0].wait(60) == 138, cluster.output()
+        (said,) = [worker for worker in run.workers() if worker.index == 0]
+        assert said.ending is Ending.PEER_LOST
+        lost = cluster.processes[1].pid
+        assert said.detail.startswith(f"Worker 1 was lost: its process {lost} on ")
+
+
+def test_saves_that_the_disk_refuses_fail_with_the_figures_and_training_goes_on(small_disk):
+    arguments = ["--width", "3000", "--save-every", "2", "--largest-file", "200000"]
+    with Cluster(small_disk / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(10)
+        outcome = run.ask(CommandKind.SAVE)
+        assert outcome.state is CommandState.FAILED
+        assert "File too large" in outcome.message
+        run.progress()
+        (small_disk / "filler").write_bytes(bytes(24 << 20))
+        outcome = run.ask(CommandKind.SAVE)
+        assert outcome.state is CommandState.REFUSED
+        assert "are free in" in outcome.message
+        run.progress()
+        # Else the next scheduled save is at it while this looks.
+        assert run.ask(CommandKind.PAUSE).state is CommandState.DONE
+        assert run.names() == {"ckpt-2", "ckpt-4"}
+        assert all(verify(run.run.root / name).ok for name in run.names())
+        assert not list(run.run.saving_directory.iterdir())
+        assert {"failed", "refused"} <= {*run.event_log()}
+
+
+@dataclass
+class Killed:
+    """Run directories of a process that was killed; tests change copies of them."""
+
+    ahead: Path
+    """At its newest checkpoint."""
+    back: Path
+    """After it went back to the one before it."""
+    first: Command
+    old: Command
+    newest: Command
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("killed")
+    with Cluster(place / "back", "steered.py", [], 1, "one-device") as cluster:
+        run, (process,) = SteeredRun(cluster), cluster.processes
+        run.wait_for_step(5)
+        first = run.ask(CommandKind.SAVE)
+        run.progress()
+        old = run.ask(CommandKind.SAVE)
+        run.progress()
+        newest = run.ask(CommandKind.SAVE)
+        run.ask(CommandKind.PAUSE)
+        process.send_signal(signal.SIGSTOP)
+        of_process = psutil.Process(process.pid)
+        wait_until(lambda: of_process.status() == psutil.STATUS_STOPPED, 10, "it is held")
+        shutil.copytree(cluster.run_dir, place / "ahead")
+        process.send_signal(signal.SIGCONT)
+        run.ask(CommandKind.RESTORE, name=old.result["name"])
+        process.kill()
+        process.wait()
+    return Killed(place / "ahead", place / "back", first, old, newest)
+
+
+def started_again(place, tmp_path, *arguments):
+    """A cluster of one process for a copy of a run directory."""
+    run_dir = shutil.copytree(place, tmp_path / "run")
+    return Cluster(run_dir, "steered.py", list(arguments), 1, "one-device")
+
+
+def test_a_cold_start_continues_the_branch_that_was_trained_last(killed, tmp_path):
+    """And it answers the commands that the killed process took."""
+    old, high = killed.old, killed.newest
+    again = started_again(killed.back, tmp_path)
+    run = SteeredRun(again)
+    names, notes = run.names(), run.event_log().count("note")
+    command = run.box.submit(CommandKind.SAVE, requested_by="test", lifetime=300)
+    taken = msgspec.structs.replace(command, state=CommandState.SEEN)
+    os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
+    run.box.update(taken)
+    # What a power loss may leave of a command.
+    (run.run.active / "taken.json").write_bytes(b"")
+    (run.run.inbox / "asked.json").write_bytes(b"")
+    with again:
+        run.wait_for_step(old.step + 1)
+        resumed = last_start(run.run)
+        assert (resumed.checkpoint, resumed.branch) == (old.result["name"], 1)
+        assert run.box.look_up(command.id).state is CommandState.FAILED
+        assert run.names() == names
+        assert not (run.run.active / "taken.json").exists()
+        wait_until(lambda: not (run.run.inbox / "asked.json").exists(), 40, "it is cleared")
+        wait_until(lambda: run.event_log().count("note") >= notes + 2, 10, "both are noted")
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.result["name"].startswith("ckpt-b1-")
+        assert high.result["name"] in run.names()
+
+
+@pytest.mark.parametrize("damaged", ["head", "record"])
+def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
+    killed, tmp_path, damaged
+):
+    old, newest = (command.result["name"] for command in (killed.old, killed.newest))
+    used = old if damaged == "head" else newest
+    again = started_again(killed.back if damaged == "head" else killed.ahead, tmp_path)
+    run = RunDirectory(again.run_dir)
+    note = run.head_file if damaged == "head" else run.record(newest)
+    for path in (note, copy_of(note)):
+        path.write_bytes(path.read_bytes()[:-3])
+    with again as cluster:
+        run = SteeredRun(cluster)
+        wait_until(
+            lambda: sum(e.kind is EventKind.START for e in read_entries(run.run)) == 2,
+            60,
+            "the second start",
+        )
+        start, entries = last_start(run.run), read_entries(run.run)
+        assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
+        [said] = [e.message for e in entries if note.name in e.message]
+        follows = f"continues from {old}, the latest" if damaged == "head" else "start over"
+        assert follows in said
+
+
+def test_a_cold_start_passes_over_damaged_checkpoints_and_overwrites_nothing(killed, tmp_path):
+    commands = (killed.first, killed.old, killed.newest)
+    first, cut_off, corrupt = (command.result["name"] for command in commands)
+    # To the step of the newest checkpoint, which is saved again.
+    again = started_again(killed.ahead, tmp_path, "--steps", str(killed.newest.step))
+    damaged = {name: again.run_dir / f"{name}.data-00000-of-00001" for name in (cut_off, corrupt)}
+    content = {name: path.read_bytes() for name, path in damaged.items()}
+    content[cut_off] = content[cut_off][:-7]
+    content[corrupt] = bytes([content[corrupt][0] ^ 1]) + content[corrupt][1:]
+    for name, path in damaged.items():
+        path.write_bytes(content[name])
+    with again as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    run = SteeredRun(cluster)
+    saved = f"ckpt-b1-{killed.newest.step}"
+    assert run.names() == {first, cut_off, corrupt, saved}
+    assert {name: path.read_bytes() for name, path in damaged.items()} == content
+    assert load(run.run.record(saved), CheckpointRecord).parent == first
+    assert run.event_log().count("refused") == 2
+    assert state_of(run, cut_off) is CheckpointState.INCOMPLETE
+    assert state_of(run, corrupt) is CheckpointState.CORRUPT
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_list(killed, tmp_path):
+    again = started_again(killed.ahead, tmp_path, "--width", "17")
+    before = sorted(path.name for path in again.run_dir.iterdir())
+    with again as cluster:
+        assert cluster.wait() == [1], cluster.output()
+        text = cluster.log(0).read_text()
+    assert "float32 8×16 in the checkpoint and float32 8×17 in the model" in text
+    assert "Traceback" not in text
+    assert sorted(path.name for path in again.run_dir.iterdir()) == before
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +373,6 @@ def test_hyperparameters_change_on_all_workers_or_on_none_and_come_back(steered)
     assert values_of(steered, restored) == values_of(steered, before)
 
 
-def state_of(steered: SteeredRun, name: str) -> CheckpointState:
-    """Returns the state that `ls` shows."""
-    checkpoints = Catalog(steered.run).scan(time.time())
-    return next(found.state for found in checkpoints if found.name == name)
-
-
 def test_a_tip_in_the_trash_makes_the_restore_start_a_branch_as_announced(steered):
     old = steered.ask(CommandKind.SAVE).result["name"]
     steered.progress()
@@ -254,6 +465,19 @@ def test_a_command_that_nobody_took_in_time_is_never_carried_out(steered):
     assert command.id not in {record.command for record in records}
 
 
+def test_a_check_trains_again_on_all_workers_and_training_goes_on(steered):
+    restores = steered.event_log().count("restore")
+    checked = steered.ask(CommandKind.CHECK)
+    assert checked.state is CommandState.DONE, checked
+    assert checked.result["exact"], checked.message
+    found = "exact over 3 steps, restored in place on 2 workers"
+    assert checked.message.startswith(f"Checked: {found}. Not covered: epoch ends, ")
+    steered.progress()
+    assert load(steered.run.run_file, RunInfo).known_exactness.words == found
+    assert not steered.run.check_directory.exists()
+    assert steered.event_log().count("restore") == restores
+
+
 def test_heartbeats_say_how_each_worker_is(steered):
     steered.progress()
     for index, status in enumerate(steered.workers()):
@@ -266,8 +490,6 @@ def test_heartbeats_say_how_each_worker_is(steered):
 
 
 def test_curves_follow_the_branch(steered):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     name = steered.ask(CommandKind.SAVE).result["name"]
     step = load(steered.run.record(name), CheckpointRecord).step
     steered.progress()
@@ -276,261 +498,10 @@ def test_curves_follow_the_branch(steered):
     branch = steered.ask(CommandKind.RESTORE, name=name).result["branch"]
     steered.progress()
     directory = steered.run.tensorboard / f"branch-{branch}"
-
-    def steps():
-        events = EventAccumulator(str(directory))
-        events.Reload()
-        has_loss = "loss" in events.Tags()["tensors"]
-        return [event.step for event in events.Tensors("loss")] if has_loss else []
-
-    seen = wait_until(steps, 20, "curves of the new branch")
+    seen = wait_until(lambda: steps_with("loss", directory), 20, "curves of the new branch")
     assert min(seen) > step
     assert seen == sorted(seen)
     assert (directory / "worker-1").is_dir()
-
-
-@pytest.mark.parametrize(("target", "chosen", "status"), [(1, CHOSEN, 17), *weekly((0, {}, 143))])
-def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen, status):
-    with Cluster(tmp_path / "run", "steered.py", [], environment=chosen) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(60) == [status, status], cluster.output()
-        (name,) = run.names()
-        assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
-        assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
-
-
-def test_sigterm_between_the_strategy_and_the_run_is_not_lost(tmp_path):
-    """TensorFlow takes over the signal when it creates a strategy, and swallows it."""
-    with Cluster(tmp_path / "run", "steered.py", ["--terminated"]) as cluster:
-        assert cluster.wait(60) == [143, 143], cluster.output()
-    assert SteeredRun(cluster).names() == {"ckpt-1"}
-
-
-def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
-    with Cluster(tmp_path / "run", "steered.py", [], environment=CHOSEN) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        cluster.processes[1].kill()
-        assert cluster.processes[0].wait(60) == 138, cluster.output()
-        (said,) = [worker for worker in run.workers() if worker.index == 0]
-        assert said.ending is Ending.PEER_LOST
-        lost = cluster.processes[1].pid
-        assert said.detail.startswith(f"Worker 1 was lost: its process {lost} on ")
-
-
-def test_saves_by_the_clock(tmp_path):
-    arguments = ["--save-every-seconds", "0.5"]
-    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        wait_until(lambda: len(run.names()) >= 3, 60, "three saves by the clock")
-        paths = run.run.records_directory.glob("*.json")
-        records = [load(path, CheckpointRecord) for path in paths]
-        assert {record.trigger for record in records} == {"every 0.5 s"}
-        times = sorted(record.saved_at for record in records)
-        assert all(later - earlier >= 0.45 for earlier, later in pairwise(times))
-
-
-def test_a_save_that_the_disk_refuses_fails_and_training_goes_on(tmp_path):
-    arguments = ["--width", "3000", "--save-every", "2", "--largest-file", "200000"]
-    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(20)
-        outcome = run.ask(CommandKind.SAVE)
-        assert outcome.state is CommandState.FAILED
-        assert "File too large" in outcome.message
-        run.progress()
-        # Else the next scheduled save is at it while this looks.
-        assert run.ask(CommandKind.PAUSE).state is CommandState.DONE
-        assert run.names() == {"ckpt-2", "ckpt-4"}
-        assert all(verify(run.run.root / name).ok for name in run.names())
-        assert not list(run.run.saving_directory.iterdir())
-        failures = [e for e in read_entries(run.run) if e.kind.value == "failed"]
-        assert failures
-
-
-@dataclass
-class Killed:
-    """Run directories of a process that was killed; tests change copies of them."""
-
-    ahead: Path
-    """At its newest checkpoint."""
-    back: Path
-    """After it went back to the one before it."""
-    old: Command
-    newest: Command
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory):
-    place = tmp_path_factory.mktemp("killed")
-    with Cluster(place / "back", "steered.py", [], 1, "one-device") as cluster:
-        run, (process,) = SteeredRun(cluster), cluster.processes
-        run.wait_for_step(5)
-        old = run.ask(CommandKind.SAVE)
-        run.progress()
-        newest = run.ask(CommandKind.SAVE)
-        run.ask(CommandKind.PAUSE)
-        process.send_signal(signal.SIGSTOP)
-        of_process = psutil.Process(process.pid)
-        wait_until(lambda: of_process.status() == psutil.STATUS_STOPPED, 10, "it is held")
-        shutil.copytree(cluster.run_dir, place / "ahead")
-        process.send_signal(signal.SIGCONT)
-        run.ask(CommandKind.RESTORE, name=old.result["name"])
-        process.kill()
-        process.wait()
-    return Killed(place / "ahead", place / "back", old, newest)
-
-
-def started_again(place, tmp_path):
-    """A cluster of one process for a copy of a run directory."""
-    run_dir = shutil.copytree(place, tmp_path / "run")
-    return Cluster(run_dir, "steered.py", [], 1, "one-device")
-
-
-def test_a_cold_start_continues_the_branch_that_was_trained_last(killed, tmp_path):
-    old, high = killed.old, killed.newest
-    with started_again(killed.back, tmp_path) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(old.step + 1)
-        resumed = next(e for e in reversed(read_entries(run.run)) if e.kind.value == "start")
-        assert resumed.checkpoint == old.result["name"]
-        assert resumed.branch == 1
-        saved = run.ask(CommandKind.SAVE)
-        assert saved.result["name"].startswith("ckpt-b1-")
-        assert high.result["name"] in run.names()
-
-
-@pytest.mark.parametrize("damaged", ["head", "record"])
-def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
-    killed, tmp_path, damaged
-):
-    old, newest = (command.result["name"] for command in (killed.old, killed.newest))
-    used = old if damaged == "head" else newest
-    again = started_again(killed.back if damaged == "head" else killed.ahead, tmp_path)
-    run = RunDirectory(again.run_dir)
-    note = run.head_file if damaged == "head" else run.record(newest)
-    for path in (note, copy_of(note)):
-        path.write_bytes(path.read_bytes()[:-3])
-    with again as cluster:
-        run = SteeredRun(cluster)
-        wait_until(
-            lambda: sum(e.kind is EventKind.START for e in read_entries(run.run)) == 2,
-            60,
-            "the second start",
-        )
-        entries = list(read_entries(run.run))
-        start = next(e for e in reversed(entries) if e.kind is EventKind.START)
-        assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
-        [said] = [e.message for e in entries if note.name in e.message]
-        follows = f"continues from {old}, the latest" if damaged == "head" else "start over"
-        assert follows in said
-
-
-FORTY_STEPS = ["--steps", "40", "--save-every", "10"]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The run directory of one process that did its 40 steps; tests change copies of it."""
-    place = tmp_path_factory.mktemp("trained") / "run"
-    with Cluster(place, "steered.py", FORTY_STEPS, 1, "one-device") as cluster:
-        assert cluster.wait() == [0], cluster.output()
-    return place
-
-
-@pytest.mark.parametrize("state", [CheckpointState.INCOMPLETE, CheckpointState.CORRUPT])
-def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(
-    trained, tmp_path, state
-):
-    run_dir = shutil.copytree(trained, tmp_path / "run")
-    damaged = run_dir / "ckpt-40.data-00000-of-00001"
-    content = damaged.read_bytes()
-    is_cut = state is CheckpointState.INCOMPLETE
-    content = content[:-7] if is_cut else bytes([content[0] ^ 1]) + content[1:]
-    damaged.write_bytes(content)
-    with Cluster(run_dir, "steered.py", FORTY_STEPS, 1, "one-device") as cluster:
-        assert cluster.wait() == [0], cluster.output()
-    run = SteeredRun(cluster)
-    assert run.names() == {"ckpt-10", "ckpt-20", "ckpt-30", "ckpt-40", "ckpt-b1-40"}
-    assert damaged.read_bytes() == content
-    assert load(run.run.record("ckpt-b1-40"), CheckpointRecord).parent == "ckpt-30"
-    assert run.event_log().count("refused") == 1
-    assert state_of(run, "ckpt-40") is state
-
-
-def test_a_model_that_does_not_fit_is_refused_with_the_list(trained, tmp_path):
-    run_dir = shutil.copytree(trained, tmp_path / "run")
-    before = sorted(path.name for path in run_dir.iterdir())
-    arguments = ["--steps", "50", "--width", "17"]
-    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
-        assert cluster.wait() == [1], cluster.output()
-        text = cluster.log(0).read_text()
-    assert "float32 8×16 in the checkpoint and float32 8×17 in the model" in text
-    assert "Traceback" not in text
-    assert sorted(path.name for path in run_dir.iterdir()) == before
-
-
-def test_commands_of_a_dead_trainer_are_answered_by_the_next(killed, tmp_path):
-    again = started_again(killed.ahead, tmp_path)
-    run = SteeredRun(again)
-    names, notes = run.names(), run.event_log().count("note")
-    command = run.box.submit(CommandKind.SAVE, requested_by="test", lifetime=300)
-    taken = msgspec.structs.replace(command, state=CommandState.SEEN)
-    os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
-    run.box.update(taken)
-    # What a power loss may leave of a command.
-    (run.run.active / "taken.json").write_bytes(b"")
-    (run.run.inbox / "asked.json").write_bytes(b"")
-    with again:
-        run.wait_for_step(killed.newest.step + 5)
-        assert run.box.look_up(command.id).state is CommandState.FAILED
-        assert run.names() == names
-        assert not (run.run.active / "taken.json").exists()
-        wait_until(lambda: not (run.run.inbox / "asked.json").exists(), 40, "it is cleared")
-        wait_until(lambda: run.event_log().count("note") >= notes + 2, 10, "both are noted")
-
-
-def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
-    with Cluster(tmp_path / "run", "steered.py", ["--plain"]) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        saved = run.ask(CommandKind.SAVE)
-        assert saved.seen_by == [0, 1]
-        record = load(run.run.record(saved.result["name"]), CheckpointRecord)
-        assert set(record.metrics) == {"loss"}
-        run.progress()
-        assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
-        assert run.ask(CommandKind.STOP, save=False).state is CommandState.DONE
-        assert cluster.wait(60) == [0, 0], cluster.output()
-        assert run.names() == {record.name}
-        assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
-
-
-def test_fewer_workers_take_up_what_more_have_saved_and_say_what_begins_anew(tmp_path):
-    run_dir = tmp_path / "run"
-    with Cluster(run_dir, "steered.py", ["--steps", "10"], 2) as cluster:
-        assert cluster.wait() == [0, 0], cluster.output()
-    with Cluster(run_dir, "steered.py", ["--steps", "20"], 1) as cluster:
-        assert cluster.wait() == [0], cluster.output()
-    run = SteeredRun(cluster)
-    assert run.names() == {"ckpt-10", "ckpt-20"}
-    start = [entry for entry in read_entries(run.run) if entry.kind.value == "start"][-1]
-    assert start.step == 10
-    assert "another number of workers" in start.details["notes"][0]
-
-
-def test_a_disk_without_room_refuses_a_save_with_the_figures(small_disk):
-    (small_disk / "filler").write_bytes(bytes(24 << 20))
-    with Cluster(small_disk / "run", "steered.py", [], 1, "one-device") as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        outcome = run.ask(CommandKind.SAVE)
-        assert outcome.state is CommandState.REFUSED
-        assert "are free in" in outcome.message
-        run.progress()
-        assert not run.names()
 
 
 def test_each_worker_says_at_which_line_it_is(steered):

@@ -12,6 +12,7 @@ from steered import SteeredRun
 from training_cluster import Cluster
 
 from command_running import BINARY
+from event_files import steps_with
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -21,15 +22,12 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
-from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(
-    ("strategy", "workers"),
-    [*weekly(("mirrored", 1)), ("multi-worker", 2)],
-)
+@pytest.mark.weekly  # At each change: below, and on two workers in test_training_control.py.
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
 def test_a_run_that_trains_is_checked_on_all_workers_and_goes_on(tmp_path, strategy, workers):
     with Cluster(tmp_path / "run", "steered.py", ["--save-every", "7"], workers, strategy) as c:
         steered = SteeredRun(c)
@@ -93,14 +91,7 @@ def submit(run, kind, **arguments):
 
 def recorded_steps(run):
     """Returns the steps in the event files, in the order in which they were written."""
-    import tensorflow as tf
-
-    return [
-        event.step
-        for path in sorted(run.tensorboard.rglob("*tfevents*"))
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        if any(value.tag == "loss" for value in event.summary.value)
-    ]
+    return steps_with("loss", run.tensorboard)
 
 
 def random_step(batch):
@@ -145,6 +136,50 @@ def test_a_check_repeats_what_the_data_has_left_and_the_run_ends_there(make_run)
     assert not leftover.exists()
     saved = [entry.step for entry in read_entries(run) if entry.kind is EventKind.SAVE]
     assert saved == [6]
+
+
+def test_a_run_that_was_checked_goes_on_as_if_it_had_not_been(make_run, tmp_path):
+    import keras
+    import tensorflow as tf
+
+    def saved(name, train):
+        # A checkpoint has the names of layers, which Keras numbers.
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
+        optimizer = keras.optimizers.Adam(0.1)
+        optimizer.build(model.trainable_variables)
+
+        def replica_step(batch):
+            with tf.GradientTape() as tape:
+                noise = tf.random.normal((3, 1))
+                loss = tf.reduce_mean((model(noise + batch) - noise) ** 2)
+            variables = model.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+            return loss
+
+        options = {"model": model, "optimizer": optimizer, "random_seed": 7, "save_every_steps": 5}
+        train(replica_step, numbers(40), 12, directory=tmp_path / name, **options)
+        entries = read_index(tmp_path / name / "ckpt-12").entries
+        return {name: entry.crc32c for name, entry in entries.items()}
+
+    def train(replica_step, dataset, total_steps, **options):
+        run = make_run(dataset=dataset, total_steps=total_steps, **options)
+        list(map(run.function(replica_step), run))
+
+    def train_checked(*arguments, **options):
+        run, outcome = checked_run(make_run, *arguments, **options)
+        assert outcome.result["exact"] is True, outcome.message
+        # Steps that were trained twice are recorded once.
+        steps = [json.loads(line)["step"] for line in run.series.read_text().splitlines()]
+        assert steps == sorted(set(steps))
+        assert EventKind.RESTORE not in {entry.kind for entry in read_entries(run)}
+        words = load(run.run_file, RunInfo).known_exactness.words
+        assert words == "exact over 3 steps, restored in place on 1 worker"
+        assert not run.check_directory.exists()
+
+    # The number of saves is one of the values.
+    assert saved("checked", train_checked) == saved("undisturbed", train)
 
 
 @pytest.mark.parametrize("steps_per_call", [1, 3])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from steered import SteeredRun
+from this_process import run_here
 from training_cluster import Cluster
 
 from real_file_systems import small_tmpfs
@@ -25,14 +26,14 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
+STEPS = ["--steps", "40", "--save-every", "5"]
 
-def trained(run_dir: Path, *options: str, workers: int = 1) -> SteeredRun:
-    """A run that went to step 40 with a save every 5 steps."""
-    strategy = "multi-worker" if workers > 1 else "one-device"
-    arguments = ["--steps", "40", "--save-every", "5", *options]
-    with Cluster(run_dir, "steered.py", arguments, workers, strategy) as cluster:
-        assert cluster.wait() == [0] * workers, cluster.output()
-    return SteeredRun(cluster)
+
+def trained(run_dir: Path, *options: str) -> SteeredRun:
+    """A run of this process that went to step 40 with a save every 5 steps."""
+    words = ["--strategy", "one-device", "--threads", "0", *STEPS, *options]
+    assert run_here("steered.py", *words, TFCKPT_RUN_DIR=str(run_dir), TFCKPT_WORKER_INDEX="0") == 0
+    return SteeredRun(Cluster(run_dir, "steered.py", words, 1, "one-device"))
 
 
 def told(run: SteeredRun, kind: str) -> list[str]:
@@ -40,7 +41,9 @@ def told(run: SteeredRun, kind: str) -> list[str]:
 
 
 def test_the_last_ones_stay_and_the_rest_can_be_brought_back(tmp_path):
-    run = trained(tmp_path / "run", "--keep-last", "2", workers=2)
+    with Cluster(tmp_path / "run", "steered.py", [*STEPS, "--keep-last", "2"]) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    run = SteeredRun(cluster)
     assert run.names() == {"ckpt-35", "ckpt-40"}
     assert all(verify(run.run.root / name).ok for name in run.names())
     listed = re.findall(r'all_model_checkpoint_paths: "(.+)"', run.run.state_file.read_text())
@@ -106,27 +109,25 @@ def disk_of_26_megabytes(tmp_path):
         yield root
 
 
-@pytest.mark.parametrize("make_room", [True, False])
-def test_a_save_empties_the_trash_only_if_it_may(disk_of_26_megabytes, make_room):
-    options = ["--keep-last", "1", "--width", "20000"]
-    options += ["--make-room"] if make_room else []
+FULL = ["--keep-last", "1", "--width", "20000"]
+
+
+def test_a_save_empties_the_trash_if_it_may(disk_of_26_megabytes):
+    run = trained(disk_of_26_megabytes / "run", *FULL, "--make-room")
+    assert "ckpt-40" in run.names()
+    assert all("to make room" in message for message in told(run, "empty trash"))
+    assert told(run, "empty trash")
+    assert not told(run, "refused")
+
+
+def test_a_save_waits_for_room_if_it_may_not_empty_the_trash(disk_of_26_megabytes):
     run_dir = disk_of_26_megabytes / "run"
-    arguments = ["--steps", "40", "--save-every", "5", *options]
-    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+    with Cluster(run_dir, "steered.py", [*STEPS, *FULL], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
-        if not make_room:
-            # The last save waits for room, until someone ends the run.
-            wait_until(lambda: told(run, "pause"), 60, "a wait for room")
-            cluster.processes[0].terminate()
-        (status,) = cluster.wait()
-    if make_room:
-        assert status == 0, cluster.output()
-        assert "ckpt-40" in run.names()
-        assert all("to make room" in message for message in told(run, "empty trash"))
-        assert told(run, "empty trash")
-        assert not told(run, "refused")
-    else:
-        assert status == 143
-        assert "are free in" in told(run, "refused")[0]
-        assert not told(run, "empty trash")
-        assert len(list_trash(run.run)) >= 1
+        # The last save waits, until someone ends the run.
+        wait_until(lambda: told(run, "pause"), 60, "a wait for room")
+        cluster.processes[0].terminate()
+        assert cluster.wait() == [143], cluster.output()
+    assert "are free in" in told(run, "refused")[0]
+    assert not told(run, "empty trash")
+    assert len(list_trash(run.run)) >= 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from itertools import pairwise
 
 import pytest
 from steered import SteeredRun
@@ -138,6 +140,21 @@ def test_steps_that_a_check_trains_twice_count_once_for_a_trigger_with_state(mak
     assert asked.numpy() == 12
     # The step 5 is the first of those that are trained twice.
     assert triggers_of(run.root) == {5: "the fifth time", 10: "the fifth time", 12: "end"}
+
+
+def test_saves_by_the_clock(make_run):
+    run = make_run(save_every_seconds=0.2)
+    records = RunDirectory(run.directory).records_directory
+    for _ in run:
+        time.sleep(0.01)
+        if len(list(records.glob("*.json"))) == 3:
+            run.finish()
+    saved = [load(path, CheckpointRecord) for path in records.glob("*.json")]
+    *by_clock, last = sorted(saved, key=lambda record: record.step)
+    assert {record.trigger for record in by_clock} == {"every 0.2 s"}
+    times = [record.saved_at for record in by_clock]
+    assert all(later - earlier >= 0.18 for earlier, later in pairwise(times))
+    assert last.trigger == "end"
 
 
 @pytest.mark.parametrize("trigger", [AtSteps, "loss:min", None])

@@ -64,6 +64,7 @@ parser.add_argument("--random-input", action="store_true", help="a map that draw
 parser.add_argument("--note-every", type=int, help="steps between two lines of the event log")
 parser.add_argument("--step-times", help="file for the time of each step")
 parser.add_argument("--take-orders", action="store_true", help="to break a function")
+parser.add_argument("--threads", type=int, default=1, help="0 for those that there are")
 options = parser.parse_args()
 
 
@@ -90,7 +91,7 @@ class WantedSteps:
 
 if options.watch_iterators:
     watch_iterators(f"{options.watch_iterators}-{os.environ['TFCKPT_WORKER_INDEX']}")
-strategy = create_strategy(options.strategy, threads=1)
+strategy = create_strategy(options.strategy, threads=options.threads or None)
 if options.terminated:
     os.kill(os.getpid(), signal.SIGTERM)
 keras.utils.set_random_seed(3)
