@@ -141,6 +141,10 @@ def draw():
     return tf.random.normal([])
 
 
+def draw_held_out():
+    return tf.random.normal([])
+
+
 def compiled_model(noise, held_out_noise):
     """Returns a model that draws or not, by the names of functions of this module."""
     model = Noisy(globals()[noise], globals()[held_out_noise])
