@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from this_process import run_here
 from training_cluster import SCRIPTS, Cluster
 
 from tensorflow_processes import run_with_tensorflow
@@ -22,15 +24,24 @@ from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
+SCRIPT = SCRIPTS / "interrupted.py"
 STEPS, AT = 12, 8
 
 
-def train(run: RunDirectory, *words: str) -> tuple[int, str]:
+@pytest.fixture
+def train(capfd) -> Callable[..., tuple[int, str]]:
     """Runs the script; returns its exit status and what it wrote to stderr."""
-    done = run_with_tensorflow(
-        SCRIPTS / "interrupted.py", "--steps", STEPS, *words, TFCKPT_RUN_DIR=str(run.root)
-    )
-    return done.returncode, done.stderr
+
+    def run_script(run: RunDirectory, *words: str, here: bool = True) -> tuple[int, str]:
+        words = ("--steps", str(STEPS), *words)
+        if not here:
+            done = run_with_tensorflow(SCRIPT, *words, TFCKPT_RUN_DIR=str(run.root))
+            return done.returncode, done.stderr
+        capfd.readouterr()
+        status = run_here(SCRIPT.name, "--threads", "0", *words, TFCKPT_RUN_DIR=str(run.root))
+        return status, capfd.readouterr().err
+
+    return run_script
 
 
 def saved(run: RunDirectory) -> list[str]:
@@ -53,9 +64,12 @@ def values(run: RunDirectory, name: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("words", [(), ("--fit",), *weekly((("--strategy", "mirrored"),))])
-def test_the_step_before_an_error_is_saved_and_training_goes_on_from_it(tmp_path: Path, words):
+def test_the_step_before_an_error_is_saved_and_training_goes_on_from_it(
+    train, tmp_path: Path, words
+):
     run, whole = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "whole")
-    status, errors = train(run, *words, "--fail", "after", "--at", str(AT))
+    # The interpreter itself handles the error of a loop.
+    status, errors = train(run, *words, "--fail", "after", "--at", str(AT), here="--fit" in words)
     assert status == 1, errors
     assert "ValueError: the script failed after" in errors
     assert f"Saved step {AT} after the error." in errors
@@ -68,15 +82,16 @@ def test_the_step_before_an_error_is_saved_and_training_goes_on_from_it(tmp_path
     (worker,) = read_workers(run)
     assert (worker.ending, worker.step) == (Ending.FAILED, AT)
 
-    train(run, *words)
-    train(whole, *words)
+    here = "mirrored" not in words
+    train(run, *words, here=here)
+    train(whole, *words, here=here)
     (expected, found) = (values(one, f"ckpt-{STEPS}") for one in (whole, run))
     assert expected.keys() == found.keys()
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key)
 
 
-def test_generators_around_the_run_do_not_hide_the_error(tmp_path: Path):
+def test_generators_around_the_run_do_not_hide_the_error(train, tmp_path: Path):
     run = RunDirectory(tmp_path / "run")
     status, errors = train(run, "--fail", "around", "--at", str(AT))
     assert status == 1
@@ -92,7 +107,7 @@ def test_generators_around_the_run_do_not_hide_the_error(tmp_path: Path):
         ("nan", f"metrics of step {AT} are not finite: penalty is nan."),
     ],
 )
-def test_a_step_that_is_not_whole_is_not_saved(tmp_path: Path, failure: str, reason: str):
+def test_a_step_that_is_not_whole_is_not_saved(train, tmp_path: Path, failure: str, reason: str):
     run = RunDirectory(tmp_path / "run")
     status, errors = train(run, "--fail", failure, "--at", str(AT))
     assert status == 1
@@ -101,7 +116,7 @@ def test_a_step_that_is_not_whole_is_not_saved(tmp_path: Path, failure: str, rea
     assert saved(run) == []
 
 
-def test_an_error_that_the_script_catches_saves_nothing(tmp_path: Path):
+def test_an_error_that_the_script_catches_saves_nothing(train, tmp_path: Path):
     run = RunDirectory(tmp_path / "run")
     status, errors = train(run, "--fail", "caught", "--at", str(AT))
     assert status == 1
@@ -112,7 +127,7 @@ def test_an_error_that_the_script_catches_saves_nothing(tmp_path: Path):
 
 def test_nothing_is_saved_beside_another_trainer(tmp_path: Path):
     words = ["--steps", str(STEPS), "--fail", "other-trainer", "--at", str(AT)]
-    with Cluster(tmp_path / "run", "interrupted.py", words, 1, "one-device") as cluster:
+    with Cluster(tmp_path / "run", SCRIPT.name, words, 1, "one-device") as cluster:
         run = RunDirectory(cluster.run_dir)
         wait_until((tmp_path / "run-left").exists, 120, "an end of the loop")
         with FileLock(run.trainer_lock):
@@ -125,7 +140,7 @@ def test_nothing_is_saved_beside_another_trainer(tmp_path: Path):
 
 def test_workers_that_train_together_say_that_they_cannot_save(tmp_path: Path):
     words = ["--steps", str(STEPS), "--fail", "after", "--at", str(AT)]
-    with Cluster(tmp_path / "run", "interrupted.py", words) as cluster:
+    with Cluster(tmp_path / "run", SCRIPT.name, words) as cluster:
         assert all(cluster.wait()), cluster.output()
         run = RunDirectory(cluster.run_dir)
         reason = f"the other workers are within step {AT}, so they cannot save."

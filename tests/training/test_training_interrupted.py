@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
-from training_cluster import SCRIPTS, Cluster
+from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
@@ -55,28 +52,17 @@ def test_ctrl_c_saves_and_ends_as_ctrl_c_does(tmp_path, words, strategy):
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    # As a user starts it, by `python train.py`.
-    process = subprocess.Popen(
-        [sys.executable, SCRIPTS / "interrupted.py", "--steps", "100000"],
-        env={**os.environ, "TFCKPT_RUN_DIR": str(run.root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell in the background would have it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    wait_for_steps(run)
-    os.kill(process.pid, signal.SIGSTOP)
-    # The first comes in the middle of a step; both are there before the next.
-    os.kill(process.pid, signal.SIGINT)
-    os.kill(process.pid, signal.SIGCONT)
-    for line in process.stderr:
-        if "Press ctrl+c again" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGINT
+    words = ["--steps", "100000"]
+    with Cluster(tmp_path / "run", "interrupted.py", words, 1, "one-device") as cluster:
+        (process,) = cluster.processes
+        wait_for_steps(RunDirectory(cluster.run_dir))
+        process.send_signal(signal.SIGSTOP)
+        # The first comes in the middle of a step; both are there before the next.
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: "Press ctrl+c again" in cluster.output(), 60, "an answer to the first")
+        process.send_signal(signal.SIGINT)
+        assert cluster.wait(60) == [-signal.SIGINT], cluster.output()
 
 
 def test_ctrl_c_on_one_worker_saves_on_all(tmp_path):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from training_cluster import SCRIPTS
-
-from tensorflow_processes import run_with_tensorflow
+from this_process import run_here
 
 pytestmark = pytest.mark.tensorflow
 
 
-def test_training_never_starts_in_object_storage(tmp_path, monkeypatch):
+def test_training_never_starts_in_object_storage(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    done = run_with_tensorflow(SCRIPTS / "in_object_storage.py")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    assert run_here("in_object_storage.py") == 0
+    assert capsys.readouterr().out.splitlines() == [
         "UsageError gs://bucket/run cannot be a run directory",
         "UsageError gs://bucket/run cannot be the directory of TensorBoard",
         "UsageError gs://bucket/run cannot be a fallback directory",

@@ -22,10 +22,11 @@ parser.add_argument("--steps", type=int, default=12)
 parser.add_argument("--fit", action="store_true")
 parser.add_argument("--fail", choices=FAILURES)
 parser.add_argument("--at", type=int, default=8)
+parser.add_argument("--threads", type=int, default=1, help="0 for those that there are")
 options = parser.parse_args()
 
 keras.utils.set_random_seed(3)
-strategy = create_strategy(options.strategy, threads=1)
+strategy = create_strategy(options.strategy, threads=options.threads or None)
 with strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(0.1), "mse")
