@@ -13,11 +13,15 @@ from weekly import weekly
 pytestmark = pytest.mark.tensorflow
 
 TAKEN_OVER = [
-    (("multi-worker", 2), ("multi-worker", 3)),
-    *weekly((("multi-worker", 3), ("one-device", 1))),
-    *weekly((("mirrored", 1), ("multi-worker", 2))),
-    (("one-device", 1), ("mirrored", 1)),
+    (("one-device", 1), ("multi-worker", 2)),
+    *weekly(
+        (("multi-worker", 2), ("multi-worker", 3)),
+        (("multi-worker", 3), ("one-device", 1)),
+        (("mirrored", 1), ("multi-worker", 2)),
+        (("one-device", 1), ("mirrored", 1)),
+    ),
 ]
+"""From two workers to one: `test_sigterm_to_one_worker_saves_once_and_ends_all`."""
 
 
 def cluster(tmp_path, world, *arguments):

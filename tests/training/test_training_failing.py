@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,16 +40,19 @@ def told(how):
     return f"{shown}:{number}: {message}"
 
 
-def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
+@pytest.mark.parametrize(
+    "ways", [("graph", "loop", "tracing"), *weekly((("layer",),))], ids=" ".join
+)
+def test_every_worker_tells_which_line_of_the_script_failed(tmp_path, ways):
     with receiving() as webhook, contextlib.ExitStack() as stack:
-        for how in ERRORS:
+        for how in ways:
             # Nobody launched these workers, so their chief sends alerts.
             run = RunDirectory(tmp_path / how)
             run.create()
             run.config_file.write_text(f'[[alerts.webhooks]]\nurl = "{webhook.url}/{how}"\n')
         clusters = {
             how: stack.enter_context(Cluster(tmp_path / how, "failing.py", ["--how", how]))
-            for how in ERRORS
+            for how in ways
         }
         for how, cluster in clusters.items():
             statuses = cluster.wait()
@@ -70,4 +74,4 @@ def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
             assert (lost.kind, lost.message) == (EventKind.WORKER_LOST, chief.detail)
     # In the last one, the script failed before its run existed.
     sent = [(path[1:], body["kind"]) for path, _, body in webhook.requests]
-    assert sorted(sent) == [(how, "worker lost") for how in sorted(ERRORS) if how != "tracing"]
+    assert sorted(sent) == [(how, "worker lost") for how in sorted(ways) if how != "tracing"]

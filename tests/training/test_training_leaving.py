@@ -7,18 +7,13 @@ import contextlib
 import pytest
 from training_cluster import Cluster
 
+from weekly import weekly
+
 pytestmark = pytest.mark.tensorflow
 
-WAYS = {
-    "stop": 0,
-    "end": 0,
-    "fit": 0,
-    "break": 0,
-    "sigterm": 143,
-    "error": 1,
-    "keras-stop": 0,
-    "keras-sigterm": 143,
-}
+WAYS = {"end": 0, "fit": 0, "break": 0, "sigterm": 143, "error": 1, "keras-sigterm": 143}
+MORE_WAYS = {"stop": 0, "keras-stop": 0}
+"""With their exit statuses."""
 
 
 @pytest.fixture
@@ -26,7 +21,8 @@ def no_false_alarm():
     """The script has an iterator that it did not pass, so it is told."""
 
 
-def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path):
+@pytest.mark.parametrize("ways", [WAYS, *weekly(MORE_WAYS)], ids=["usual", "more"])
+def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path, ways):
     with contextlib.ExitStack() as stack:
         clusters = {
             how: stack.enter_context(
@@ -40,10 +36,10 @@ def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path):
                     ends_fully=True,
                 )
             )
-            for how in WAYS
+            for how in ways
         }
         for how, cluster in clusters.items():
-            assert cluster.wait() == [WAYS[how]], cluster.output()
+            assert cluster.wait() == [ways[how]], cluster.output()
             assert "the script's own end" in cluster.output(), cluster.output()
             # What a script or Keras destroys while it trains is their own affair.
             if not how.startswith("keras"):

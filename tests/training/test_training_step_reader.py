@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from waiting import attempts
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -33,9 +36,13 @@ def rest(reader):
     return steps
 
 
+SIZES = [(1, 0), (1, 2), (2, 0), (2, 1), (2, 4), (2, 5), (3, 2), (3, 3), (3, 7)]
+"""Numbers of replicas, and of elements: none, too few, just enough, and some left over."""
+OTHER_SIZES = sorted({*itertools.product((1, 2, 3), range(8))} - {*SIZES})
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["known length", "unknown length"])
-@pytest.mark.parametrize("replicas", [1, 2, 3])
-@pytest.mark.parametrize("size", range(8))
+@pytest.mark.parametrize(("replicas", "size"), [*SIZES, *weekly(*OTHER_SIZES)])
 def test_the_last_step_is_known_when_it_is_read(size, replicas, known):
     reader = reader_of(numbers(size, known=known), replicas, mark=True)
     plain = reader_of(numbers(size, known=known), replicas, mark=False)

@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 PLACE = Path(sys.argv[1])
+PAUSE_SECONDS = 0.1
+"""Others need the processor meanwhile."""
 
 
 def hold(part: str) -> None:
     """Waits while a file of this name exists, in any worker or in this one."""
     own = f"{part}-{os.environ['TFCKPT_WORKER_INDEX']}"
     while (PLACE / part).exists() or (PLACE / own).exists():
-        time.sleep(0.01)
+        time.sleep(PAUSE_SECONDS)
 
 
 hold("import")
@@ -37,7 +39,7 @@ run = TrainingRun(
     optimizer=optimizer,
     strategy=strategy,
     dataset=tf.data.Dataset.from_tensors(tf.ones((4, 2))).repeat(),
-    save_every_steps=20,
+    save_every_steps=5,
     total_steps=1_000_000,
 )
 
@@ -52,4 +54,4 @@ def train_step(batch):
 for batch in run:
     hold("step")
     train_step(batch)
-    time.sleep(0.01)
+    time.sleep(PAUSE_SECONDS)
