@@ -23,6 +23,7 @@ from distribution import (
     is_weekly,
     pytest_addoption,
     pytest_collection_modifyitems,
+    pytest_sessionstart,
     pytest_xdist_auto_num_workers,
     uses_tensorflow,
 )
@@ -30,7 +31,12 @@ from requirements import require
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS, visible_gpus
 from tfckpt_trainer.rundir.storage import documents
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_xdist_auto_num_workers"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_sessionstart",
+    "pytest_xdist_auto_num_workers",
+]
 
 pytest_plugins = ("leftovers",)
 

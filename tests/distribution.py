@@ -14,6 +14,9 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
+import xdist
+
+TESTS = Path(__file__).parent
 
 QUICK = "quick"
 WEEKLY = "weekly"
@@ -80,6 +83,35 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if config.getoption("markexpr") == QUICK:
         return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
     return min(MOST_WORKERS, WORKERS_PER_CORE * cores + WORKERS_THAT_WAIT)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compiles changed test modules once, before several processes would do so at the same time.
+
+    To rewrite the assertions of all modules takes one of them ten seconds.
+    """
+    changed = [str(path) for path in TESTS.rglob("test_*.py") if not _is_compiled(path)]
+    if not (changed and xdist.is_xdist_controller(session)):
+        return
+    compiler = os.fork()
+    if compiler:
+        os.waitpid(compiler, 0)
+        return
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
+        session.perform_collect(changed)
+    finally:
+        # What is wrong is said by the processes that run the tests.
+        os._exit(0)
+
+
+def _is_compiled(path: Path) -> bool:
+    changed = path.stat().st_mtime
+    compiled = path.parent.glob(f"__pycache__/{path.stem}.*-pytest-*.pyc")
+    return any(one.stat().st_mtime >= changed for one in compiled)
 
 
 @pytest.hookimpl(tryfirst=True)
