@@ -13,6 +13,7 @@ from textual import _callback, _wait
 from textual._compositor import Compositor
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -21,6 +22,7 @@ _reflow = Compositor.reflow
 _reflow_visible = Compositor.reflow_visible
 _set_dirty = Widget._set_dirty
 _parse_rules = Stylesheet._parse_rules
+_replace_rules = Stylesheet.replace_rules
 _count_parameters = _callback._count_parameters
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 _counted: dict[CodeType, int] = {}
@@ -36,6 +38,9 @@ def make_textual_faster(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Compositor, "reflow_visible", _noted(_reflow_visible))
     patch.setattr(Widget, "_set_dirty", _noted(_set_dirty))
     patch.setattr(Stylesheet, "_parse_rules", _parsed_once)
+    patch.setattr(Stylesheet, "replace_rules", staticmethod(_replaced_by_others))
+    # The same, in C: each style of a widget is looked for among hundreds of rules.
+    patch.setattr(RuleSet, "__hash__", object.__hash__)
     patch.setattr(_callback, "_count_parameters", _counted_once)
     # After each key, Textual looks in such steps whether the process is idle.
     patch.setattr(_wait, "SLEEP_GRANULARITY", 0.002)
@@ -85,6 +90,14 @@ def _parsed_once(
     if key not in _parsed:
         _parsed[key] = _parse_rules(stylesheet, css, read_from, **options)
     return _parsed[key]
+
+
+def _replaced_by_others(node: DOMNode, rules: Any, animate: bool = False) -> None:
+    """Sets the style of a widget, unless it has it: a screen that comes back looks as before."""
+    if node.styles.base._rules != rules:
+        _replace_rules(node, rules, animate=animate)
+    elif not animate:
+        node.notify_style_update()
 
 
 def _counted_once(function: Callable[..., Any]) -> int:
