@@ -56,9 +56,9 @@ from waiting import SHORTEST_PAUSE
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
-THEMES = ("tfckpt-dark", "tfckpt-contrast", "tfckpt-colour-blind", "tfckpt-light")
-ENDS = (THEMES[0], THEMES[-1])
-"""The themes in which a screen opens that keeps the one in which it opened."""
+FIRST_THEMES = ("tfckpt-dark", "tfckpt-light")
+OTHER_THEMES = ("tfckpt-contrast", "tfckpt-colour-blind")
+"""Like the dark one, with other colours of the same names."""
 
 FRESH: Any = SimpleNamespace(
     processes=(),
@@ -258,10 +258,13 @@ STOPS = (
         "RunsCompareScreen",
     ),
     Stop("restore of an unknown step", ("r", *"999"), "999", "RestoreDialog"),
-    *(Stop("palette", ("ctrl+p",), "save: ", "CommandPalette", theme=name) for name in ENDS),
+    *(
+        Stop("palette", ("ctrl+p",), "save: ", "CommandPalette", theme=name)
+        for name in FIRST_THEMES
+    ),
     *(
         Stop("palette, searched", GO_TO, "nearest to", "CommandPalette", theme=name)
-        for name in ENDS
+        for name in FIRST_THEMES
     ),
     Stop("toast", (), "is not one of", "DashboardScreen", TOAST),
     Stop("toast on a page", ("l",), "is not one of", "LogsScreen", TOAST),
@@ -293,11 +296,14 @@ def furnish(made: RunFactory) -> RunFactory:
 
 
 class Look:
-    """Takes the topmost screen of an app through sizes and themes."""
+    """Takes the topmost screen of an app through sizes and themes.
 
-    def __init__(self, pilot: Pilot[Any]) -> None:
+    The first theme is taken in all sizes, the others in the largest, which shows most.
+    """
+
+    def __init__(self, pilot: Pilot[Any], themes: Sequence[str] = FIRST_THEMES) -> None:
         self._pilot = pilot
-        self._looks = [*in_sizes(THEMES[0]), *((theme, SIZES[-1]) for theme in THEMES[1:])]
+        self._looks = [*in_sizes(themes[0]), *((theme, SIZES[-1]) for theme in themes[1:])]
 
     @property
     def screen(self) -> Screen[Any]:
@@ -310,8 +316,6 @@ class Look:
 
     async def flaws(self, theme: str = "") -> list[str]:
         """Returns the flaws in all sizes and themes; each time, it goes the other way.
-
-        The first theme is taken in all sizes, the others in the largest, which shows most.
 
         Args:
             theme: The only theme, in all sizes; empty for all themes.
@@ -356,8 +360,14 @@ def _layout_and_colour(screen: Screen[Any]) -> list[str]:
 class Walk(Look):
     """An app that shows one snapshot of a run."""
 
-    def __init__(self, pilot: Pilot[int], monitor: StillMonitor, snapshot: RunSnapshot) -> None:
-        super().__init__(pilot)
+    def __init__(
+        self,
+        pilot: Pilot[int],
+        monitor: StillMonitor,
+        snapshot: RunSnapshot,
+        themes: Sequence[str],
+    ) -> None:
+        super().__init__(pilot, themes)
         self._monitor = monitor
         self._snapshot = snapshot
 
@@ -411,7 +421,7 @@ class Walk(Look):
 
 
 @asynccontextmanager
-async def walking(made: RunFactory) -> AsyncIterator[Walk]:
+async def walking(made: RunFactory, themes: Sequence[str] = FIRST_THEMES) -> AsyncIterator[Walk]:
     """The app on a run that `furnish` completed."""
     snapshot = SnapshotReader(made.run).read(made.now)
     monitor = StillMonitor(snapshot)
@@ -419,4 +429,4 @@ async def walking(made: RunFactory) -> AsyncIterator[Walk]:
     async with app.run_test(size=SIZES[0], notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "the snapshot")
         await pilot.pause()
-        yield Walk(pilot, monitor, snapshot)
+        yield Walk(pilot, monitor, snapshot, themes)

@@ -19,7 +19,7 @@ from screen_flaws import (
     key_problems,
     theme_colours,
 )
-from screen_walk import SIZES, STOPS, Look, Stop, furnish, walking
+from screen_walk import FIRST_THEMES, OTHER_THEMES, SIZES, STOPS, Look, Stop, furnish, walking
 from textual.color import Color
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
@@ -32,9 +32,19 @@ from tfckpt_tui.app.crash_app import CrashApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.themes import THEMES
 from tfckpt_tui.settings.config import AppSection, Config
+from weekly import weekly
 
-GROUPS = [STOPS[n : n + 4] for n in range(0, len(STOPS), 4)]
-"""Tests, which run side by side."""
+
+def in_groups(stops: Sequence[Stop]) -> list[Sequence[Stop]]:
+    """Stops of several tests, which run side by side."""
+    return [stops[n : n + 4] for n in range(0, len(stops), 4)]
+
+
+MAIN = "DashboardScreen"
+OPENING = [
+    stop for name, stop in {stop.screen: stop for stop in reversed(STOPS)}.items() if name != MAIN
+]
+"""One stop of each screen that another one opens."""
 NOW = 1_790_000_000.0
 ALL = (
     *(theme.name for theme in THEMES),
@@ -57,14 +67,15 @@ def below(kind: type) -> Iterator[type]:
         yield from below(one)
 
 
-@pytest.mark.parametrize("stops", GROUPS, ids=lambda stops: stops[0].name)
+@pytest.mark.parametrize("themes", [FIRST_THEMES, *weekly((OTHER_THEMES,))], ids="-".join)
+@pytest.mark.parametrize("stops", in_groups(STOPS), ids=lambda stops: stops[0].name)
 async def test_every_screen_fits_and_can_be_read(
-    stops: Sequence[Stop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stops: Sequence[Stop], themes: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = furnish(two_branches(tmp_path / "run", now=NOW))
     found: list[str] = []
-    async with walking(made) as walk:
+    async with walking(made, themes) as walk:
         async for stop in walk.screens(stops):
             assert type(walk.screen).__name__ == stop.screen
             flaws = [*key_problems(walk.screen), *await walk.flaws_of(stop)]
@@ -72,14 +83,12 @@ async def test_every_screen_fits_and_can_be_read(
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("stops", GROUPS, ids=lambda stops: stops[0].name)
+@pytest.mark.parametrize("stops", in_groups(OPENING), ids=lambda stops: stops[0].name)
 async def test_no_screen_fails_that_opens_while_the_app_quits(
     stops: Sequence[Stop], tmp_path: Path
 ) -> None:
     made = furnish(two_branches(tmp_path / "run", now=NOW))
     for stop in stops:
-        if stop.screen == "DashboardScreen":
-            continue
         # Raises what failed in the app.
         async with walking(made) as walk:
             walk.app.push_screen = quitting(walk.app)  # type: ignore[method-assign]
