@@ -19,7 +19,7 @@ PARENT = """
 import os, signal
 from tfckpt_tui.services.processes import parallel_map as module
 module.usable_cores = lambda: 3
-results = module.parallel_map(lambda item: (os.getpid(), bytes(1 << 20)), range(10_000))
+results = module.parallel_map(lambda item: (os.getpid(), bytes(1 << 13)), range(10_000))
 print(*{next(results)[0] for _ in range(96)}, flush=True)
 signal.pause()
 """
