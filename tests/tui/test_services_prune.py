@@ -16,6 +16,7 @@ from answering_trainer import AnsweringTrainer, moving_files
 from filelock import FileLock
 from rundir_factory import RunFactory, two_branches
 
+from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -25,6 +26,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
+from waiting import LEAST_SECONDS
 
 TEST = FrontEnd.COMMAND_LINE
 
@@ -126,11 +128,11 @@ def test_what_a_foreign_trainer_has_open_is_not_touched(somebody_elses: RunFacto
 MANAGER = """
 import sys
 import tensorflow as tf
-directory = sys.argv[1]
+directory, orders = sys.argv[1:]
 checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
 manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=4)
 log = open(f"{directory}/events.out", "w")
-for saves in sys.stdin:
+for saves in open(orders):
     for _ in range(int(saves)):
         checkpoint.step.assign_add(1)
         manager.save()
@@ -140,19 +142,25 @@ for saves in sys.stdin:
 
 @pytest.mark.tensorflow
 def test_a_manager_of_tensorflows_goes_on_while_we_prune_beside_it(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    words = [sys.executable, "-c", MANAGER, str(tmp_path)]
-    with subprocess.Popen(words, stdin=PIPE, stdout=PIPE, text=True) as trainer:
+    run = RunDirectory(tmp_path / "run")
+    run.root.mkdir()
+    script, orders = tmp_path / "manager.py", tmp_path / "orders"
+    script.write_text(MANAGER)
+    os.mkfifo(orders)
+    reader, writer = os.pipe()
+    with open(reader) as answers:
+        with open(writer, "wb") as output:
+            trainer = TensorFlowProcess([script, run.root, orders], os.environ, output)
+
+        # To open it for writing alone would wait for a reader, also for one that has failed.
+        sending = os.open(orders, os.O_RDWR)
 
         def save(count: int) -> list[str]:
-            assert trainer.stdin is not None
-            assert trainer.stdout is not None
-            trainer.stdin.write(f"{count}\n")
-            trainer.stdin.flush()
-            return trainer.stdout.readline().split()
+            os.write(sending, f"{count}\n".encode())
+            return answers.readline().split()
 
         assert save(6) == ["ckpt-3", "ckpt-4", "ckpt-5", "ckpt-6"]
-        for path in tmp_path.glob("ckpt-*"):
+        for path in run.root.glob("ckpt-*"):
             os.utime(path, (1e9, 1e9))
         before = run.state_file.read_bytes()
         with pytest.raises(RefusedError, match=rf"Process {trainer.pid} "):
@@ -162,8 +170,8 @@ def test_a_manager_of_tensorflows_goes_on_while_we_prune_beside_it(tmp_path: Pat
         prune.prune(run, ["ckpt-3", "ckpt-4"], through=TEST, beside_trainer=True)
         assert run.state_file.read_bytes() == before
         assert save(2) == ["ckpt-5", "ckpt-6", "ckpt-7", "ckpt-8"]
-        trainer.communicate()
-    assert trainer.returncode == 0
+        os.close(sending)
+    assert trainer.wait(LEAST_SECONDS) == 0
     assert names(run) == ["ckpt-8", "ckpt-7", "ckpt-6", "ckpt-5"]
     state = read_state_file(run.state_file)
     assert state is not None
