@@ -72,15 +72,16 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     # A module of the same name where the person stands must not be taken for the real one.
     (tmp_path / "tensorboard.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path)
-    first = tensorboard.start(run)
+    first = tensorboard.start(run, host="127.0.0.2")
     assert first.started
+    assert first.url == f"http://127.0.0.2:{first.port}/"
     assert first.port == usual_port
     assert first.directory == str(run.tensorboard)
     with urllib.request.urlopen(f"{first.url}data/environment", timeout=30) as answer:
         assert str(run.tensorboard) in answer.read().decode()
     connections = psutil.Process(first.pid).net_connections()
     listens = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
-    assert {address.removeprefix("::ffff:") for address in listens} == {"127.0.0.1"}
+    assert {address.removeprefix("::ffff:") for address in listens} == {"127.0.0.2"}
     again = tensorboard.start(run)
     assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
     told = Tool(capsys)("tensorboard", run.root, "--json").json
@@ -88,6 +89,8 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     assert (told["url"], told["pid"], told["started"]) == (first.url, first.pid, False)
     with pytest.raises(TfckptError, match="already runs on"):
         tensorboard.start(run, first.port + 1)
+    with pytest.raises(TfckptError, match="already runs on"):
+        tensorboard.start(run, host="127.0.0.3")
     assert tensorboard.stop(run)
     assert not psutil.pid_exists(first.pid) or (
         psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
@@ -172,10 +175,27 @@ def test_a_browser_opens_on_the_curves_of_a_branch() -> None:
     assert wide.url == "http://127.0.0.1:6007/"
 
 
-def test_it_listens_where_it_is_told_and_ends_with_the_run(tmp_path: Path) -> None:
+STAND_IN = """
+import argparse, http.server
+parser = argparse.ArgumentParser()
+parser.add_argument("--host")
+parser.add_argument("--port", type=int)
+told, _ = parser.parse_known_args()
+handler = http.server.BaseHTTPRequestHandler
+http.server.HTTPServer((told.host, told.port), handler).serve_forever()
+"""
+"""Listens as TensorBoard does, and takes no seconds to start."""
+
+
+def test_it_listens_on_this_machine_alone_and_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tensorboard, "_MODULE", "stand_in")
     made = two_branches(tmp_path / "run", live=True)
     run = made.run
-    board = tensorboard.start(run, host="127.0.0.2", with_run=True)
+    board = tensorboard.start(run, with_run=True)
     try:
         # One process waits for the end of the run, another serves.
         process = psutil.Process(board.pid)
@@ -183,13 +203,10 @@ def test_it_listens_where_it_is_told_and_ends_with_the_run(tmp_path: Path) -> No
         sockets = [one for each in family for one in each.net_connections("tcp")]
         listening = [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN]
         places = {address.ip for address in listening if address.port == board.port}
-        assert places == {"127.0.0.2"}
-        assert board.url == f"http://127.0.0.2:{board.port}/"
+        assert places == {"127.0.0.1"}
         running = tensorboard.running(run)
         assert running is not None
-        assert (running.host, running.with_run) == ("127.0.0.2", True)
-        with pytest.raises(TfckptError, match="already"):
-            tensorboard.start(run, host="127.0.0.3")
+        assert (running.host, running.with_run) == ("127.0.0.1", True)
         without_heartbeats(made)
         wait_until(lambda: not psutil.pid_exists(board.pid) or is_zombie(board.pid), 30, "its end")
         wait_until(lambda: tensorboard.running(run) is None, 30, "nothing answers")
