@@ -11,44 +11,40 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.fixture
-def run(tmp_path):
+def test_heartbeats_go_on_where_another_file_cannot_be_written(tmp_path):
     with Cluster(tmp_path / "run", "steered.py", [], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)
-        yield run
+        for number, file in enumerate(("series.jsonl", "journal.jsonl"), 1):
+            path = run.run.control / file
+            aside = path.with_name("aside")
+            path.rename(aside)
+            path.mkdir()
+            assert run.ask(CommandKind.SAVE).state is CommandState.DONE
+            told = wait_until(lambda: trouble(run), 20, "a heartbeat that tells of it")
+            # Two more: it was not the last one.
+            for _ in range(2):
+                before = run.workers()[0].updated_at
+                wait_until(lambda at=before: run.workers()[0].updated_at > at, 20, "a heartbeat")
+            assert run.workers()[0].step > told.step
+
+            path.rmdir()
+            aside.rename(path)
+            wait_until(lambda: run.workers()[0].detail == "", 20, "a heartbeat without trouble")
+            saves = [entry for entry in read_entries(run.run) if entry.kind is EventKind.SAVE]
+            assert len(saves) == number
 
 
-@pytest.mark.parametrize("file", ["series.jsonl", "journal.jsonl"])
-def test_heartbeats_go_on_where_another_file_cannot_be_written(run, file):
-    path = run.run.control / file
-    aside = path.with_name("aside")
-    path.rename(aside)
-    path.mkdir()
-    assert run.ask(CommandKind.SAVE).state is CommandState.DONE
-
-    def trouble():
-        (worker,) = run.workers()
-        return worker if "jsonl: Is a directory" in worker.detail else None
-
-    told = wait_until(trouble, 20, "a heartbeat that tells of it")
-    # Two more: it was not the last one.
-    for _ in range(2):
-        before = run.workers()[0].updated_at
-        wait_until(lambda at=before: run.workers()[0].updated_at > at, 20, "another heartbeat")
-    assert run.workers()[0].step > told.step
-
-    path.rmdir()
-    aside.rename(path)
-    wait_until(lambda: run.workers()[0].detail == "", 20, "a heartbeat without trouble")
-    saves = [entry for entry in read_entries(run.run) if entry.kind is EventKind.SAVE]
-    assert len(saves) == 1
+def trouble(run: SteeredRun) -> WorkerStatus | None:
+    (worker,) = run.workers()
+    return worker if "jsonl: Is a directory" in worker.detail else None
 
 
 @pytest.mark.parametrize("how", [[], ["--largest-shard", "200"]], ids=["whole", "in shards"])

@@ -10,7 +10,6 @@ import pytest
 from steered import SteeredRun
 from training_cluster import SCRIPTS, Cluster
 
-from command_running import run_binary
 from real_file_systems import fill, is_full, small_tmpfs
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.disk_reserve import release_reserve
@@ -19,6 +18,7 @@ from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -57,46 +57,50 @@ def fill_up(run: SteeredRun, *, reserve: bool) -> Path:
     return filler
 
 
-def test_heartbeats_go_on_and_commands_are_carried_out_with_the_reserve(run):
-    names = sorted(run.names())
-    assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
+def make_room(run: SteeredRun, filler: Path) -> None:
+    """Frees the disk, and waits until a heartbeat tells of it and the reserve is there again."""
+    filler.unlink()
+    wait_until(lambda: "disk is full" not in run.workers()[0].detail, 20, "room again")
+    wait_until(run.run.reserve.exists, 20, "a reserve again")
+
+
+def by_step(run: SteeredRun) -> list[str]:
+    return sorted(run.names(), key=lambda name: int(name.split("-")[1]))
+
+
+def test_heartbeats_go_on_and_commands_are_carried_out_with_the_reserve(tool, run):
+    wait_until(lambda: len(run.names()) >= 3, 60, "a checkpoint to prune before, and one after")
+    first, second, *_ = by_step(run)
+    assert run.ask(CommandKind.PRUNE, names=[first]).state is CommandState.DONE
     filler = fill_up(run, reserve=True)
     before = run.workers()[0]
     # Longer than a heartbeat may be missing.
     wait_until(lambda: run.workers()[0].updated_at > before.updated_at + 6, 30, "more heartbeats")
     assert trainer_answers(run.run, time.time())
-    told = run_binary("status", run.run.root, "--json")
+    told = tool("status", run.run.root, "--json")
     assert told.json["run"]["state"] == "training", told
 
-    emptied = run_binary("trash", run.run.root, "empty", "--yes", "--json")
+    emptied = tool("trash", run.run.root, "empty", "--yes", "--json")
     assert emptied.code == 0, emptied
-    assert emptied.json["names"] == names[:1]
+    assert emptied.json["names"] == [first]
 
     fill(run.run.root.parent)
-    saved = run_binary("save", run.run.root)
+    saved = tool("save", run.run.root)
     assert saved.code == 4, saved
     assert ", and 16.8 MB have to stay free; " in saved.words
     assert saved.words.count("Free disk space") == 1
     assert "Training goes on" not in saved.words
     assert "trash" not in saved.words
 
-    filler.unlink()
-    wait_until(lambda: "disk is full" not in run.workers()[0].detail, 20, "room again")
-    assert run.ask(CommandKind.STOP).state is CommandState.DONE, run.workers()
-    assert run.cluster.wait() == [0], run.cluster.output()
-
-
-def test_prune_is_carried_out_with_the_reserve(run):
-    oldest = min(run.names(), key=lambda name: int(name.split("-")[1]))
-    fill_up(run, reserve=True)
-    pruned = run_binary("prune", run.run.root, oldest, "--delete", "--yes", "--json")
+    make_room(run, filler)
+    filler = fill_up(run, reserve=True)
+    pruned = tool("prune", run.run.root, second, "--delete", "--yes", "--json")
     assert pruned.code == 0, pruned
-    assert pruned.json["emptied"]["names"] == [oldest]
+    assert pruned.json["emptied"]["names"] == [second]
 
-
-def test_stop_is_carried_out_with_the_reserve(run):
+    make_room(run, filler)
     fill_up(run, reserve=True)
-    stopped = run_binary("stop", run.run.root, "--no-save")
+    stopped = tool("stop", run.run.root, "--no-save")
     assert stopped.code == 0, stopped
     assert run.cluster.wait() == [0], run.cluster.output()
 
@@ -105,13 +109,13 @@ def waits_to_end(run: SteeredRun) -> bool:
     return any("Waits for room on the disk to save its last" in w.detail for w in run.workers())
 
 
-def test_a_stop_waits_for_room_and_ends_with_a_save(run):
+def test_a_stop_waits_for_room_and_ends_with_a_save(tool, run):
     filler = fill(run.run.root.parent, leave=4 << 20)
     stop = run.box.submit(CommandKind.STOP, {}, requested_by="test", lifetime=60)
     wait_until(lambda: waits_to_end(run), 20, "a visible wait")
-    told = run_binary("status", run.run.root, "--json")
+    told = tool("status", run.run.root, "--json")
     assert "Waits for room on the disk to save its last step" in told.json["run"]["reason"]
-    again = run_binary("stop", run.run.root)
+    again = tool("stop", run.run.root)
     assert again.code == 4, again
     assert f"tfckpt-tui stop {run.run.root} --no-save" in again.words
     filler.unlink()
@@ -121,19 +125,19 @@ def test_a_stop_waits_for_room_and_ends_with_a_save(run):
     assert stopped.result["name"] in run.names()
 
 
-def test_a_stop_that_waits_is_given_up_by_one_without_a_save(run):
+def test_a_stop_that_waits_is_given_up_by_one_without_a_save(tool, run):
     fill(run.run.root.parent, leave=4 << 20)
     stop = run.box.submit(CommandKind.STOP, {}, requested_by="test", lifetime=60)
     wait_until(lambda: waits_to_end(run), 20, "a visible wait")
-    assert run_binary("stop", run.run.root, "--no-save").code == 0
+    assert tool("stop", run.run.root, "--no-save").code == 0
     assert "without a save" in run.box.wait(stop, timeout=60).message
     assert run.cluster.wait() == [0], run.cluster.output()
 
 
-def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
+def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(tool, run):
     # One to prune before, one after, and those that training goes on from.
     wait_until(lambda: len(run.names()) >= 4, 60, "more checkpoints")
-    names = sorted(run.names(), key=lambda name: int(name.split("-")[1]))
+    names = by_step(run)
     assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
     fill_up(run, reserve=False)
     for words in (
@@ -142,7 +146,7 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
         ("prune", names[1], "--delete", "--yes"),
         ("undo",),
     ):
-        refused = run_binary(words[0], run.run.root, *words[1:])
+        refused = tool(words[0], run.run.root, *words[1:])
         assert refused.code == 1, refused
         assert "No space left on device" in refused.words
         assert "Free space elsewhere on this disk" in refused.words
@@ -152,12 +156,12 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
     # Until then, the last block of the event log has room, which refused saves fill.
     block = os.statvfs(run.run.root).f_bsize
     wait_until(lambda: run.run.event_log.stat().st_size % block == 0, 60, "a full event log")
-    forced = run_binary("stop", run.run.root, "--force", "--no-save", "--json")
+    forced = tool("stop", run.run.root, "--force", "--no-save", "--json")
     assert forced.code == 0, forced
     assert "Done, but: It is missing in the event log: " in forced.words
     assert forced.json["warnings"]
     run.cluster.wait()
-    emptied = run_binary("trash", run.run.root, "empty", "--yes")
+    emptied = tool("trash", run.run.root, "empty", "--yes")
     assert emptied.code == 0, emptied
 
 
@@ -209,7 +213,7 @@ def test_a_preemption_while_the_end_waits_for_room_ends_the_run(disk):
         assert cluster.wait() == [143], cluster.output()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [*weekly(1), 2])
 def test_the_last_save_goes_to_the_fallback_directory_and_comes_back(disk, tmp_path, workers):
     strategy = "multi-worker" if workers > 1 else "one-device"
     arguments = ["--fallback", str(tmp_path / "elsewhere")]
