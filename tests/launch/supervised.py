@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
+from tensorflow_processes import CommandProcess
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -27,7 +27,7 @@ class Run:
     def __init__(self, root: Path) -> None:
         self.directory = RunDirectory(root)
         self.root = root
-        self._supervisors: list[subprocess.Popen] = []
+        self._supervisors: list[CommandProcess] = []
 
     def options(self, *actions: str, **changes) -> LaunchOptions:
         """Options for workers that do `actions`."""
@@ -44,14 +44,11 @@ class Run:
             **changes,
         )
 
-    def supervise(self, options: LaunchOptions) -> subprocess.Popen:
+    def supervise(self, options: LaunchOptions) -> CommandProcess:
         """Starts a supervisor in the foreground, as somebody without our launcher would."""
         self.directory.create()
         store(self.directory.launch_file, options)
-        supervisor = subprocess.Popen(
-            [sys.executable, "-m", "tfckpt_trainer.launch.local.local_supervisor", str(self.root)],
-            stdin=subprocess.DEVNULL,
-        )
+        supervisor = CommandProcess("tfckpt_trainer.launch.local.local_supervisor", self.root)
         self._supervisors.append(supervisor)
         return supervisor
 
@@ -88,4 +85,4 @@ class Run:
         if (self.root / ".tfckpt").is_dir():
             stop_supervisor(self.directory, 0.5)
         for supervisor in self._supervisors:
-            supervisor.wait(60)
+            print(*supervisor.communicate(60))

@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import LEAST_SECONDS, wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.e2e
 
@@ -91,7 +92,7 @@ def test_a_run_keeps_its_name_over_launches(run: Run, launch_to_the_end) -> None
 
 
 def test_arguments_are_for_the_owner_alone(run: Run) -> None:
-    status = launch(run.options("sleep=60", "say=5ecret"))
+    status = launch(run.options("sleep=60", "say=5ecret", workers=1))
     assert status.state is SupervisorState.RUNNING
     holders = [
         path for path in run.root.rglob("*") if path.is_file() and b"5ecret" in path.read_bytes()
@@ -110,7 +111,7 @@ def test_a_launch_records_the_commit_of_the_script(run: Run) -> None:
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
     script.write_text("pass\npass\n")
-    launch(run.options(command=(sys.executable, str(script))))
+    launch(run.options(command=(sys.executable, str(script)), workers=1))
     recorded = load(run.directory.run_file, RunInfo).code
     assert recorded is not None
     assert (recorded.branch, recorded.added) == ("trunk", 1)
@@ -139,23 +140,24 @@ def test_of_several_that_failed_the_first_is_quoted(run: Run, launch_to_the_end)
 
 def test_a_run_that_failed_can_be_launched_again_at_once(run: Run, launch_to_the_end) -> None:
     with pytest.raises(LaunchError):
-        launch_to_the_end(run.options("exit=4"))
+        launch_to_the_end(run.options("exit=4", workers=1))
 
-    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0", workers=1)).state is SupervisorState.FINISHED
 
 
 def test_a_second_launch_names_the_first(run: Run) -> None:
-    status = launch(run.options("sleep=60"))
+    status = launch(run.options("sleep=60", workers=1))
 
     with pytest.raises(LaunchError, match=rf"process {status.pid}\).*attach.*stop"):
-        launch(run.options("sleep=60"))
+        launch(run.options("sleep=60", workers=1))
     assert is_lock_held(run.directory)
 
 
 def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
     run.root.mkdir()
     launches = [
-        launch_elsewhere(run.options("sleep=60"), tmp_path / f"told-{n}", 0) for n in range(3)
+        launch_elsewhere(run.options("sleep=60", workers=1), tmp_path / f"told-{n}", 0)
+        for n in range(3)
     ]
     said = [process.communicate(timeout=30)[1] for process in launches]
 
@@ -163,11 +165,11 @@ def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
     assert sum("A run is already running" in words for words in said) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *weekly(signal.SIGHUP, signal.SIGINT)])
 def test_training_outlives_the_session_that_launched_it(
     run: Run, tmp_path: Path, number: signal.Signals
 ) -> None:
-    launcher = launch_elsewhere(run.options("ready", "sleep=60"), tmp_path / "told", 60)
+    launcher = launch_elsewhere(run.options("ready", "sleep=60", workers=1), tmp_path / "told", 60)
     supervisor = int(launcher.stdout.readline())
     os.killpg(launcher.pid, number)
     launcher.communicate(timeout=10)
@@ -175,11 +177,11 @@ def test_training_outlives_the_session_that_launched_it(
     before = run.status().updated_at
     wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
     assert run.status().pid == supervisor
-    assert [worker.exit_code for worker in run.status().workers] == [None, None]
+    assert [worker.exit_code for worker in run.status().workers] == [None]
 
 
 def test_training_outlives_the_terminal_it_was_launched_from(run: Run, tmp_path: Path) -> None:
-    store(tmp_path / "told", run.options("ready", "sleep=60"))
+    store(tmp_path / "told", run.options("ready", "sleep=60", workers=1))
     terminal, theirs = pty.openpty()
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(tmp_path / "told"), "60"],
@@ -197,7 +199,7 @@ def test_training_outlives_the_terminal_it_was_launched_from(run: Run, tmp_path:
     before = run.status().updated_at
     wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
     assert run.status().pid == supervisor
-    assert [worker.exit_code for worker in run.status().workers] == [None, None]
+    assert [worker.exit_code for worker in run.status().workers] == [None]
 
 
 def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run: Run) -> None:
@@ -231,7 +233,7 @@ def test_a_stop_from_outside_has_the_workers_save(run: Run) -> None:
 
 
 def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) -> None:
-    status = launch(run.options("sleep=60"))
+    status = launch(run.options("sleep=60", workers=1))
     os.kill(status.pid, signal.SIGSTOP)
 
     assert stop_supervisor(run.directory, 0.5) is True
@@ -240,7 +242,7 @@ def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) 
 
 
 def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> None:
-    launch(run.options("exit=0"))
+    launch(run.options("exit=0", workers=1))
     wait_for_end(run.directory, 20, lambda alive: None)
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
@@ -260,7 +262,7 @@ def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> N
 
 
 def test_a_supervisor_of_another_machine_is_not_signalled(run: Run) -> None:
-    launch(run.options("exit=0"))
+    launch(run.options("exit=0", workers=1))
     wait_for_end(run.directory, 20, lambda alive: None)
     text = run.directory.supervisor_status.read_text()
     text = text.replace(f'"host":"{socket.gethostname()}"', '"host":"elsewhere"')
@@ -355,15 +357,15 @@ def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(
     run.root.mkdir()
     (run.root / name).write_text("x")
 
-    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0", workers=1)).state is SupervisorState.FINISHED
 
 
 def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run, launch_to_the_end) -> None:
-    launch_to_the_end(run.options("exit=0"))
+    launch_to_the_end(run.options("exit=0", workers=1))
     run.directory.supervisor_status.write_text("")
     run.directory.worker_status(0).write_text('{"schema":1,')
 
-    assert launch_to_the_end(run.options("exit=0")).state is SupervisorState.FINISHED
+    assert launch_to_the_end(run.options("exit=0", workers=1)).state is SupervisorState.FINISHED
 
 
 def test_the_supervisor_needs_no_tensorflow() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from supervised import Run
 
+from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -64,19 +62,14 @@ def test_the_error_of_a_worker_after_a_stop_was_accepted_is_no_reason_to_restart
     assert run.status().attempt == 0
 
 
-def test_a_stop_during_a_start_is_carried_out_at_once(run: Run) -> None:
+def test_a_stop_during_a_start_is_carried_out_at_once(tool: Tool, run: Run) -> None:
     """The workers import TensorFlow: there is no heartbeat, and nothing to save."""
     run.supervise(run.options("ready", "sleep=60"))
     run.wait_until_ready()
-    said = subprocess.run(
-        [str(Path(sys.executable).with_name("tfckpt-tui")), "stop", str(run.root)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    assert "The run has ended." in said.stdout
-    assert "--force" not in said.stderr
+    said = tool("stop", run.root)
+    assert said.code == 0, said
+    assert "The run has ended." in said.data
+    assert "--force" not in said.words
     assert run.status().state is SupervisorState.STOPPED
 
 

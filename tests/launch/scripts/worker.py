@@ -1,7 +1,7 @@
 """A worker without TensorFlow that does what its arguments say, one after the other.
 
 An argument is `[wINDEX][aATTEMPT]:VERB[=VALUE]`, or just `VERB[=VALUE]` for all workers and
-attempts.
+attempts. Each verb imports what it needs: many workers only end, or sleep.
 """
 
 from __future__ import annotations
@@ -9,42 +9,49 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
-
-from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.event_log import write_entry
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import Command, CommandState
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
-from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.files import write_atomic
+if TYPE_CHECKING:
+    from tfckpt_trainer.rundir.records.command import Command
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
 ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])
-RUN = RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"]))
+ROOT = os.environ["TFCKPT_RUN_DIR"]
 
 
 last_step: dict[str, float] = {}
 
 
-def beat(activity: Activity, **facts) -> None:
+def run_directory():
+    from pathlib import Path
+
+    from tfckpt_trainer.rundir.paths import RunDirectory
+
+    return RunDirectory(Path(ROOT))
+
+
+def beat(activity: str, **facts) -> None:
+    import psutil
+
+    from tfckpt_trainer.rundir.records import worker
+    from tfckpt_trainer.rundir.storage.documents import store
+
     last_step.update({key: facts.pop(key) for key in ("last_step_at",) if key in facts})
+    for name, kind in (("ending", worker.Ending), ("phase", worker.Phase)):
+        if name in facts:
+            facts[name] = kind(facts[name])
     store(
-        RUN.worker_status(INDEX),
-        WorkerStatus(
+        run_directory().worker_status(INDEX),
+        worker.WorkerStatus(
             index=INDEX,
             host=os.uname().nodename,
             pid=os.getpid(),
             process_started_at=psutil.Process().create_time(),
             updated_at=time.time(),
             interval_seconds=1.0,
-            activity=activity,
+            activity=worker.Activity(activity),
             step=facts.pop("step", 0),
             **last_step,
             **facts,
@@ -54,17 +61,32 @@ def beat(activity: Activity, **facts) -> None:
 
 def write_own(name: str, text: object) -> None:
     # Tests take a file that exists for one that is written.
-    write_atomic(RUN.root / f"{name}-{INDEX}", str(text).encode(), durable=False)
+    place = os.path.join(ROOT, f"{name}-{INDEX}")
+    with open(f"{place}.new", "w") as file:
+        file.write(str(text))
+    os.rename(f"{place}.new", place)
 
 
 def on_term(_number, _frame) -> None:
     write_own("saved", ATTEMPT)
-    beat(Activity.EXITED, ending=Ending.PREEMPTED)
+    beat("exited", ending="preempted")
     sys.exit(0)
+
+
+def save_on_term(_value: str) -> None:
+    # A second signal would come in the midst of the imports for the first.
+    import psutil  # noqa: F401
+
+    import tfckpt_trainer.rundir.records.worker
+    import tfckpt_trainer.rundir.storage.documents  # noqa: F401
+
+    signal.signal(signal.SIGTERM, on_term)
 
 
 def start_child(_value: str) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    import subprocess
+
     write_own("child", subprocess.Popen([sys.executable, "-c", stubborn]).pid)
 
 
@@ -72,13 +94,15 @@ def train(value: str) -> None:
     """Trains for some seconds."""
     end = time.monotonic() + float(value)
     while time.monotonic() < end:
-        beat(Activity.TRAINING, step=1, last_step_at=time.time())
+        beat("training", step=1, last_step_at=time.time())
         time.sleep(0.05)
 
 
 def claim(_value: str) -> Command:
     """Trains until it gets a command, and does not act on it."""
-    box = CommandQueue(RUN)
+    from tfckpt_trainer.rundir.command_queue import CommandQueue
+
+    box = CommandQueue(run_directory())
     while (command := box.claim(time.time())) is None:
         train("0.05")
     write_own("claimed", command.id)
@@ -87,29 +111,39 @@ def claim(_value: str) -> Command:
 
 def serve_a_stop(value: str) -> None:
     """Trains until it is told to stop, and says that it has; what is left is its own affair."""
-    box, command = CommandQueue(RUN), claim(value)
+    from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
+    from tfckpt_trainer.rundir.records.command import CommandState
+
+    command = claim(value)
     # A step, or a validation after it, may take long.
     train(value or "0")
     words = "Stopped after step 1."
-    entry = EventEntry(at=time.time(), kind=EventKind.STOP, message=words, by=command.requested_by)
-    write_entry(RUN, entry)
-    box.finish(advance(command, CommandState.DONE, words))
-    beat(Activity.EXITED, ending=Ending.STOPPED)
+    write("stop", message=words, by=command.requested_by)
+    CommandQueue(run_directory()).finish(advance(command, CommandState.DONE, words))
+    beat("exited", ending="stopped")
 
 
 def note_start(value: str) -> None:
     """Says that a checkpoint was restored, as a trainer does before its first step."""
-    write_entry(RUN, EventEntry(at=time.time(), kind=EventKind.START, message=value, step=20))
-    beat(Activity.STARTING, phase=Phase.STEP)
+    write("start", message=value, step=20)
+    beat("starting", phase="step")
+
+
+def write(kind: str, **facts) -> None:
+    """Writes an entry of the event log."""
+    from tfckpt_trainer.rundir.event_log import write_entry
+    from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+
+    write_entry(run_directory(), EventEntry(at=time.time(), kind=EventKind(kind), **facts))
 
 
 def wait_for(value: str) -> None:
-    while not (RUN.root / value).exists():
+    while not os.path.exists(os.path.join(ROOT, value)):
         time.sleep(0.01)
 
 
 def die(value: str) -> None:
-    beat(Activity.EXITED, ending=Ending.FAILED, detail=value)
+    beat("exited", ending="failed", detail=value)
     sys.exit(1)
 
 
@@ -133,12 +167,10 @@ VERBS = {
     "note-start": note_start,
     "say": lambda value: print(value, flush=True),
     "environment": lambda _: write_own("environment", dict(os.environ)),
-    "beat": lambda _: beat(Activity.STARTING),
-    "step": lambda _: beat(Activity.TRAINING, step=1, last_step_at=time.time()),
-    "save-after-step": lambda value: beat(
-        Activity.SAVING, step=int(value), last_step_at=time.time()
-    ),
-    "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
+    "beat": lambda _: beat("starting"),
+    "step": lambda _: beat("training", step=1, last_step_at=time.time()),
+    "save-after-step": lambda value: beat("saving", step=int(value), last_step_at=time.time()),
+    "end": lambda value: beat("exited", ending=value),
     "die": die,
     "wait-for": wait_for,
     "train": train,
@@ -147,7 +179,7 @@ VERBS = {
     "sleep": lambda value: time.sleep(float(value)),
     "exit": lambda value: sys.exit(int(value)),
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
-    "save-on-term": lambda _: signal.signal(signal.SIGTERM, on_term),
+    "save-on-term": save_on_term,
     "fail-on-term": lambda value: signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(value))),
     "ignore-term": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "child": start_child,
