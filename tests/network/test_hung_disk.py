@@ -18,6 +18,7 @@ from terminal import Terminal
 
 from faulty_file_system import faulty_mounts
 from requirements import needs
+from tensorflow_processes import CommandProcess
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
@@ -26,8 +27,11 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-TOOL = [sys.executable, "-m", "tfckpt_tui.cli.main"]
-WITHOUT_RUN = {"check", "completion", "config", "demo", "browse", "runs", "schema", "attach"}
+MODULE = "tfckpt_tui.cli.main"
+TOOL = [sys.executable, "-m", MODULE]
+WITHOUT_RUN = {
+    "attach", "browse", "check", "completion", "config", "demo", "runs", "schema", "selftest",
+}  # fmt: skip
 BEFORE = {"alert": ["test"]}
 
 MORE = {
@@ -58,15 +62,8 @@ def hung(mount):
     mount.clear()
 
 
-def start(*words: object, directory: Path | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*TOOL, *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-    )
+def start(*words: object) -> CommandProcess:
+    return CommandProcess(MODULE, *words)
 
 
 def test_every_command_ends_and_names_the_path(hung):
