@@ -33,8 +33,15 @@ from tfckpt_tui.reports.new_files import ExtractReport
 from tfckpt_tui.reports.retention import PruneReport
 from tfckpt_tui.reports.tensors import CompareReport, InspectFileReport
 from tfckpt_tui.reports.verification import VerifyReport
+from weekly import weekly
 
 SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads files that are known not to crash HDF5 without a process for each."""
+    monkeypatch.setattr(hdf5.Hdf5Reader, "_try_elsewhere", lambda self, size: None)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +67,7 @@ def keras_model(root: Path) -> str:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 def test_what_the_callbacks_wrote_is_a_history(tool: Tool, root: Path) -> None:
     found = tool("ls", root, "--json").json
     assert {(one["format"], one["epoch"]) for one in found["other_files"]} == {
@@ -82,6 +90,7 @@ def test_inspect_shows_the_tensors_of_each_format(tool: Tool, root: Path) -> Non
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 def test_a_file_is_compared_with_a_checkpoint_by_path(tool: Tool, root: Path) -> None:
     for name in (keras_model(root), "w-02.weights.h5", "old-02.h5"):
         assert tool("compare", root, "ckpt-2", name).data == f"ckpt-2 → {name}: 22 equal\n"
@@ -97,12 +106,14 @@ def test_a_file_is_compared_with_a_checkpoint_by_path(tool: Tool, root: Path) ->
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 def test_layers_of_a_subclassed_model_are_found_by_their_attributes(tool: Tool, root: Path) -> None:
     said = tool("compare", root / "subclassed", "ckpt-1", "w.weights.h5")
     assert said.data == "ckpt-1 → w.weights.h5: 8 equal\n"
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_extract_writes_what_numpy_reads(tool: Tool, root: Path, tmp_path: Path, kind: str) -> None:
     said = tool("extract", root, "w-02.weights.h5", "-o", tmp_path / f"x.{kind}", "--json")
@@ -116,6 +127,7 @@ def test_extract_writes_what_numpy_reads(tool: Tool, root: Path, tmp_path: Path,
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 @pytest.mark.parametrize("name", ["w-01.weights.h5", "old-01.h5"])
 def test_convert_like_restores_model_and_optimizer(
     tool: Tool, root: Path, tmp_path: Path, name: str
@@ -126,6 +138,7 @@ def test_convert_like_restores_model_and_optimizer(
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 def test_extract_like_writes_files_that_keras_loads(tool: Tool, root: Path, tmp_path: Path) -> None:
     first = next(root.glob("m-01-*.keras"))
     places = {"a.keras": first, "b.weights.h5": root / "w-01.weights.h5"}
@@ -143,7 +156,7 @@ def test_extract_like_writes_files_that_keras_loads(tool: Tool, root: Path, tmp_
     assert tool("compare", root, "ckpt-2", "c.h5").data.endswith(": 22 equal\n")
 
 
-@pytest.mark.e2e
+@pytest.mark.usefixtures("tried")
 def test_extract_like_says_what_does_not_fit(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path / "a.h5", x=np.arange(6.0).reshape(2, 3), y=[1.0])
     write(tmp_path / "b.h5", x=np.zeros((2, 3)), z=[2.0])
@@ -166,6 +179,7 @@ def test_extract_like_says_what_does_not_fit(tool: Tool, tmp_path: Path) -> None
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("tried")
 def test_verify_says_what_was_checked(tool: Tool, root: Path) -> None:
     said = tool("verify", root)
     assert said.code == 0
@@ -190,12 +204,6 @@ def write(path: Path, **arrays: object) -> Path:
         for name, array in arrays.items():
             file.create_dataset(name.replace("__", "/"), data=array)
     return path
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads files that are known not to crash HDF5 without a process for each."""
-    monkeypatch.setattr(hdf5.Hdf5Reader, "_try_elsewhere", lambda self, size: None)
 
 
 @pytest.mark.e2e
@@ -421,7 +429,7 @@ def test_a_truncated_archive_may_be_of_either_kind(tool: Tool, tmp_path: Path) -
         assert said.code == 1 and words in said.words + said.data
 
 
-@pytest.mark.e2e
+@pytest.mark.usefixtures("tried")
 def test_verify_counts_files(tool: Tool, tmp_path: Path) -> None:
     weights = write(tmp_path / "a.h5", a=np.ones(50))
     with zipfile.ZipFile(tmp_path / "b.keras", "w") as archive:
@@ -441,16 +449,17 @@ def test_verify_counts_files(tool: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("cut", [7, 1500])
-def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, cut: int) -> None:
+@pytest.mark.parametrize("first", [7, *weekly(6)])
+def test_every_damaged_file_is_said_to_be_damaged(tool: Tool, tmp_path: Path, first: int) -> None:
     data = write(tmp_path / "w.h5", layers__a=np.ones(50), b=np.arange(9)).read_bytes()
-    for place in range(cut % 9, len(data), 1997):
+    for place in range(first, len(data), 1997):
         for value in (0, 0xFF):
             bad = data[:place] + bytes([value]) * 8 + data[place + 8 :]
             (tmp_path / "x.h5").write_bytes(bad)
             assert tool("inspect", tmp_path, "x.h5", "--stats").code in {0, 1, 2}
-    (tmp_path / "x.h5").write_bytes(data[:cut])
-    assert tool("inspect", tmp_path, "x.h5").code == 1
+    for cut in (7, 1500):
+        (tmp_path / "x.h5").write_bytes(data[:cut])
+        assert tool("inspect", tmp_path, "x.h5").code == 1
 
 
 @pytest.mark.e2e
