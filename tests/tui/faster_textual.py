@@ -31,21 +31,6 @@ _change = 0
 _texts: WeakKeyDictionary[Screen[Any], tuple[int, str]] = WeakKeyDictionary()
 
 
-def make_textual_faster(patch: pytest.MonkeyPatch) -> None:
-    """Takes away half of the time that a test of the app takes."""
-    patch.setattr(Compositor, "render_update", _without_frames)
-    patch.setattr(Compositor, "reflow", _noted(_reflow))
-    patch.setattr(Compositor, "reflow_visible", _noted(_reflow_visible))
-    patch.setattr(Widget, "_set_dirty", _noted(_set_dirty))
-    patch.setattr(Stylesheet, "_parse_rules", _parsed_once)
-    patch.setattr(Stylesheet, "replace_rules", staticmethod(_replaced_by_others))
-    # The same, in C: each style of a widget is looked for among hundreds of rules.
-    patch.setattr(RuleSet, "__hash__", object.__hash__)
-    patch.setattr(_callback, "_count_parameters", _counted_once)
-    # After each key, Textual looks in such steps whether the process is idle.
-    patch.setattr(_wait, "SLEEP_GRANULARITY", 0.002)
-
-
 def _without_frames(compositor: Compositor, full: bool = False, **options: Any) -> Any:
     """Draws no frame: without a terminal, Textual discards it. Tests draw those they look at.
 
@@ -108,3 +93,31 @@ def _counted_once(function: Callable[..., Any]) -> int:
     if code not in _counted:
         _counted[code] = _count_parameters(function)
     return _counted[code]
+
+
+_PATCHES: tuple[tuple[Any, str, Any], ...] = (
+    (Compositor, "render_update", _without_frames),
+    (Compositor, "reflow", _noted(_reflow)),
+    (Compositor, "reflow_visible", _noted(_reflow_visible)),
+    (Widget, "_set_dirty", _noted(_set_dirty)),
+    (Stylesheet, "_parse_rules", _parsed_once),
+    (Stylesheet, "replace_rules", staticmethod(_replaced_by_others)),
+    # The same, in C: each style of a widget is looked for among hundreds of rules.
+    (RuleSet, "__hash__", object.__hash__),
+    (_callback, "_count_parameters", _counted_once),
+    # After each key, Textual looks in such steps whether the process is idle.
+    (_wait, "SLEEP_GRANULARITY", 0.002),
+)
+_USUAL = [(owner, name, vars(owner)[name]) for owner, name, _ in _PATCHES]
+
+
+def make_textual_faster(patch: pytest.MonkeyPatch) -> None:
+    """Takes away half of the time that a test of the app takes."""
+    for owner, name, value in _PATCHES:
+        patch.setattr(owner, name, value)
+
+
+def make_textual_usual() -> None:
+    """Has Textual draw frames again, in a process whose terminal shows them."""
+    for owner, name, value in _USUAL:
+        setattr(owner, name, value)

@@ -13,11 +13,13 @@ import sys
 import termios
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import psutil
 import pyte
 import pytest
+from faster_textual import make_textual_usual
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
@@ -40,24 +42,55 @@ _SHELL = (
 LEAVES = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l")
 
 
+def _run_here(code: str) -> int:
+    """Runs a program in this process, which was forked, and returns its exit status."""
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    make_textual_usual()
+    try:
+        exec(code, {"__name__": "__main__"})
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 class Terminal:
     """A process in a pseudo-terminal, and the screen it draws."""
 
     def __init__(
-        self, *arguments: str, width: int = 100, height: int = 30, code: str = _OPEN
+        self,
+        *arguments: str,
+        width: int = 100,
+        height: int = 30,
+        code: str = _OPEN,
+        starts_python: bool = False,
     ) -> None:
+        """Starts it.
+
+        Args:
+            arguments: Those of the program.
+            width: That of the terminal.
+            height: That of the terminal.
+            code: The program.
+            starts_python: Whether Python starts for it, and ends. Otherwise the process has what
+                this one has imported.
+        """
         self.raw = b""
         self._screen = pyte.Screen(width, height)
         self._stream = pyte.ByteStream(self._screen)
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+            if not starts_python:
+                sys.argv = ["-c", *arguments]
+                os._exit(_run_here(code))
             # Not `execv`: the readline library of pytest sets the size of its own terminal behind
             # Python's back, and that would count for more than the size of this one.
             own = dict(os.environ)
             os.execve(sys.executable, [sys.executable, "-c", code, *arguments], own)
-        size = struct.pack("HHHH", height, width, 0, 0)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, size)
 
     @property
     def text(self) -> str:
@@ -153,14 +186,24 @@ def made(tmp_path: Path) -> RunFactory:
 
 
 @pytest.mark.matrix
-def test_q_leaves_the_terminal_as_it_was(made: RunFactory) -> None:
-    terminal = Terminal(str(made.run.root))
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_q_leaves_the_terminal_as_it_was_and_without_colours_there_are_none(
+    made: RunFactory, monkeypatch: pytest.MonkeyPatch, no_color: str
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = Terminal(str(made.run.root), starts_python=True)
     terminal.wait_for("ckpt-b1-400")
     terminal.wait_for("q detach")
     terminal.press("q")
     assert terminal.end() == 0
     for sequence in LEAVES:
         assert sequence in terminal.raw
+    coloured = re.search(rb"\x1b\[[0-9;]*38;2;(\d+);(\d+);(\d+)", terminal.raw)
+    if no_color:
+        shades = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", terminal.raw)
+        assert all(red == green == blue for red, green, blue in shades)
+    else:
+        assert coloured
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -294,51 +337,12 @@ def test_changes_leave_what_a_whole_frame_shows(tmp_path: Path) -> None:
     assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_without_colours_there_are_none(
-    made: RunFactory, monkeypatch: pytest.MonkeyPatch, no_color: str
-) -> None:
-    monkeypatch.setenv("NO_COLOR", no_color)
-    terminal = Terminal(str(made.run.root))
-    terminal.wait_for("ckpt-b1-400")
-    terminal.press("q")
-    assert terminal.end() == 0
-    coloured = re.search(rb"\x1b\[[0-9;]*38;2;(\d+);(\d+);(\d+)", terminal.raw)
-    if no_color:
-        shades = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", terminal.raw)
-        assert all(red == green == blue for red, green, blue in shades)
-    else:
-        assert coloured
-
-
 @needs("bash")
-def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> None:
-    script = tmp_path / "open.py"
-    script.write_text(_OPEN)
-    terminal = Terminal(code=_SHELL)
-    terminal.wait_for("ready>")
-    terminal.press(f"{sys.executable} {script} {made.run.root}\n")
-    terminal.wait_for("q detach")
-    terminal.press("\x1a")
-    terminal.wait_for("Stopped")
-    terminal.press("fg\n")
-    terminal.wait_for("q detach")
-    terminal.press("?")
-    terminal.wait_for("Keys of the dashboard")
-    terminal.press("q")
-    terminal.wait_until_gone("Keys of the dashboard")
-    terminal.press("q")
-    terminal.wait_for("ready>")
-    terminal.press("exit\n")
-    assert terminal.end() == 0
-
-
-@needs("bash")
-def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
+def test_it_can_be_suspended_is_drawn_again_and_goes_on(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
     script = tmp_path / "open.py"
     script.write_text(_OPEN)
-    terminal = Terminal(code=_SHELL)
+    terminal = Terminal(code=_SHELL, starts_python=True)
     terminal.wait_for("ready>")
     terminal.press(f"{sys.executable} {script} {made.run.root}\n")
     terminal.wait_for("ckpt-b1-400")
@@ -346,9 +350,12 @@ def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
     terminal.wait_for("Stopped")
     before = len(terminal.raw)
     terminal.press("fg\n")
-    wait_until(
-        lambda: terminal.read(0.1) and b"ckpt-b1-400" in terminal.raw[before:], 60, "a new frame"
-    )
+    wait_for_frame(terminal, before)
+    terminal.wait_for("q detach")
+    terminal.press("?")
+    terminal.wait_for("Keys of the dashboard")
+    terminal.press("q")
+    terminal.wait_until_gone("Keys of the dashboard")
     terminal.press("q")
     terminal.wait_for("ready>")
     terminal.press("exit\n")
@@ -381,7 +388,7 @@ def test_a_signal_to_continue_leaves_the_terminal_as_it_was(
     )
     script = tmp_path / "open.py"
     script.write_text("import sys\n" + tell + _OPEN)
-    terminal = Terminal(code=_SHELL)
+    terminal = Terminal(code=_SHELL, starts_python=True)
     terminal.wait_for("ready>")
     before = termios.tcgetattr(terminal.fileno)
     terminal.press(f"{sys.executable} {script} {made.run.root} {names}\n")
@@ -416,19 +423,34 @@ def test_a_closed_terminal_ends_it_even_if_no_signal_says_so(made: RunFactory) -
         "import signal; from tfckpt_tui.app import base_app\n"
         "base_app._SIGNALS = (signal.SIGTERM,); signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     )
-    terminal = Terminal(str(made.run.root), code=deaf + _OPEN)
+    terminal = Terminal(str(made.run.root), code=deaf + _OPEN, starts_python=True)
     terminal.wait_for("ckpt-b1-400")
     terminal.close()
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_a_signal_ends_it_in_a_terminal_that_stopped(made: RunFactory) -> None:
-    terminal = Terminal(str(made.run.root))
+def test_a_signal_ends_it_in_a_terminal_that_stopped(made: RunFactory, tmp_path: Path) -> None:
+    told = tmp_path / "stopped"
+    tell = (
+        "import sys; from pathlib import Path; from tfckpt_tui.app import terminal_driver\n"
+        "writer = terminal_driver.TerminalWriter; has_room = writer._has_room\n"
+        "terminal_driver._MOST_QUEUED, terminal_driver._STALLED_SECONDS = 1, 0.1\n"
+        "def tell(writer):\n"
+        "    has = has_room(writer)\n"
+        "    has or Path(sys.argv[2]).touch()\n"
+        "    return has\n"
+        "writer._has_room = tell\n"
+    )
+    code = tell + _OPEN
+    terminal = Terminal(str(made.run.root), str(told), code=code, starts_python=True)
     terminal.wait_for("q detach")
-    for _ in range(100):
+
+    def has_stopped() -> bool:
         terminal.press("\t")
-        # One frame for each key: more of them than the terminal and the app hold.
-        time.sleep(0.03)
+        return told.exists()
+
+    # Nobody reads the frames of these keys.
+    wait_until(has_stopped, LEAST_SECONDS, "a frame that the terminal does not take")
     os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.status() == 128 + signal.SIGTERM
     terminal.close()
@@ -464,7 +486,7 @@ def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> Non
         "import time; from tfckpt_tui.monitor.snapshot_reader import SnapshotReader\n"
         "SnapshotReader.read = lambda self, now: time.sleep(3600)\n"
     )
-    terminal = Terminal(str(made.run.root), code=hung + _OPEN)
+    terminal = Terminal(str(made.run.root), code=hung + _OPEN, starts_python=True)
     terminal.wait_for("reading the run directory")
     terminal.wait_for("the disk has not answered")
     terminal.press("q")
