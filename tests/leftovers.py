@@ -54,7 +54,7 @@ class Here(NamedTuple):
     has_tensorflow: bool
 
 
-_NOT_YET = ("cluster", "e2e", "fuzz", "gpu", "training")
+_NOT_YET = ("gpu", "training")
 """Folders whose tests may still leave something behind, unless they are quick.
 
 With the environment variable `ALL_LEFTOVERS`, they are not let off.
