@@ -127,11 +127,13 @@ def lasting() -> Iterator[None]:
         yield
         return
     first = look("")
-    mark = os.environ.pop(MARK)
+    # Within another such block, there is none.
+    mark = os.environ.pop(MARK, None)
     try:
         yield
     finally:
-        os.environ[MARK] = mark
+        if mark is not None:
+            os.environ[MARK] = mark
         now = look("")
         before.things.update(now.things - first.things)
         for name in _changed(first.settings, now.settings):
