@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 
 def train(place, steps, *arguments, log="log"):
-    """Trains to the end; returns what each worker logged, by step."""
+    """Trains to the end; returns what each worker logged, by step; the last time."""
     words = ["--steps", *steps, "--log", place.with_name(log), *arguments]
     with Cluster(place, "uneven.py", words, workers=len(steps)) as cluster:
         assert cluster.wait() == [0] * len(steps), cluster.output()
@@ -29,14 +30,22 @@ def logged(path):
     return {line["step"]: line for line in lines}
 
 
-@pytest.mark.parametrize(
-    ("steps", "unknown"),
-    [([5, 7], ["--unknown"]), ([9, 6, 6], [])],
-    ids=["unknown length, the chief has less", "three workers, the chief has more"],
-)
-def test_the_run_ends_after_the_last_step_for_which_all_workers_have_data(tmp_path, steps, unknown):
-    place = tmp_path / "run"
-    batches = train(place, steps, *unknown)
+@pytest.fixture(scope="module")
+def went_back(tmp_path_factory):
+    """A run of unknown length whose chief has less, and goes back once; and its directory."""
+    place = tmp_path_factory.mktemp("went-back") / "run"
+    return place, train(place, [10, 12], "--unknown", "--restore-at", 6)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A run on the same data, of known length, that ended after it had saved step 4."""
+    place = tmp_path_factory.mktemp("begun") / "run"
+    return place, train(place, [10, 12], "--stop-after", 4)
+
+
+def assert_ended_together(place, batches, steps, *, unknown):
+    """Asserts that all workers ended after the last step for which all have data, and said why."""
     shortest = min(steps)
     assert [list(worker) for worker in batches] == [list(range(1, shortest + 1)) for _ in steps]
     run = RunDirectory(place)
@@ -60,10 +69,20 @@ def test_the_run_ends_after_the_last_step_for_which_all_workers_have_data(tmp_pa
             assert f"The dataset of worker {index} has ended after {shortest} st" in told.message
 
 
-def test_a_position_that_fits_on_one_worker_only_is_used_by_none(tmp_path):
+def test_the_run_ends_after_the_last_step_for_which_all_workers_have_data(went_back):
+    assert_ended_together(*went_back, [10, 12], unknown=True)
+
+
+@pytest.mark.weekly
+def test_three_workers_end_together_if_two_have_less_than_the_chief(tmp_path):
     place = tmp_path / "run"
-    train(place, [9, 9], "--stop-after", 4)
-    resumed = train(place, [9, 9], "--stop-after", 6, "--changed", 1)
+    assert_ended_together(place, train(place, [9, 6, 6]), [9, 6, 6], unknown=False)
+
+
+def test_a_position_that_fits_on_one_worker_only_is_used_by_none(begun, tmp_path):
+    place = tmp_path / "run"
+    shutil.copytree(begun[0], place)
+    resumed = train(place, [10, 12], "--stop-after", 6, "--changed", 1)
     # A shuffle with a buffer of 8 begins with numbers up to 8; worker 0 was further.
     assert all(max(worker[5]["batch"]) <= 8 for worker in resumed)
     started = [e.message for e in read_entries(RunDirectory(place)) if e.kind.value == "start"]
@@ -90,22 +109,23 @@ def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_
     assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
 
 
-def test_a_saved_position_has_no_batch_that_was_read_ahead(tmp_path):
-    whole = train(tmp_path / "whole", [9, 7], log="whole-log")
-    begun = train(tmp_path / "run", [9, 7], "--stop-after", 4, log="begun")
-    resumed = train(tmp_path / "run", [9, 7], log="resumed")
-    for worker in range(2):
-        assert list(begun[worker]) == [1, 2, 3, 4]
-        assert list(resumed[worker]) == [5, 6, 7]
-        both = begun[worker] | resumed[worker]
-        for step, line in whole[worker].items():
+def test_a_saved_position_has_no_batch_that_was_read_ahead(went_back, begun, tmp_path):
+    place = tmp_path / "run"
+    shutil.copytree(begun[0], place)
+    resumed = train(place, [10, 12])
+    for worker, whole in enumerate(went_back[1]):
+        assert list(begun[1][worker]) == [1, 2, 3, 4]
+        assert list(resumed[worker]) == list(range(5, 11))
+        both = begun[1][worker] | resumed[worker]
+        for step, line in whole.items():
             assert both[step]["batch"] == line["batch"]
 
 
-def test_a_restore_in_place_brings_back_what_was_held_to_find_the_end(tmp_path):
-    train(tmp_path / "run", [12, 10], "--unknown", "--restore-at", 6)
+def test_a_restore_in_place_brings_back_what_was_held_to_find_the_end(went_back):
+    place, _ = went_back
     for worker in range(2):
-        lines = [json.loads(line) for line in (tmp_path / f"log-{worker}").read_text().splitlines()]
+        text = place.with_name(f"log-{worker}").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
         steps = [line["step"] for line in lines]
         again = steps.index(5, 5)
         assert steps[again:] == list(range(5, 11))
@@ -131,9 +151,16 @@ def simulated(batches, weights):
         bias = bias - 1e-2 * sum(gradient for _, gradient in gradients)
 
 
-def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(tmp_path):
+@pytest.fixture(scope="module")
+def waited(tmp_path_factory):
+    """A run that went on without its chief, whose dataset has an unknown length; its directory."""
+    place = tmp_path_factory.mktemp("waited") / "run"
+    return place, train(place, [3, 7], "--wait", "--unknown")
+
+
+def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
+    place, workers = waited
     steps = [3, 7]
-    workers = train(tmp_path / "run", steps, "--wait", "--unknown")
     assert [list(worker) for worker in workers] == [list(range(1, 8))] * 2
     batches = [
         [worker[step]["batch"] for worker, last in zip(workers, steps, strict=True) if step <= last]
@@ -150,7 +177,7 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(tmp_path):
         str(workers[0][3]["moving"])
     }
     assert [worker[7]["seen"] for worker in workers] == steps
-    messages = [e.message for e in read_entries(RunDirectory(tmp_path / "run"))]
+    messages = [e.message for e in read_entries(RunDirectory(place))]
     assert (
         "The dataset of worker 0 has ended after 3 steps. Worker 1 has more. The run continues "
         "with the workers that have more."
@@ -158,10 +185,10 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(tmp_path):
     assert messages[-1] == "Finished after step 7."
 
 
-def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(tmp_path):
-    whole = train(tmp_path / "whole", [2, 7], "--wait", log="whole-log")
-    train(tmp_path / "run", [2, 7], "--wait", "--stop-after", 4, log="begun")
-    resumed = train(tmp_path / "run", [2, 7], "--wait", log="resumed")
+def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_path):
+    _, whole = waited
+    train(tmp_path / "run", [3, 7], "--wait", "--stop-after", 4, log="begun")
+    resumed = train(tmp_path / "run", [3, 7], "--wait", log="resumed")
     for worker in range(2):
         assert list(resumed[worker]) == [5, 6, 7]
         for step in range(5, 8):
