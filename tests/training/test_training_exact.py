@@ -18,22 +18,24 @@ BACK_THEN_KILLED = ["--steps", "80", "--restore-at", "70", "--die-at", "55"]
 
 
 def steps_of(log, worker, branch=0, first_only=True):
-    """Each logged step of one worker: loss and a digest of every variable, bit by bit."""
+    """Each logged step of one worker: loss, a digest of every variable, and what it keeps."""
     steps = {}
     for line in log.with_name(f"{log.name}-{worker}.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry["branch"] == branch and not (first_only and entry["step"] in steps):
-            steps[entry["step"]] = (entry["loss"], entry["digest"])
+            steps[entry["step"]] = (entry["loss"], entry["digest"], entry["kept"])
     return steps
 
 
 @pytest.mark.parametrize(
     ("strategy", "workers", "how"),
     [
-        ("one-device", 1, []),
-        ("mirrored", 1, ["--in-parts"]),
-        pytest.param("multi-worker", 2, [], marks=pytest.mark.matrix),
+        # Saved in the foreground, they do so at each change in test_training_found_state.py.
+        ("multi-worker", 2, ["--in-parts"]),
+        pytest.param("multi-worker", 2, [], marks=[pytest.mark.matrix, pytest.mark.weekly]),
         *weekly(
+            ("one-device", 1, []),
+            ("mirrored", 1, ["--in-parts"]),
             ("mirrored", 1, []),
             ("multi-worker", 1, []),
             ("multi-worker", 3, ["--in-parts"]),
@@ -42,8 +44,9 @@ def steps_of(log, worker, branch=0, first_only=True):
     ],
 )
 def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(
-    tmp_path, strategy, workers, how
+    tmp_path, tool, strategy, workers, how
 ):
+    """The script keeps its steps in `run.state`, and in `run.worker_state` by its own measure."""
     run, log, resumed_log = tmp_path / "run", tmp_path / "log", tmp_path / "resumed"
     # Back to step 20 in place; killed at step 55 of branch 1, so that it resumes from step 40.
     arguments = ["--log", str(log), *BACK_THEN_KILLED, *how]
@@ -61,11 +64,16 @@ def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(
         assert list(restored)[:30] == list(range(21, 51))
         resumed = steps_of(resumed_log, worker, branch=1)
         assert list(resumed) == list(range(41, 81))
+        for step, (*_, kept) in uninterrupted.items():
+            assert kept == [step, step * (worker + 1)]
         for step in range(21, 51):
             assert restored[step] == uninterrupted[step], f"in place, worker {worker}, step {step}"
         for step in range(41, 71):
             assert resumed[step] == uninterrupted[step], f"cold, worker {worker}, step {step}"
 
+    shown = tool("inspect", run, "ckpt-20").data
+    assert "kept count: 20" in shown
+    assert ("mine=40" in shown) == (workers > 1)
     if how:
         return  # Beside training the later saves come when the earlier ones are done.
     names = {path.stem for path in run.glob("*.index")}

@@ -98,7 +98,10 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
     for batch in run:
         metrics = train_step(batch)
         step = run.step + 1
+        run.state["count"] = run.state.get("count", 0) + 1
+        run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + index
         line = {"step": step, "branch": run.branch, "loss": metrics["loss"].hex()}
+        line["kept"] = [run.state["count"], run.worker_state["mine"]]
         value = digest(strategy, [*model.variables, *optimizer.variables])
         log.write(json.dumps({**line, "digest": value}) + "\n")
         while step in options.hold_at and not os.path.exists(f"{options.log}-hold-{step}"):
