@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
-import subprocess
-import sys
+from contextlib import ExitStack
 
 import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from leftovers import lasting
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.history import Records
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
-from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -30,14 +32,31 @@ def record_of(run, name):
     return load(run.run.record(name), CheckpointRecord)
 
 
+def names_in(run):
+    return {path.stem for path in run.root.glob("*.index")}
+
+
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory):
-    """Two workers that save beside training."""
-    run_dir = tmp_path_factory.mktemp("beside") / "run"
-    with Cluster(run_dir, "steered.py", [*IN_PARTS, "--width", "200"]) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        yield run
+def begin_beside(tmp_path_factory):
+    """Returns two workers that save beside training; others once a test has stopped those."""
+    runs = []
+    with ExitStack() as stack:
+
+        def begin():
+            if not runs or runs[-1].cluster.processes[0].poll() is not None:
+                with lasting():
+                    run_dir = tmp_path_factory.mktemp("beside") / "run"
+                    cluster = Cluster(run_dir, "steered.py", [*IN_PARTS, "--width", "200"])
+                    runs.append(SteeredRun(stack.enter_context(cluster)))
+                runs[-1].wait_for_step(5)
+            return runs[-1]
+
+        yield begin
+
+
+@pytest.fixture
+def beside(begin_beside):
+    return begin_beside()
 
 
 def test_a_save_beside_training_is_done_only_when_it_is_in_view(beside):
@@ -99,53 +118,78 @@ def test_a_signal_to_any_worker_saves_on_all(beside):
     beside.progress()
 
 
-def test_stopping_waits_for_the_save_under_way_and_saves_the_end(tmp_path):
-    with Cluster(tmp_path / "run", "steered.py", IN_PARTS) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(5)
-        save = run.box.submit(CommandKind.SAVE, {}, requested_by="test", lifetime=60)
-        stop = run.ask(CommandKind.STOP)
-        assert cluster.wait() == [0, 0], cluster.output()
-    saved = run.box.look_up(save.id)
+def test_stopping_waits_for_the_save_under_way_and_saves_the_end(beside):
+    before = beside.names()
+    save = beside.box.submit(CommandKind.SAVE, {}, requested_by="test", lifetime=60)
+    stop = beside.ask(CommandKind.STOP)
+    assert beside.cluster.wait() == [0, 0], beside.cluster.output()
+    saved = beside.box.look_up(save.id)
     assert saved.state is CommandState.DONE, saved.message
-    assert {saved.result["name"], stop.result["name"]} <= run.names()
-    assert all(verify(run.run.root / name).ok for name in run.names())
+    assert {saved.result["name"], stop.result["name"]} <= beside.names() - before
+    assert all(verify(beside.run.root / name).ok for name in beside.names())
 
 
-def test_a_busy_run_can_leave_scheduled_saves_out(tmp_path):
-    arguments = ["--background", "--when-busy", "skip", "--save-every", "1", "--steps", "40"]
-    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
-        assert cluster.wait() == [0], cluster.output()
-    run = SteeredRun(cluster)
-    messages = [entry.message for entry in read_entries(run.run)]
+def test_a_busy_run_can_leave_scheduled_saves_out(make_run):
+    from tfckpt_trainer.training import SaveOptions
+
+    training = make_run(
+        save_every_steps=1,
+        total_steps=40,
+        saving=SaveOptions(background=True, when_busy="skip"),
+    )
+    assert len(list(training)) == 40
+    run = RunDirectory(training.directory)
+    messages = [entry.message for entry in read_entries(run)]
     assert any("skipped because ckpt-1 is being written" in message for message in messages)
-    assert {"ckpt-1", "ckpt-40"} <= run.names()
-    assert all(verify(run.run.root / name).ok for name in run.names())
+    names = names_in(run)
+    assert {"ckpt-1", "ckpt-40"} <= names
+    assert all(verify(run.root / name).ok for name in names)
 
 
-@pytest.mark.parametrize("workers", [1, *weekly(2)])
-def test_it_saves_when_a_metric_improves_and_remembers_the_best_across_restarts(tmp_path, workers):
-    def train(steps, scores):
+SCORES = (
+    {2: 0.5, 4: 0.4, 6: math.nan, 8: 0.7, 10: 0.7, 12: 0.6},
+    {22: 0.65, 24: 0.8},
+)
+"""What the first and the second start report; the step that a report belongs to ends after it."""
+
+
+def assert_saved_by_improvement(run, names):
+    """Compares the names of the checkpoints after the first and the second start."""
+    first, second = names
+    assert first == {"ckpt-3", "ckpt-9", "ckpt-20"}
+    assert load(run.record("ckpt-9"), CheckpointRecord).trigger == "score improved to 0.7"
+    assert second == {"ckpt-3", "ckpt-9", "ckpt-20", "ckpt-25", "ckpt-40"}
+
+
+def test_it_saves_when_a_metric_improves_and_remembers_the_best_across_restarts(make_run):
+    names = []
+    for steps, scores in zip((20, 40), SCORES, strict=True):
+        training = make_run(save_on_improvement="score:max", total_steps=steps)
+        run = RunDirectory(training.directory)
+        for step in training:
+            if step in scores:
+                training.report(score=scores[step])
+        names.append(names_in(run))
+    assert_saved_by_improvement(run, names)
+
+
+@pytest.mark.weekly
+def test_two_workers_save_when_a_metric_improves(tmp_path):
+    names = []
+    for steps, scores in zip((20, 40), SCORES, strict=True):
         arguments = ["--improve", "score:max", "--steps", str(steps), "--scores"]
         with Cluster(
-            tmp_path / "run", "steered.py", [*arguments, json.dumps(scores)], workers
+            tmp_path / "run", "steered.py", [*arguments, json.dumps(scores)], 2
         ) as cluster:
-            assert cluster.wait() == [0] * workers, cluster.output()
-        return SteeredRun(cluster)
-
-    # The step that a report belongs to ends after it.
-    run = train(20, {2: 0.5, 4: 0.4, 6: "NaN", 8: 0.7, 10: 0.7, 12: 0.6})
-    assert run.names() == {"ckpt-3", "ckpt-9", "ckpt-20"}
-    assert record_of(run, "ckpt-9").trigger == "score improved to 0.7"
-    run = train(40, {22: 0.65, 24: 0.8})
-    assert run.names() == {"ckpt-3", "ckpt-9", "ckpt-20", "ckpt-25", "ckpt-40"}
+            assert cluster.wait() == [0, 0], cluster.output()
+        run = SteeredRun(cluster)
+        names.append(run.names())
+    assert_saved_by_improvement(run.run, names)
 
 
-def test_a_rule_for_improvement_that_makes_no_sense_is_refused(tmp_path):
-    arguments = ["--improve", "loss"]
-    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
-        assert cluster.wait() == [1]
-    assert "save_on_improvement is 'loss'; expected METRIC:min" in cluster.output()
+def test_a_rule_for_improvement_that_makes_no_sense_is_refused(make_run):
+    with pytest.raises(UsageError, match="save_on_improvement is 'loss'; expected METRIC:min"):
+        make_run(save_on_improvement="loss")
 
 
 def test_a_full_disk_pauses_the_run_if_told_to_and_room_resumes_it(small_disk):
@@ -167,33 +211,3 @@ def test_a_full_disk_pauses_the_run_if_told_to_and_room_resumes_it(small_disk):
     assert not run.workers()[0].saves.waits_for_room
     assert run.names() == {"ckpt-20", "ckpt-40"}
     assert record_of(run, "ckpt-20").trigger == "room on the disk again"
-
-
-def test_what_a_script_keeps_goes_with_each_checkpoint_and_comes_back_with_it(tmp_path):
-    """The script counts its steps in `run.state`, and in `run.worker_state` by its own measure."""
-    with Cluster(tmp_path / "run", "steered.py", ["--steps", "10"]) as cluster:
-        assert cluster.wait() == [0, 0], cluster.output()
-    with Cluster(tmp_path / "run", "steered.py", ["--save-every", "20"]) as cluster:
-        run = SteeredRun(cluster)
-        run.wait_for_step(22)
-        assert run.ask(CommandKind.RESTORE, name="ckpt-10").state is CommandState.DONE
-        # Heartbeats may still tell of a step before the restore.
-        wait_until(lambda: "ckpt-b1-20" in run.names(), 90, "a save on the new branch")
-        assert run.ask(CommandKind.STOP).state is CommandState.DONE
-        assert cluster.wait() == [0, 0], cluster.output()
-    with Cluster(tmp_path / "run", "steered.py", ["--steps", "5"], 1) as cluster:
-        assert cluster.wait() == [0], cluster.output()
-    records = [record_of(run, name) for name in run.names()]
-    assert len(records) >= 4
-    for record in records:
-        assert record.state == {"count": record.step}
-        mine = [worker.state["mine"] for worker in record.workers]
-        assert mine == [record.step, 2 * record.step]
-    shown = subprocess.run(
-        [sys.executable, "-m", "tfckpt_tui.cli.main", "inspect", run.run.root, "ckpt-10"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "kept count: 10" in shown
-    assert "mine=20" in shown
