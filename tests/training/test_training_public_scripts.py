@@ -15,11 +15,11 @@ pytestmark = pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("script", "strategy", "workers", "level"),
     [
-        ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
-        ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
         # It has a loop of its own, without run.function.
         ("reptile", "one-device", 1, ExactnessLevel.UNKNOWN),
         *weekly(
+            ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
+            ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
             ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
             ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
             ("segmentation", "multi-worker", 2, ExactnessLevel.EXPECTED),
@@ -36,6 +36,7 @@ def test_a_public_script_resumes_exactly(tmp_path, script, strategy, workers, le
     assert found.level is level, found.words
 
 
+@pytest.mark.weekly
 def test_a_keras_layer_that_augments_in_the_pipeline_is_named_with_what_to_do(tmp_path_factory):
     # Not in tmp_path, where no run may be told of state that is not saved: here it is right.
     directory = tmp_path_factory.mktemp("as-published")
