@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -26,8 +29,8 @@ STEPS = 23
 
 def train(place, strategy, workers, steps_per_call, *arguments, attempts=1):
     """Trains to the end; returns the lines that each worker logged."""
-    place.mkdir()
-    log = place / "log"
+    place.mkdir(exist_ok=True)
+    log = place / f"calls-of-{steps_per_call}"
     options = ["--log", str(log), "--steps-per-call", str(steps_per_call), *arguments]
     for number in range(attempts):
         dies = ["--die-after", "14"] * (number + 1 < attempts)
@@ -37,20 +40,16 @@ def train(place, strategy, workers, steps_per_call, *arguments, attempts=1):
             expected = -signal.SIGKILL if dies else 0
             assert expected in cluster.wait(), cluster.output()
     return [
-        [json.loads(line) for line in log.with_name(f"log-{worker}").read_text().splitlines()]
+        [json.loads(line) for line in Path(f"{log}-{worker}").read_text().splitlines()]
         for worker in range(workers)
     ]
 
 
-def losses(place):
+def losses(run, branch):
     """The loss of each step in the event files of the chief."""
-    events = EventAccumulator(
-        str(RunDirectory(place / "run").tensorboard / "branch-0"), {"tensors": 0}
-    )
+    events = EventAccumulator(str(run.tensorboard / f"branch-{branch}"), {"tensors": 0})
     events.Reload()
-    return [
-        (event.step, event.tensor_proto.SerializeToString()) for event in events.Tensors("loss")
-    ]
+    return {event.step: event.tensor_proto.SerializeToString() for event in events.Tensors("loss")}
 
 
 @pytest.mark.parametrize(
@@ -58,23 +57,27 @@ def losses(place):
     [*weekly(("one-device", 1)), ("multi-worker", 2)],
 )
 def test_a_call_of_several_steps_has_the_same_bits_as_one_call_a_step(tmp_path, strategy, workers):
-    one = train(tmp_path / "one", strategy, workers, 1)
-    four = train(tmp_path / "four", strategy, workers, 4)
-    for of_one, of_four in zip(one, four, strict=True):
-        by_step = {line["step"]: line | {"steps": None} for line in of_one}
-        assert [*by_step] == [*range(1, STEPS + 1)]
-        # The first step of a process is traced alone; each fifth step is saved.
-        assert [line["steps"] for line in of_four] == [1, 4, 4, 1, 4, 1, 4, 1, 3]
-        for line in of_four:
-            assert line | {"steps": None} == by_step[line["step"]]
-    run = RunDirectory(tmp_path / "four" / "run")
+    run = RunDirectory(tmp_path / "run")
+    four = train(tmp_path, strategy, workers, 4)
+    assert load(run.worker_status(0), WorkerStatus).steps_per_call == 4
     for step in (5, 10, 15, 20, 23):
         assert run.record(f"ckpt-{step}").exists()
-    assert [step for step, _ in losses(tmp_path / "one")] == [*range(1, STEPS + 1)]
-    assert losses(tmp_path / "four") == losses(tmp_path / "one")
-    assert load(run.worker_status(0), WorkerStatus).steps_per_call == 4
+    # The second start trains the steps after the fifth again, on another branch.
+    choose_start(run, "ckpt-5", through=FrontEnd.COMMAND_LINE)
+    one = train(tmp_path, strategy, workers, 1)
+    for of_one, of_four in zip(one, four, strict=True):
+        by_step = {line["step"]: line for line in of_one}
+        assert [*by_step] == [*range(6, STEPS + 1)]
+        # The first step of a process is traced alone; each fifth step is saved.
+        assert [line["steps"] for line in of_four] == [1, 4, 4, 1, 4, 1, 4, 1, 3]
+        for line in of_four[2:]:
+            assert line | {"steps": 1} == by_step[line["step"]]
+    of_four, of_one = losses(run, 0), losses(run, 1)
+    assert [*of_four] == [*range(1, STEPS + 1)]
+    assert of_one == {step: of_four[step] for step in range(6, STEPS + 1)}
 
 
+@pytest.mark.weekly  # The test above restarts from a checkpoint that calls of four steps saved.
 def test_a_restart_whose_calls_begin_elsewhere_has_the_same_bits(tmp_path):
     [whole] = train(tmp_path / "whole", "one-device", 1, 4, "--endless")
     [again] = train(tmp_path / "again", "one-device", 1, 4, "--endless", attempts=2)
