@@ -66,7 +66,8 @@ STATEMENTS = {
         "test_sigterm_between_the_strategy_and_the_run_is_not_lost",
     ),
     "| 0 | Training finished, or a user stopped the run. |": (
-        "training/test_training_fit.py::test_commands_are_served_between_batches",
+        "training/test_training_fit.py::"
+        "test_a_fit_serves_commands_and_goes_on_after_a_preemption_with_the_very_next_batch",
     ),
     "| 1 | The script failed. |": (
         "training/test_training_failing.py::"
