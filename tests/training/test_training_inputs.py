@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from steered import SteeredRun
-from training_cluster import Cluster
+from training_cluster import SCRIPTS, Cluster
 
+from distribution import is_weekly
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -16,6 +16,8 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
+from waiting import wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -55,12 +57,35 @@ COUNTED = {
 ALWAYS_EQUAL = {"hidden_check", "read_variable", "py_function", "numpy_function"}
 
 
+TRAINED = {
+    *("plain", "long", "random_image", "captured_map", "py_function", "from_generator"),
+    *("captured_generator", "prefetch_to_device", "late", "late_map", "two"),
+}
+"""Those with which a run is trained at each change; of the others it is asked what they are."""
+
+
+def names(*pipelines):
+    """Returns the names of pipelines for `pytest.mark.parametrize`."""
+    trained = [name for name in pipelines if name in TRAINED]
+    return [*trained, *weekly(*(name for name in pipelines if name not in TRAINED))]
+
+
+def causes(pipelines):
+    """Returns their names with what makes them inexact, likewise."""
+    trained = [one for one in pipelines.items() if one[0] in TRAINED]
+    return [*trained, *weekly(*(one for one in pipelines.items() if one[0] not in TRAINED))]
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(request, tmp_path_factory, selected):
     """What each pipeline of `pipelines.py` saved, and how it was resumed."""
     directory = tmp_path_factory.mktemp("pipelines")
-    script = os.path.join(os.path.dirname(__file__), "scripts", "pipelines.py")
-    done = run_with_tensorflow(script, "--directory", directory, TFCKPT_WORKER_INDEX="0")
+    done = run_with_tensorflow(
+        SCRIPTS / "pipelines.py",
+        *("--directory", directory, "--each", 1 if is_weekly(request.config) else 3),
+        *("--only", *selected),
+        TFCKPT_WORKER_INDEX="0",
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((directory / "results.json").read_text())
 
@@ -81,14 +106,26 @@ def of(results, name):
     return results[name]
 
 
-@pytest.mark.parametrize("name", [*EXACT, *AT_POSITION, *IN_PYTHON, *COUNTED, "two"])
+def test_what_can_be_saved_of_a_pipeline_is_known_before_it_is_read(results):
+    for name in {*EXACT, *AT_POSITION, *IN_PYTHON, *COUNTED} - TRAINED:
+        facts = results["facts"][name]
+        known = {**AT_POSITION, **COUNTED}.get(name)
+        expected = "position" if name in AT_POSITION | IN_PYTHON else "exact"
+        assert facts["position"] == ("count" if name in COUNTED else expected), name
+        for told, beginning in (("causes", known), ("python", IN_PYTHON.get(name))):
+            assert len(facts[told]) == (beginning is not None), name
+            assert all(text.startswith(beginning) for text in facts[told]), name
+        assert len(facts["remedies"]) == len(facts["causes"] + facts["python"]), name
+
+
+@pytest.mark.parametrize("name", names(*EXACT, *AT_POSITION, *IN_PYTHON, *COUNTED, "two"))
 def test_every_pipeline_is_saved_at_the_end_of_the_run(results, name):
     result = of(results, name)
     assert result["saved"] == ["ckpt-5", "ckpt-3"]
     assert {"model", "step", "random state"} <= set(result["contents"])
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", names(*EXACT))
 def test_an_exact_pipeline_continues_and_nothing_is_said_to_be_missing(results, name):
     result = of(results, name)
     assert result["batches"] == result["undisturbed"]
@@ -100,7 +137,7 @@ def test_an_exact_pipeline_continues_and_nothing_is_said_to_be_missing(results, 
     assert not messages(result, "note") and result["refusal"] == ""
 
 
-@pytest.mark.parametrize("name", [*AT_POSITION, *IN_PYTHON])
+@pytest.mark.parametrize("name", names(*AT_POSITION, *IN_PYTHON))
 def test_a_stateful_pipeline_continues_at_its_position(results, name):
     result = of(results, name)
     if name != "whole_layer":
@@ -146,7 +183,7 @@ def test_a_shuffle_whose_next_order_may_be_lost_is_not_called_exact(results):
     assert {"smaller last batch", "padded_batch"} <= changed <= set(SEPARATED)
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", names(*COUNTED))
 def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
     result = of(results, name)
     assert result["batches"] == result["undisturbed"][:3] + result["undisturbed"][:2]
@@ -157,7 +194,7 @@ def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["from_generator", "shuffled_generator", "prefetch_to_device", "two"]
+    "name", names("from_generator", "shuffled_generator", "prefetch_to_device", "two")
 )
 def test_it_skips_what_was_read_if_that_is_wanted(results, name):
     result = of(results, name)
@@ -166,7 +203,7 @@ def test_it_skips_what_was_read_if_that_is_wanted(results, name):
     assert restored.endswith("starts over, after 3 skipped elements.")
 
 
-@pytest.mark.parametrize(("name", "cause"), (AT_POSITION | COUNTED).items())
+@pytest.mark.parametrize(("name", "cause"), causes(AT_POSITION | COUNTED))
 def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(results, name, cause):
     result = of(results, name)
     because = f"not possible because the input pipeline 'dataset' uses {cause}"
@@ -177,7 +214,7 @@ def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(resul
     assert any(f". {verb} " in result["refusal"] for verb in verbs), result["refusal"]
 
 
-@pytest.mark.parametrize(("name", "calls"), IN_PYTHON.items())
+@pytest.mark.parametrize(("name", "calls"), causes(IN_PYTHON))
 def test_nothing_is_said_of_python_in_a_pipeline(results, name, calls):
     result = of(results, name)
     assert result["exactness"]["level"] == "unknown"
@@ -226,9 +263,21 @@ def test_iterators_among_the_objects_of_a_script_are_saved_or_refused_at_the_sta
     )
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
-def test_a_random_map_is_saved_restored_and_stopped_on_all_replicas(tmp_path, strategy, workers):
-    arguments = ["--random-input", "--save-every", "10"]
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("multi-worker", 2), *weekly(("mirrored", 1), ("one-device", 1))],
+)
+def test_a_random_map_is_restored_and_neither_that_nor_the_end_waits_for_a_thread_of_tf_data(
+    tmp_path, strategy, workers
+):
+    log = tmp_path / "iterators"
+    arguments = ["--random-input", "--save-every", "10", "--watch-iterators", str(log)]
+
+    def ends():
+        """What happened to the iterators of each worker."""
+        logs = [log.with_name(f"iterators-{worker}") for worker in range(workers)]
+        return [path.read_text().splitlines() for path in logs]
+
     with Cluster(tmp_path / "run", "steered.py", arguments, workers, strategy) as cluster:
         steered = SteeredRun(cluster)
         steered.wait_for_step(12)
@@ -238,17 +287,21 @@ def test_a_random_map_is_saved_restored_and_stopped_on_all_replicas(tmp_path, st
         assert position in restored.message
         assert restored.result["inputs"] == [f"{position} is not restored"]
         steered.progress()
+        wait_until(
+            lambda: all("other thread" in lines for lines in ends()), 70, "ends of iterators"
+        )
+        assert all(lines.count("created") > 1 for lines in ends())
         stopped = steered.ask(CommandKind.STOP)
         assert stopped.state is CommandState.DONE, stopped
         assert cluster.wait() == [0] * workers, cluster.output()
-    from tfckpt_trainer.training.checkpoint.state import RandomState
-
+    assert all("main thread" not in lines for lines in ends())
     run = steered.run
     record = load(run.record(stopped.result["name"]), CheckpointRecord)
     assert record.exactness.level == "not possible"
     for index in range(workers):
-        kept = load(run.worker_state_directory(record.name) / f"worker-{index}.json", RandomState)
-        replicas = 2 // workers
-        assert kept.elements_read == {"dataset": record.step * replicas}
+        random_state = run.worker_state_directory(record.name) / f"worker-{index}.json"
+        kept = json.loads(random_state.read_text())
+        replicas = 2 if strategy == "mirrored" else 1
+        assert kept["elements_read"] == {"dataset": record.step * replicas}
     assert load(run.run_file, RunInfo).exactness == record.exactness
     assert not [entry for entry in read_entries(run) if entry.kind is EventKind.FAILED]

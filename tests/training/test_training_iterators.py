@@ -6,10 +6,7 @@ import threading
 import weakref
 
 import pytest
-from steered import SteeredRun
-from training_cluster import Cluster
 
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -183,29 +180,3 @@ def test_closing_the_input_destroys_its_iterator_in_a_thread():
     inputs.close()
     assert wait_until(lambda: names, 70, "the end of the iterator") == ["tfckpt-drop-iterator"]
     inputs.close()
-
-
-@pytest.mark.parametrize(("strategy", "workers"), [("one-device", 1), ("multi-worker", 2)])
-def test_neither_a_restore_nor_the_end_waits_for_a_thread_of_tf_data(tmp_path, strategy, workers):
-    log = tmp_path / "iterators"
-    arguments = ["--watch-iterators", str(log)]
-
-    def ends():
-        """What happened to the iterators of each worker."""
-        logs = [log.with_name(f"iterators-{worker}") for worker in range(workers)]
-        return [path.read_text().splitlines() for path in logs]
-
-    with Cluster(tmp_path / "run", "steered.py", arguments, workers, strategy) as cluster:
-        steered = SteeredRun(cluster)
-        steered.wait_for_step(1)
-        saved = steered.ask(CommandKind.SAVE)
-        restored = steered.ask(CommandKind.RESTORE, name=saved.result["name"])
-        assert restored.state is CommandState.DONE, restored
-        steered.progress()
-        wait_until(
-            lambda: all("other thread" in lines for lines in ends()), 70, "ends of iterators"
-        )
-        assert all(lines.count("created") > 1 for lines in ends())
-        steered.ask(CommandKind.STOP)
-        assert cluster.wait() == [0] * workers, cluster.output()
-    assert all("main thread" not in lines for lines in ends())

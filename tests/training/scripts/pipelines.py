@@ -22,6 +22,8 @@ from tfckpt_trainer.training.pipelines.pipeline import probe
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--directory", type=Path, required=True)
+parser.add_argument("--only", nargs="*", help="names of pipelines to train with")
+parser.add_argument("--each", type=int, default=1, help="so many batches between two restores")
 options = parser.parse_args()
 
 strategy = create_strategy("one-device", threads=1)
@@ -196,6 +198,20 @@ def train(directory, dataset, steps, **saving):
     return batches
 
 
+def undisturbed(dataset, count):
+    """Returns batches that no run reads."""
+    datasets = dataset if isinstance(dataset, dict) else {"": dataset}
+    iterators = {name: iter(one) for name, one in datasets.items()}
+    batches = [
+        {
+            name: tf.nest.map_structure(lambda tensor: tensor.numpy().tolist(), next(one))
+            for name, one in iterators.items()
+        }
+        for _ in range(count)
+    ]
+    return batches if isinstance(dataset, dict) else [batch[""] for batch in batches]
+
+
 def event_log(run):
     return [(entry.kind.value, entry.message, entry.details) for entry in read_entries(run)]
 
@@ -209,7 +225,7 @@ def attempt(name, make):
     resumed = train(directory, make(), 5)
     records = [c.record for c in Catalog(run).scan(0)]
     found = {
-        "undisturbed": train(options.directory / f"{name}-undisturbed", make(), 5),
+        "undisturbed": undisturbed(make(), 5),
         "batches": first + resumed,
         "saved": [record.name for record in records],
         "exactness": msgspec.to_builtins(records[0].exactness),
@@ -284,10 +300,10 @@ SHUFFLED = {
     "drop_remainder": lambda shuffled: shuffled.batch(4, drop_remainder=True).repeat(),
     "padded_batch": lambda shuffled: shuffled.padded_batch(4).repeat(),
     "map": lambda shuffled: shuffled.map(double).repeat().batch(4),
-    "map in threads": lambda shuffled: shuffled.map(double, num_parallel_calls=2).repeat(),
+    "map in threads": lambda shuffled: shuffled.map(double, num_parallel_calls=2).repeat().batch(4),
     "filter": lambda shuffled: shuffled.filter(lambda one: one % 3 > 0).repeat().batch(4),
     "take": lambda shuffled: shuffled.take(20).repeat().batch(4),
-    "flat_map": lambda shuffled: shuffled.flat_map(tf.data.Dataset.from_tensors).repeat(),
+    "flat_map": lambda shuffled: shuffled.flat_map(tf.data.Dataset.from_tensors).repeat().batch(4),
     "enumerate": lambda shuffled: shuffled.enumerate().map(lambda _, one: one).repeat().batch(4),
     "prefetch": lambda shuffled: shuffled.prefetch(2).repeat().batch(4),
     "equal batches, prefetch": lambda shuffled: shuffled.take(20).batch(4).prefetch(2).repeat(),
@@ -311,24 +327,38 @@ def orders_after_restores():
             dataset = make(tf.data.Dataset.range(23).shuffle(9, seed=3))
             return iter(dataset.with_options(options))
 
-        def following(one):
-            return [next(one).numpy().tolist() for _ in range(50)]
+        def following(one, count):
+            return [next(one).numpy().tolist() for _ in range(count)]
 
-        changed, prefix = [], str(options.directory / "order")
-        for position in range(1, 14):
-            one, other = iterator(), iterator()
-            for _ in range(position):
-                next(one)
-            tf.train.Checkpoint(iterator=one).write(prefix)
-            tf.train.Checkpoint(iterator=other).read(prefix)
-            if following(one) != following(other):
+        whole, order, saves, changed = iterator(), [], {}, []
+        for position in range(options.each, 14, options.each):
+            order += following(whole, position - len(order))
+            prefix = f"{options.directory}/order-{position}"
+            saves[position] = tf.train.Checkpoint(iterator=whole).write(prefix)
+        # What is left of a pass, and more than the next one.
+        order += following(whole, 13)
+        for position, saved in saves.items():
+            other = iterator()
+            tf.train.Checkpoint(iterator=other).read(saved)
+            if following(other, 13) != order[position : position + 13]:
                 changed.append(position)
-        found[name] = [probe(iterator()).facts(name).causes, changed]
+        found[name] = [probe(whole).facts(name).causes, changed]
     return found
 
 
-results = {"own": own_iterators(), "orders": orders(), "restored": orders_after_restores()}
+results = {
+    "own": own_iterators(),
+    "orders": orders(),
+    "restored": orders_after_restores(),
+    "facts": {
+        name: msgspec.to_builtins(probe(iter(make())).facts(name))
+        for name, make in PIPELINES.items()
+        if name not in {"two", *(options.only or PIPELINES)}
+    },
+}
 for name, make in PIPELINES.items():
+    if options.only is not None and name not in options.only:
+        continue
     try:
         results[name] = attempt(name, make)
         results[name]["refusal"] = refusal(name, make)
