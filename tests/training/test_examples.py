@@ -67,14 +67,25 @@ def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path, tool):
     assert [one["name"] for one in listed] == ["ckpt-3", "ckpt-2", "ckpt-1"]
 
 
-def test_keras_fit_learns_and_is_exported(tmp_path, tool):
-    root, target = tmp_path / "run", tmp_path / "model.keras"
-    root.mkdir()
-    options = ["--run-dir", root, "--epochs", 1, "--strategy", "mirrored"]
+def learn(root, options):
+    """Trains `keras_fit` for an epoch; returns the name of its checkpoint."""
     done = example("keras_fit", *options)
     assert done.returncode == 0, done.stderr
     (name,) = names(root)
     assert load(RunDirectory(root).record(name), CheckpointRecord).metrics["val_accuracy"] > 0.5
+    return name
+
+
+def test_keras_fit_learns(tmp_path):
+    learn(tmp_path, ["--run-dir", tmp_path, "--epochs", 1])
+
+
+@pytest.mark.weekly  # tui/test_cli_export.py exports from a loop at each change.
+def test_keras_fit_on_two_replicas_is_exported(tmp_path, tool):
+    root, target = tmp_path / "run", tmp_path / "model.keras"
+    root.mkdir()
+    options = ["--run-dir", root, "--epochs", 1, "--strategy", "mirrored"]
+    name = learn(root, options)
     again = [sys.executable, "-m", "tfckpt_trainer.examples.keras_fit", *map(str, options)]
     said = tool("export", root, name, "--to", target, "--", *again)
     assert said.code == 0, said.words
