@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,62 +51,69 @@ def with_touched_times(source: Path, target: Path) -> None:
         os.utime(path, (1e9, 1e9))
 
 
-@pytest.mark.parametrize("copy", [with_cp_a, with_cp_r, *weekly(with_tar), with_touched_times])
-def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
+@pytest.mark.parametrize(
+    "copies", [[with_cp_a, with_cp_r, with_touched_times], *weekly([with_tar])]
+)
+def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copies):
     outcomes = set()
     for call in attempts("one that is not killed"):
         original = Scene(tmp_path / f"{call}" / "run")
         if killed_at(call, original.prune) != CUT_OFF:
             break
-        (tmp_path / "copies" / str(call)).mkdir(parents=True)
-        scene = moved(original, tmp_path / "copies" / str(call) / "run", copy)
-        scene.finish()
-        seen = scene.whole()
-        assert seen in ({*NAMES}, {*NAMES} - {*PRUNED}, {*NAMES} - {"ckpt-50"}), call
-        for name in PRUNED:
-            left = set(scene.files_of(name)) & set(contents(scene.root))
-            assert left in (set(), set(scene.files_of(name))), f"{name} is half there: {left}"
-        if list_trash(scene.run):
-            scene.undo()
-        assert scene.is_original()
-        outcomes.add(len(seen))
-    assert {2, 4} <= outcomes
+        for scene in moved(original, tmp_path / "copies" / str(call), copies):
+            scene.finish()
+            seen = scene.whole()
+            assert seen in ({*NAMES}, {*NAMES} - {*PRUNED}, {*NAMES} - {"ckpt-50"}), call
+            for name in PRUNED:
+                left = set(scene.files_of(name)) & set(contents(scene.root))
+                assert left in (set(), set(scene.files_of(name))), f"{name} is half there: {left}"
+            if list_trash(scene.run):
+                scene.undo()
+            assert scene.is_original()
+            outcomes.add((scene.root.name, len(seen)))
+    assert outcomes >= {(copy.__name__, count) for copy in copies for count in (2, 4)}
 
 
-@pytest.mark.parametrize("copy", [with_cp_r, *weekly(with_cp_a, with_tar), with_touched_times])
-def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copy):
+@pytest.mark.parametrize(
+    "copies", [[with_cp_r, with_touched_times], *weekly([with_cp_a, with_tar])]
+)
+def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copies):
     for call in attempts("one that is not killed"):
         original = Scene(tmp_path / f"{call}" / "run")
         original.prune()
         if killed_at(call, original.undo) != CUT_OFF:
             break
-        (tmp_path / "copies" / str(call)).mkdir(parents=True)
-        scene = moved(original, tmp_path / "copies" / str(call) / "run", copy)
-        scene.finish()
-        if list_trash(scene.run):
-            scene.undo()
-        assert scene.is_original()
+        for scene in moved(original, tmp_path / "copies" / str(call), copies):
+            scene.finish()
+            if list_trash(scene.run):
+                scene.undo()
+            assert scene.is_original()
 
 
 def test_on_another_file_system(tmp_path):
     original = Scene(tmp_path / "first" / "run")
     assert killed_at(18, original.prune) == CUT_OFF
     with small_ext4(tmp_path / "disk", megabytes=16) as root:
-        scene = moved(original, root / "run", with_cp_r)
+        (scene,) = moved(original, root / "runs", [with_cp_r])
         scene.finish()
         assert scene.is_pruned()
         scene.undo()
         assert scene.is_original()
 
 
-def moved(scene: Scene, target: Path, copy) -> Scene:
-    """Returns the scene in a copy; all of the original is gone."""
-    copy(scene.root, target)
+def moved(scene: Scene, place: Path, copies: Sequence[Callable[[Path, Path], None]]) -> list[Scene]:
+    """Returns the scene in copies, each named after what made it; all of the original is gone."""
+    place.mkdir(parents=True)
+    made = []
+    for copy in copies:
+        left = Scene.__new__(Scene)
+        left.root = place / copy.__name__
+        copy(scene.root, left.root)
+        left.run = RunDirectory(left.root)
+        left.state_file, left.original = scene.state_file, scene.original
+        made.append(left)
     shutil.rmtree(scene.root)
-    left = Scene.__new__(Scene)
-    left.root, left.run = target, RunDirectory(target)
-    left.state_file, left.original = scene.state_file, scene.original
-    return left
+    return made
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -26,7 +26,9 @@ from waiting import wait_until
 from weekly import weekly
 
 SCRIPT = Path(__file__).parent / "scripts" / "saves.py"
-KINDS = ("plain", "rotating", "sharded", "asynchronous")
+KINDS = ("plain", "rotating", "sharded", "again", *weekly("asynchronous"))
+"""An asynchronous save writes the files of a plain one, in the same order."""
+MOMENTS = 12
 AGE = 600.0
 QUIET = 3600.0
 
@@ -176,7 +178,7 @@ def replayed(tensorflow: TensorFlow, place: Path, kind: str) -> dict[str, Path]:
     return Replay(place / "before", written, place, "ckpt-2").run()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "again"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_each_step(tensorflow, tmp_path, kind):
     steps = replayed(tensorflow, tmp_path, kind)
     committed = False
@@ -204,7 +206,7 @@ def quiet_of(steps: dict[str, Path], step: str) -> CheckpointState:
     return states(steps[step], QUIET)["ckpt-2"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "again"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_manager_goes_on_after_it(tensorflow, tmp_path, kind):
     for step, directory in replayed(tensorflow, tmp_path, kind).items():
         went_on = tensorflow.ask("go_on", directory, kind="sharded" if kind == "again" else kind)
@@ -224,7 +226,7 @@ def test_killed_at_random_moments(tensorflow, tmp_path, kind):
         assert saver.ask("loop", live, kind=kind) == "saving"
         wait_until(lambda: (live / "checkpoint").exists(), 30, "a first save")
         seen = set()
-        for number in range(25):
+        for number in range(MOMENTS):
             time.sleep(chance.uniform(0, 0.03))
             stop(saver.process.pid)
             kept = tmp_path / f"stopped-{number}"
