@@ -34,7 +34,8 @@ TENSORFLOW_GROUPS = ("tensorflow-1", "tensorflow-2")
 """As many processes import TensorFlow, for the tests that use it themselves. It takes seconds and
 500 MB."""
 _USES_TENSORFLOW = re.compile(
-    r"^ +(import|from) (tensorflow|keras|tfckpt_trainer\.training)\b|\b(make_run|run_here)\b",
+    r"^ +(import|from) (tensorflow|keras|tfckpt_trainer\.training)\b"
+    r"|\b(make_run|run_here|with_tensorflow)\b",
     re.MULTILINE,
 )
 """In the text of their modules."""
