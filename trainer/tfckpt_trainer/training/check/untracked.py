@@ -146,12 +146,17 @@ def _live(saved_ids: set[int]) -> _Found:
     gc.collect()
     live = _Found()
     excluded = set(saved_ids)
+    # Of so many objects, there are few types, and some base classes are slow to compare with.
+    known: dict[type[Any], tuple[bool, bool]] = {}
     for thing in gc.get_objects():
         kind = type(thing)
-        if kind.__module__.startswith(_INTERNAL):
+        if kind not in known:
+            known[kind] = kind.__module__.startswith(_INTERNAL), issubclass(kind, _WANTED)
+        is_internal, is_wanted = known[kind]
+        if is_internal:
             for held in getattr(thing, "__dict__", {}).values():
                 excluded.update(map(id, held) if isinstance(held, tuple) else (id(held),))
-        if not issubclass(kind, _WANTED):
+        if not is_wanted:
             continue
         if issubclass(kind, keras.Model):
             excluded.update(_of_metrics(thing))
