@@ -39,10 +39,10 @@ DISTRIBUTIONS = {
         lambda _: tf.image.sample_distorted_bounding_box(
             [50, 50, 3], tf.zeros([1, 0, 4]), seed=1, use_image_if_no_bounding_boxes=True
         )[0][0],
-        tf.range(500),
+        tf.range(300),
     ),
     "crops": lambda tf, keras: tf.map_fn(
-        lambda _: tf.image.random_crop(tf.range(1000), [1])[0], tf.range(2000)
+        lambda _: tf.image.random_crop(tf.range(1000), [1])[0], tf.range(500)
     ),
     "keras": lambda tf, keras: keras.random.gamma([DRAWS], 2.0),
 }
