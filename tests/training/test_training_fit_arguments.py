@@ -19,12 +19,9 @@ FIRST = [
     "validation_split",
     "validation weights",
     "steps_per_epoch within a pass",
-    "dataset, class_weight",
     "averaged weights",
     "steps_per_execution",
     "jit_compile",
-    "dictionary of arrays",
-    "generator function",
     "batches by index, threads",
 ]
 """Cases that have most of what the others have."""

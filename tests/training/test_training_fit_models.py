@@ -21,13 +21,10 @@ SCRIPT = SCRIPTS / "fitted_models.py"
 FIRST = [
     "functional, weights",
     "layers with seeds, step that needs a callback",
-    "metrics of a property, loss=None",
     "two optimizers, no call",
-    "stateful",
-    "ragged, without a length",
     "run_eagerly, values in the step",
 ]
-"""Forms that have most of what the others have."""
+"""Forms that have most of what the others have, or what no other test of each change has."""
 
 
 def names_of_forms():
