@@ -199,7 +199,7 @@ async def test_every_key_does_something_in_every_state(
     tmp_path: Path, state: Callable[[Path], TfckptApp]
 ) -> None:
     app = state(tmp_path / "language-model")
-    async with app.run_test(size=(120, 30), notifications=True) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot or state is unread, "a first snapshot")
         history = app.screen.query_one(History)
         for action in app.actions:

@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.widgets.run.progress import Progress
 from waiting import attempts
 
-SIZES = [(60, 20), (80, 24), (120, 40)]
+SIZES = [(60, 20), (120, 40)]
 
 PAGES = {
     "checkpoint": ("enter",),
