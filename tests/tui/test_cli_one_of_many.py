@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import store
 
-MANY = 200
+MANY = 60
 LONG_AGO = 1.7e9
 
 
