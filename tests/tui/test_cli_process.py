@@ -353,8 +353,8 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     ("shell", "mark"),
     [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --no-files")],
 )
-def test_completion_scripts(shell: str, mark: str) -> None:
-    said = run_binary("completion", shell)
+def test_completion_scripts(tool: Tool, shell: str, mark: str) -> None:
+    said = tool("completion", shell)
     assert said.code == 0
     assert mark in said.data
     assert "_TFCKPT_TUI_COMPLETE" in said.data
@@ -380,7 +380,7 @@ def test_completion_knows_the_commands() -> None:
     assert said.data.split() == ["plain,status", "plain,stacks", "plain,stop"]
 
 
-def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
+def test_launch_without_the_app_and_stop_by_force(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
     sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
     try:
@@ -389,41 +389,41 @@ def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
         assert said.json["directory"] == str(root)
         supervisor = said.json["supervisor_pid"]
         os.kill(supervisor, 0)
-        second = run_binary("launch", root, "--detach", "--", *sleep)
+        second = tool("launch", root, "--detach", "--", *sleep)
         assert (second.code, f"process {supervisor}" in second.words) == (1, True)
         # Whoever was sent here by the second launch must not be sent back to `launch`.
-        asked = run_binary("save", root)
+        asked = tool("save", root)
         assert asked.code == 3
         assert f"supervisor (process {supervisor}), worker 0 (process " in asked.words
         assert f"tfckpt-tui stop --force {root}" in asked.words
     finally:
-        stopped = run_binary("stop", root, "--force", "--timeout", "1", "--json")
+        stopped = tool("stop", root, "--force", "--timeout", "1", "--json")
     assert (stopped.code, stopped.json["stopped"]) == (0, True)
     wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 10, "the end of the supervisor")
 
 
-def test_after_a_stop_the_run_can_be_launched_again(tmp_path: Path) -> None:
+def test_after_a_stop_the_run_can_be_launched_again(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
     lingering = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=2"]
     launched = ["launch", root, "--detach", "--no-standby", "--", *lingering]
     try:
         assert run_binary(*launched).code == 0
         # For two seconds more its process does what the script does after training.
-        stopped = run_binary("stop", root)
+        stopped = tool("stop", root)
         assert (stopped.code, stopped.data) == (0, "Stopped after step 1.\n")
         again = run_binary(*launched)
         assert again.code == 0, again.words
-        assert run_binary("stop", root).code == 0
+        assert tool("stop", root).code == 0
     finally:
-        run_binary("stop", root, "--force", "--timeout", "1")
+        tool("stop", root, "--force", "--timeout", "1")
 
 
-def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
+def test_a_stop_names_what_outlives_it(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
     endless = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=300"]
     try:
         assert run_binary("launch", root, "--detach", "--no-standby", "--", *endless).code == 0
-        stopped = run_binary("stop", root, "--timeout", "4")
+        stopped = tool("stop", root, "--timeout", "4")
         assert stopped.code == 1
         assert (
             "Stopped after step 1. After 5 s these processes still run: supervisor ("
@@ -431,7 +431,7 @@ def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
         )
         assert f"tfckpt-tui stop --force {root}" in stopped.words
     finally:
-        assert run_binary("stop", root, "--force", "--timeout", "1").code == 0
+        assert tool("stop", root, "--force", "--timeout", "1").code == 0
     assert run_binary("launch", root, "--detach", "--", "true").code == 0
 
 
