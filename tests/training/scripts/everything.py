@@ -72,7 +72,8 @@ with strategy.scope():
     recurrent = keras.Sequential(
         [
             keras.Input((4, 3), batch_size=4),
-            keras.layers.LSTM(5, stateful=True, dropout=0.3),
+            # A loop in the graph would take most of the time of tracing, and has the same state.
+            keras.layers.LSTM(5, stateful=True, dropout=0.3, unroll=True),
             keras.layers.Dense(2),
         ]
     )
