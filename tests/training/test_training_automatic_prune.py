@@ -90,6 +90,7 @@ def janitor(trained) -> Iterator[Callable[..., Any]]:
         trained.run, RetentionSettings(*args, **more), event_log
     )
     wait_for_deleting()
+    event_log.close(10)
 
 
 def wait_for_deleting() -> None:
