@@ -6,10 +6,10 @@ import json
 import os
 
 import pytest
-from training_cluster import SCRIPTS
+from this_process import run_here
 
 from reserved_ports import reserved_ports
-from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
+from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.launch.processes.cluster import addresses
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    done = run_with_tensorflow(SCRIPTS / "adopting.py", tmp_path_factory.mktemp("plain"))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    directory = tmp_path_factory.mktemp("plain")
+    assert run_here("adopting.py", directory) == 0
+    return json.loads((directory / "results.json").read_text())
 
 
 @pytest.mark.parametrize(

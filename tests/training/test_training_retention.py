@@ -73,14 +73,6 @@ def test_the_best_stays_and_old_trash_is_deleted_for_good(tmp_path):
     assert told(run, "empty trash")
 
 
-def test_a_metric_that_nobody_reports_keeps_everything_and_is_said_once(tmp_path):
-    run = trained(tmp_path / "run", "--keep-last", "1", "--keep-best", "accuracy:max:1")
-    assert len(run.names()) == 8
-    (message,) = told(run, "refused")
-    assert "accuracy" in message
-    assert not list_trash(run.run)
-
-
 def test_what_training_went_back_to_stays_until_there_is_a_newer_one(tmp_path):
     arguments = ["--save-every", "5", "--keep-last", "2"]
     with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
