@@ -223,9 +223,11 @@ def _server(imports: str) -> socket.socket:
 
     The first of them starts it. It ends when the last of them has ended.
     """
-    # The process that forks, which runs this file too, has no path to it.
+    # The process that forks, which runs this file too, has no path to these.
     from leftovers import lasting
+    from requirements import require
 
+    require("Linux")
     with lasting():
         return _connected(imports)
 
