@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 
 import numpy as np
@@ -290,3 +291,17 @@ def test_what_one_worker_alone_draws_holds_for_the_run(tmp_path, draw, levels):
     assert [text.partition(" at drawing_apart.py:")[0] for text in draws] == [
         "tf.random.normal"
     ] * (draw != "never")
+
+
+def test_a_function_of_a_dataset_that_is_gone_is_none_of_the_step(make_run):
+    import tensorflow as tf
+
+    drawn = tf.function(lambda number: tf.random.uniform([]) + tf.cast(number, tf.float32))
+    dataset = tf.data.Dataset.range(3).map(drawn)
+    run = make_run(total_steps=2, save_every_steps=2)
+    for step in run:
+        if step == 0:
+            del dataset
+            gc.collect()
+        run.report(loss=1.0)
+    assert known(run.directory).step.draws == []

@@ -98,7 +98,8 @@ class TracedSteps:
         """Takes note of what exists before the first step."""
         self._created_before = ops.uid()
         if not self._was_traced:
-            self._traced_before.update(live_graphs())
+            # Also those within another one, which may be gone by then.
+            self._traced_before.update(_live_graphs())
 
     def first_step_done(self) -> None:
         """Takes the graphs of a loop that runs its own functions."""
@@ -249,11 +250,11 @@ def _handles(things: Iterable[Any]) -> Iterator[Any]:
 
 def live_graphs() -> list[Any]:
     """Returns all graphs of this process that were not made within another one."""
-    return [
-        thing
-        for thing in gc.get_objects()
-        if issubclass(type(thing), FuncGraph) and not isinstance(thing.outer_graph, FuncGraph)
-    ]
+    return [graph for graph in _live_graphs() if not isinstance(graph.outer_graph, FuncGraph)]
+
+
+def _live_graphs() -> list[Any]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), FuncGraph)]
 
 
 def is_of_dataset(graph: Any) -> bool:
