@@ -208,7 +208,8 @@ def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(resul
     result = of(results, name)
     because = f"not possible because the input pipeline 'dataset' uses {cause}"
     # Once for each start.
-    assert [because in message for message in messages(result, "note")] == [True, True]
+    notes = messages(result, "note")
+    assert [because in note for note in notes] == [True, True], "\n".join(notes)
     assert f"the input pipeline 'dataset' uses {cause}" in result["refusal"]
     verbs = ("Use", "Apply", "Sample", "Read", "Remove")
     assert any(f". {verb} " in result["refusal"] for verb in verbs), result["refusal"]
