@@ -183,7 +183,7 @@ STOPS = (
     Stop("hyperparameters", ("H",), "generator/beta_1", "HyperparametersScreen"),
     Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),
     Stop("profile", ("P",), "MatMul", "ProfileScreen"),
-    Stop("trace", ("P", "n", *"15"), "the next 15 steps on 2 w", "TraceDialog"),
+    Stop("trace", ("P", "n", *"15"), "the next 15 steps on w", "TraceDialog"),
     Stop("own actions", ("A",), "actions.evaluate", "ActionRunsScreen"),
     Stop("guards", ("G",), "It would have fired", "GuardsScreen"),
     Stop("add a guard", ("G", "a", *"above loss 4: stop"), "It would", "AddGuardDialog"),
