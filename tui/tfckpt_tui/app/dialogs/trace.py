@@ -35,7 +35,7 @@ class TraceDialog(Dialog[ProfileArguments]):
     def fields(self) -> Iterable[Widget]:
         """Returns the fields for the steps and the workers."""
         steps = Input(placeholder=str(_DEFAULT.steps), id="steps")
-        workers = Input(placeholder="0, or such as 0,1, or all", id="workers")
+        workers = Input(placeholder="0, or 0,1, or all", id="workers")
         steps.border_title, workers.border_title = "steps", "workers"
         return (field_rows((steps, workers), id="profile"),)
 
