@@ -13,6 +13,8 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 
 pytestmark = pytest.mark.tensorflow
 
@@ -37,11 +39,11 @@ def went_back(tmp_path_factory):
     return place, train(place, [10, 12], "--unknown", "--restore-at", 6)
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    """A run on the same data, of known length, that ended after it had saved step 4."""
-    place = tmp_path_factory.mktemp("begun") / "run"
-    return place, train(place, [10, 12], "--stop-after", 4)
+def again_after_step_4(of, place, steps, *arguments):
+    """Trains the steps after the fourth again, in a copy of a run; returns what is logged."""
+    shutil.copytree(of, place)
+    choose_start(RunDirectory(place), "ckpt-4", through=FrontEnd.COMMAND_LINE)
+    return train(place, steps, *arguments)
 
 
 def assert_ended_together(place, batches, steps, *, unknown):
@@ -79,13 +81,13 @@ def test_three_workers_end_together_if_two_have_less_than_the_chief(tmp_path):
     assert_ended_together(place, train(place, [9, 6, 6]), [9, 6, 6], unknown=False)
 
 
-def test_a_position_that_fits_on_one_worker_only_is_used_by_none(begun, tmp_path):
-    place = tmp_path / "run"
-    shutil.copytree(begun[0], place)
-    resumed = train(place, [10, 12], "--stop-after", 6, "--changed", 1)
+def test_a_position_that_fits_on_one_worker_only_is_used_by_none(went_back, tmp_path):
+    words = ["--unknown", "--stop-after", 6, "--changed", 1]
+    resumed = again_after_step_4(went_back[0], tmp_path / "run", [10, 12], *words)
     # A shuffle with a buffer of 8 begins with numbers up to 8; worker 0 was further.
     assert all(max(worker[5]["batch"]) <= 8 for worker in resumed)
-    started = [e.message for e in read_entries(RunDirectory(place)) if e.kind.value == "start"]
+    entries = read_entries(RunDirectory(tmp_path / "run"))
+    started = [entry.message for entry in entries if entry.kind.value == "start"]
     assert "starts over, because the dataset is not the one" in started[-1]
 
 
@@ -109,16 +111,13 @@ def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_
     assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
 
 
-def test_a_saved_position_has_no_batch_that_was_read_ahead(went_back, begun, tmp_path):
-    place = tmp_path / "run"
-    shutil.copytree(begun[0], place)
-    resumed = train(place, [10, 12])
-    for worker, whole in enumerate(went_back[1]):
-        assert list(begun[1][worker]) == [1, 2, 3, 4]
+def test_a_saved_position_has_no_batch_that_was_read_ahead(went_back, tmp_path):
+    place, whole = went_back
+    resumed = again_after_step_4(place, tmp_path / "run", [10, 12], "--unknown")
+    for worker in range(2):
         assert list(resumed[worker]) == list(range(5, 11))
-        both = begun[1][worker] | resumed[worker]
-        for step, line in whole.items():
-            assert both[step]["batch"] == line["batch"]
+        for step, line in resumed[worker].items():
+            assert line["batch"] == whole[worker][step]["batch"]
 
 
 def test_a_restore_in_place_brings_back_what_was_held_to_find_the_end(went_back):
@@ -153,9 +152,9 @@ def simulated(batches, weights):
 
 @pytest.fixture(scope="module")
 def waited(tmp_path_factory):
-    """A run that went on without its chief, whose dataset has an unknown length; its directory."""
+    """A run that went on without its chief, and its directory."""
     place = tmp_path_factory.mktemp("waited") / "run"
-    return place, train(place, [3, 7], "--wait", "--unknown")
+    return place, train(place, [3, 7], "--wait")
 
 
 def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
@@ -179,16 +178,15 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
     assert [worker[7]["seen"] for worker in workers] == steps
     messages = [e.message for e in read_entries(RunDirectory(place))]
     assert (
-        "The dataset of worker 0 has ended after 3 steps. Worker 1 has more. The run continues "
+        "The dataset of worker 0 has ended after 3 steps. Worker 1 has 7 steps. The run continues "
         "with the workers that have more."
     ) in messages
     assert messages[-1] == "Finished after step 7."
 
 
 def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_path):
-    _, whole = waited
-    train(tmp_path / "run", [3, 7], "--wait", "--stop-after", 4, log="begun")
-    resumed = train(tmp_path / "run", [3, 7], "--wait", log="resumed")
+    place, whole = waited
+    resumed = again_after_step_4(place, tmp_path / "run", [3, 7], "--wait")
     for worker in range(2):
         assert list(resumed[worker]) == [5, 6, 7]
         for step in range(5, 8):
