@@ -1,14 +1,23 @@
-"""Draws by the step have TensorFlow's distributions, and are independent of each other."""
+"""Draws by the step have TensorFlow's distributions, and are independent; others come back."""
 
 from __future__ import annotations
 
 import math
+import random
 from functools import partial
 
 import numpy as np
 import pytest
+from test_training_quick_check import submit
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.control.restore import choose_start
 
 pytestmark = pytest.mark.tensorflow
 
@@ -291,3 +300,25 @@ def test_a_release_without_a_function_is_refused(tf, monkeypatch):
 def test_a_seed_that_is_no_integer_is_refused(make_run, seed):
     with pytest.raises(UsageError, match="it must be an integer, or None"):
         make_run(random_seed=seed)
+
+
+def test_what_python_and_numpy_draw_comes_back_with_a_checkpoint(make_run):
+    def train(total_steps, go_back_at=None):
+        run, drawn = make_run(total_steps=total_steps, save_every_steps=4), []
+        for step in run:
+            drawn.append((step, random.random(), np.random.rand()))
+            if step == go_back_at:
+                submit(run, CommandKind.RESTORE, name="ckpt-4")
+                go_back_at = None
+        return run, drawn
+
+    run, drawn = train(9, go_back_at=6)
+    first, in_place = drawn[:7], drawn[7:]
+    assert in_place[:3] == first[4:]
+    directory = RunDirectory(run.directory)
+    # The loop draws without `run.function`.
+    assert load(directory.run_file, RunInfo).exactness.level is ExactnessLevel.UNKNOWN
+    random.seed(1)
+    np.random.seed(1)
+    choose_start(directory, "ckpt-4", through=FrontEnd.COMMAND_LINE)
+    assert train(9)[1] == in_place

@@ -7,24 +7,22 @@ from test_training_draws import exactness_of_run, train
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
-from weekly import weekly
 
-pytestmark = pytest.mark.tensorflow
+# One that draws runs at each change: test_training_draws.py.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.weekly]
 
 
 @pytest.mark.parametrize(
     ("script", "strategy", "workers", "level"),
     [
+        ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
+        ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
+        ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
+        ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
         # It has a loop of its own, without run.function.
         ("reptile", "one-device", 1, ExactnessLevel.UNKNOWN),
-        *weekly(
-            ("distributed", "mirrored", 1, ExactnessLevel.EXPECTED),
-            ("metric_learning", "one-device", 1, ExactnessLevel.EXPECTED),
-            ("distributed", "multi-worker", 2, ExactnessLevel.EXPECTED),
-            ("masked_lm", "one-device", 1, ExactnessLevel.EXPECTED),
-            ("segmentation", "multi-worker", 2, ExactnessLevel.EXPECTED),
-            ("transformer", "one-device", 1, ExactnessLevel.EXPECTED),
-        ),
+        ("segmentation", "multi-worker", 2, ExactnessLevel.EXPECTED),
+        ("transformer", "one-device", 1, ExactnessLevel.EXPECTED),
     ],
 )
 def test_a_public_script_resumes_exactly(tmp_path, script, strategy, workers, level):
@@ -36,7 +34,6 @@ def test_a_public_script_resumes_exactly(tmp_path, script, strategy, workers, le
     assert found.level is level, found.words
 
 
-@pytest.mark.weekly
 def test_a_keras_layer_that_augments_in_the_pipeline_is_named_with_what_to_do(tmp_path_factory):
     # Not in tmp_path, where no run may be told of state that is not saved: here it is right.
     directory = tmp_path_factory.mktemp("as-published")
