@@ -243,6 +243,14 @@ def test_the_training_process_of_a_shell_script_has_the_grace_too(run: Run) -> N
     assert (run.root / "saved-0").exists()
 
 
+def test_how_the_training_process_of_a_shell_script_ended_is_known(run: Run) -> None:
+    script = f"{sys.executable} {WORKER} step end=preempted exit=143; exit $?"
+    status = run.to_the_end(run.options(command=("sh", "-c", script)))
+
+    assert status.state is SupervisorState.STOPPED, status.reason
+    assert status.restarts == 0
+
+
 def test_a_stop_ends_the_pause_before_a_restart(run: Run) -> None:
     supervisor = run.supervise(run.options("step", "exit=1", pause_seconds=60))
     status = run.wait_for(SupervisorState.RESTARTING)
@@ -254,7 +262,7 @@ def test_a_stop_ends_the_pause_before_a_restart(run: Run) -> None:
 
 
 def test_nothing_that_a_worker_started_stays_behind(run: Run) -> None:
-    run.to_the_end(run.options("child", "w1:exit=1", "step"))
+    run.to_the_end(run.options("child", "w1:wait-for=child-0", "w1:exit=1", "step"))
     for index in range(2):
         child = int(run.wait_for_file(f"child-{index}"))
         wait_until(lambda child=child: not lives(child), 3, f"end of process {child}")

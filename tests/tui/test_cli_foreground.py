@@ -25,11 +25,11 @@ pytestmark = pytest.mark.tensorflow
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 
-def start(root, *arguments, python=(sys.executable,), **environment):
+def start(root, *arguments, **environment):
     command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", root, "--foreground"]
     # A process that stands by would import TensorFlow, and nothing here is restarted.
     command += ["--no-standby", "--workers", "2"]
-    command += ["--", *python, SCRIPT, *arguments]
+    command += ["--", *python_with_tensorflow(), SCRIPT, *arguments]
     return subprocess.Popen(
         list(map(str, command)),
         stdout=subprocess.PIPE,
@@ -81,8 +81,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     if whom != "one worker":
         return  # One start from such a save is enough; the next test has another.
 
-    # Only of a worker that is killed has the supervisor to know the process.
-    job = start(run.root, "--steps", str(saved.step + 10), python=python_with_tensorflow())
+    job = start(run.root, "--steps", str(saved.step + 10))
     output, _ = job.communicate(timeout=90)
     assert job.returncode == 0, output
     assert f"Restored {name} on 2 workers" in output

@@ -12,6 +12,7 @@ from tfckpt_trainer.launch.processes.memory import MemoryWatch, names_memory_kil
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
@@ -108,7 +109,7 @@ class Watch:
 
     def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
-        own = status if status is not None and status.pid == worker.pid else None
+        own = status if status is not None and _is_of(worker, status) else None
         final = own if own is not None and own.activity is Activity.EXITED else None
         if worker.is_silent:
             # Cut off from the others, it may have been told to stop.
@@ -149,3 +150,15 @@ class Watch:
             return self._run.state_file.stat().st_mtime > self._began
         except OSError:
             return False
+
+
+def _is_of(worker: Worker, status: WorkerStatus) -> bool:
+    """Whether a heartbeat comes from this start of a worker.
+
+    If its command is a shell script, the training process is one that the shell started.
+    """
+    started = worker.facts()
+    is_on_its_host = status.host == (started.host or host_name())
+    return status.pid == worker.pid or (
+        is_on_its_host and status.process_started_at >= started.process_started_at
+    )
