@@ -19,51 +19,59 @@ parser.add_argument("--guard", action="append", default=[])
 parser.add_argument("--bad", type=int, nargs="*", default=[], help="batches of worker 1")
 parser.add_argument("--value", type=float, default=float("nan"), help="of what it reports then")
 parser.add_argument("--omit", type=int, nargs="*", default=[], help="batches of all workers")
+parser.add_argument("--whole", help="directory of a run that never has the omitted batches")
 options = parser.parse_args()
 
 worker = int(os.environ["TFCKPT_WORKER_INDEX"])
 strategy = create_strategy(options.strategy, threads=1)
-keras.utils.set_random_seed(3)
-with strategy.scope():
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adam(1e-2)
-    optimizer.build(model.trainable_variables)
-
-omitted = tf.constant([-1, *options.omit], tf.int64)
-numbers = tf.data.Dataset.counter().filter(lambda n: tf.reduce_all(omitted != n))
-dataset = numbers.map(lambda n: (n, tf.cast(n * 2 + worker, tf.float32)[None, None] / 50.0))
-run = TrainingRun(
-    model=model,
-    optimizer=optimizer,
-    strategy=strategy,
-    dataset=dataset,
-    total_steps=options.steps,
-    save_every_steps=5,
-    guards=options.guard,
-)
 
 
-def replica_step(batch):
-    _, x = batch
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((model(x) - 3.0 * x) ** 2)
-        scaled = loss / run.replica_count
-    gradients = tape.gradient(scaled, model.trainable_variables)
-    optimizer.apply(gradients, model.trainable_variables)
-    return {"loss": loss}
+def train(directory, guards, bad, omit):
+    """Trains from the first step on, and writes a report."""
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.Adam(1e-2)
+        optimizer.build(model.trainable_variables)
+
+    omitted = tf.constant([-1, *omit], tf.int64)
+    numbers = tf.data.Dataset.counter().filter(lambda n: tf.reduce_all(omitted != n))
+    dataset = numbers.map(lambda n: (n, tf.cast(n * 2 + worker, tf.float32)[None, None] / 50.0))
+    run = TrainingRun(
+        directory,
+        model=model,
+        optimizer=optimizer,
+        strategy=strategy,
+        dataset=dataset,
+        total_steps=options.steps,
+        save_every_steps=5,
+        guards=guards,
+    )
+
+    def replica_step(batch):
+        _, x = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - 3.0 * x) ** 2)
+            scaled = loss / run.replica_count
+        gradients = tape.gradient(scaled, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return {"loss": loss}
+
+    train_step = run.function(replica_step)
+    batches = []
+    for batch in run:
+        number = int(batch[0])
+        batches.append(number)
+        train_step(batch)
+        run.report(norm=options.value if worker == 1 and number in bad else 1.0)
+    report = {
+        "batches": batches,
+        "step": run.step,
+        "values": [value.numpy().tolist() for value in (*model.variables, *optimizer.variables)],
+    }
+    (run.directory / f"report-{worker}.json").write_text(json.dumps(report))
 
 
-train_step = run.function(replica_step)
-batches = []
-for batch in run:
-    number = int(batch[0])
-    batches.append(number)
-    train_step(batch)
-    is_bad = worker == 1 and number in options.bad
-    run.report(norm=options.value if is_bad else 1.0)
-report = {
-    "batches": batches,
-    "step": run.step,
-    "values": [value.numpy().tolist() for value in (*model.variables, *optimizer.variables)],
-}
-(run.directory / f"report-{worker}.json").write_text(json.dumps(report))
+train(None, options.guard, options.bad, [] if options.whole else options.omit)
+if options.whole:
+    train(options.whole, [], [], options.omit)
