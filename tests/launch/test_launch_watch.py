@@ -10,9 +10,11 @@ import pytest
 
 from tfckpt_trainer.launch.supervision.episodes import Episodes
 from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.run import WorkerProcess
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
 
 TRAINS, SAVES = Activity.TRAINING, Activity.SAVING
@@ -64,3 +66,52 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
         store(run.worker_status(index), status)
     found = Episodes().begun(watch._gather())
     assert (found is not None and found[0] is EventKind.STALLED) == stalled, found
+
+
+@dataclass
+class EndedWorker:
+    process: WorkerProcess
+    index: int = 0
+    exit_code: int = 143
+    is_silent: bool = False
+
+    def kill(self) -> None:
+        """It has ended."""
+
+    def facts(self) -> WorkerProcess:
+        return self.process
+
+
+@pytest.mark.parametrize(
+    ("pid", "started", "host", "is_known"),
+    [
+        (5, 100.0, "", True),
+        # A shell script, which started the training process at once.
+        (4, 100.0, "", True),
+        # The heartbeat is of an earlier start.
+        (6, 200.0, "", False),
+        (4, 100.0, "elsewhere", False),
+        # The task of a job has told of no process yet.
+        (0, 0.0, "", False),
+    ],
+)
+def test_the_last_heartbeat_of_this_start_says_how_a_worker_ended(
+    tmp_path: Path, pid: int, started: float, host: str, is_known: bool
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    status = WorkerStatus(
+        index=0,
+        host=host_name(),
+        pid=5,
+        process_started_at=100.0,
+        updated_at=time.time(),
+        interval_seconds=1.0,
+        activity=Activity.EXITED,
+        step=5,
+        ending=Ending.PREEMPTED,
+    )
+    store(run.worker_status(0), status)
+    process = WorkerProcess(index=0, pid=pid, process_started_at=started, host=host)
+    (ended,) = Watch(run, [EndedWorker(process)]).look().exits  # type: ignore[list-item]
+    assert ended.ending is (Ending.PREEMPTED if is_known else None)

@@ -158,7 +158,10 @@ def _is_of(worker: Worker, status: WorkerStatus) -> bool:
     If its command is a shell script, the training process is one that the shell started.
     """
     started = worker.facts()
+    if not started.pid:
+        # Whatever heartbeat is there: its process is not known yet.
+        return False
     is_on_its_host = status.host == (started.host or host_name())
-    return status.pid == worker.pid or (
+    return status.pid == started.pid or (
         is_on_its_host and status.process_started_at >= started.process_started_at
     )
