@@ -23,7 +23,8 @@ def constructors() -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yields class name and `__init__` of every class; dataclasses and Structs write none."""
     for package in (tfckpt_trainer, tfckpt_tui):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            source = path.read_text()
+            for node in ast.walk(ast.parse(source)) if "def __init__" in source else ():
                 if isinstance(node, ast.ClassDef):
                     for member in node.body:
                         if isinstance(member, ast.FunctionDef) and member.name == "__init__":

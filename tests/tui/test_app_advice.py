@@ -97,8 +97,14 @@ IN_THE_APP = (
 
 
 def message_parts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields the texts of a module that may be a part of a message, with their lines."""
-    tree = ast.parse(path.read_text())
+    """Yields the texts of a module that may be a part of a message, with their lines.
+
+    None, if the module has nothing that looks like an option: it need not be parsed.
+    """
+    source = path.read_text()
+    if "--" not in source and "tfckpt-tui " not in source:
+        return
+    tree = ast.parse(source)
     left_out: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

@@ -155,6 +155,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.e2e
 def test_pages_are_imported_before_a_key_opens_them(live: RunFactory) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", _OPEN_AND_WAIT, str(live.run.root)]
