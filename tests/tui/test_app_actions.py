@@ -63,7 +63,7 @@ async def first_snapshot(pilot: Pilot[int]) -> None:
 
 async def test_a_declared_action_has_key_footer_palette_and_help(live: RunFactory) -> None:
     app = app_on(live)
-    async with app.run_test(size=(200, 300), notifications=True) as pilot:
+    async with app.run_test(size=(200, 160), notifications=True) as pilot:
         await first_snapshot(pilot)
         assert "f9 greet" in shown(app)
         await pilot.press("f9")
