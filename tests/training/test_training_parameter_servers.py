@@ -121,7 +121,7 @@ def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
     words = ["--log", str(other), "--plain", *SHORT]
     with Cluster(tmp_path / "mirrored", "exact.py", words, 1, "mirrored") as cluster:
         assert cluster.wait() == [0], cluster.output()
-    for step, (loss, _) in steps_of(other, 0).items():
+    for step, (loss, *_) in steps_of(other, 0).items():
         found = float.fromhex(steps[step][0])
         assert found == pytest.approx(float.fromhex(loss), rel=1e-4), step
 
