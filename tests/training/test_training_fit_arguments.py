@@ -17,7 +17,6 @@ SCRIPT = SCRIPTS / "fitted_like_keras.py"
 
 FIRST = [
     "validation_split",
-    "validation weights",
     "steps_per_epoch within a pass",
     "averaged weights",
     "steps_per_execution",
