@@ -54,12 +54,6 @@ class Here(NamedTuple):
     has_tensorflow: bool
 
 
-_NOT_YET = ("gpu", "training")
-"""Folders whose tests may still leave something behind, unless they are quick.
-
-With the environment variable `ALL_LEFTOVERS`, they are not let off.
-"""
-
 _numbers = count()
 _before: Here | None = None
 """When the test that runs began."""
@@ -71,9 +65,6 @@ def nothing_left_behind(
 ) -> Iterator[None]:
     """No test leaves anything behind. Of its own fixtures, this one ends last."""
     global _before
-    if _is_let_off(request.node):
-        yield
-        return
     place = str(tmp_path_factory.getbasetemp())
     mark = os.environ[MARK] = f"{os.getpid()}-{next(_numbers)}"
     before = _before = look(place)
@@ -102,12 +93,6 @@ def nothing_left_behind(
                 os.kill(one, signal.SIGKILL)
     if found:
         pytest.fail("This test leaves behind:\n  " + "\n  ".join(found), pytrace=False)
-
-
-def _is_let_off(item: pytest.Item) -> bool:
-    if item.get_closest_marker("quick") or "ALL_LEFTOVERS" in os.environ:
-        return False
-    return item.path.parent.name in _NOT_YET or item.get_closest_marker("tensorflow") is not None
 
 
 @pytest.hookimpl(wrapper=True)
