@@ -99,8 +99,16 @@ async def until(
 
 
 async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECONDS) -> None:
-    """Waits until `text` is on the screen, with what came at the same time."""
-    await until(pilot, lambda: text in shown(pilot.app), f"{text!r} on the screen", timeout)
+    """Waits until `text` is on the screen, with what came at the same time.
+
+    It may be wrapped: where, depends on the length of a path before it.
+    """
+
+    def is_shown() -> bool:
+        screens = shown(pilot.app)
+        return text in screens or text in " ".join(screens.split())
+
+    await until(pilot, is_shown, f"{text!r} on the screen", timeout)
     await pilot.pause()
 
 
