@@ -99,6 +99,14 @@ def has_pruned(run: SteeredRun, step: int) -> bool:
     return f"ckpt-{step}" not in names and any(int(name.split("-")[1]) > step for name in names)
 
 
+def listed(tool, root):
+    return {row["name"]: row for row in tool("ls", root, "--json").json["checkpoints"]}
+
+
+def has_known_values(tool, root, name):
+    return listed(tool, root)[name]["not_finite_tensors"] is not None
+
+
 def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_to(tool, tmp_path):
     # The loss of step 22 is computed before the weights become NaN, and the save comes after.
     arguments = ["--save-every", "11", "--poison", "23"]
@@ -111,11 +119,13 @@ def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_
             "The newest checkpoint with no known NaN or infinite value is ckpt-11."
             in alert["message"]
         )
+        # The values of the checkpoint before are read next.
+        wait_until(lambda: has_known_values(tool, root, "ckpt-11"), 90, "its values")
     (note,) = [entry for entry in read_entries(run.run) if entry.kind is EventKind.NOTE]
     assert note.checkpoint == "ckpt-22"
     assert "ckpt-22 was saved with finite metrics, but 1 of its tensors has NaN" in note.message
-    rows = {row["name"]: row for row in tool("ls", root, "--json").json["checkpoints"]}
-    assert (rows["ckpt-22"]["not_finite"], rows["ckpt-22"]["not_finite_tensors"]) == ({}, 1)
+    row = listed(tool, root)["ckpt-22"]
+    assert (row["not_finite"], row["not_finite_tensors"]) == ({}, 1)
     planned = tool("prune", root, "--keep-last", "1", "--dry-run", "--json")
     reasons = {one["name"]: one["reason"] for one in planned.json["plan"]["decisions"]}
     assert reasons["ckpt-11"] == "the newest whose values are known to be finite"

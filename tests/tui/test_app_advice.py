@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -225,7 +226,7 @@ def test_a_full_disk_under_an_export_names_no_option_in_the_app(
             "ckpt-1",
             export.ExportFormat.WEIGHTS,
             target=tmp_path / "m.weights.h5",
-            command=("python", "train.py"),
+            command=(sys.executable, "train.py"),
             through=FrontEnd.APP,
         )
     )
