@@ -157,6 +157,9 @@ def _shuffled(groups: dict[str, Group], seed: str) -> list[Group]:
     chance = random.Random(seed)
     for group in groups.values():
         chance.shuffle(group.items)
+        # A module whose tests are apart would set up its fixtures again for each.
+        modules = {item.path: chance.random() for item in group.items}
+        group.items.sort(key=lambda item: modules[item.path])
     return chance.sample(list(groups.values()), len(groups))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversions import write_checkpoint, write_checkpoint_like
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.deriving.average import AverageSource, is_averaged, write_average
 from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
@@ -115,7 +116,7 @@ def checkpoints(tf, tmp_path_factory):
                 experimental_sharding_callback=tf.train.experimental.ShardByTaskPolicy()
             ),
         ),
-        "asynchronous": saved_asynchronously(tf, root / "asynchronous", large),
+        "asynchronous": saved_asynchronously(root / "asynchronous"),
         "manager": Path(
             tf.train.CheckpointManager(large, str(root / "manager"), max_to_keep=2).save()
         ),
@@ -145,12 +146,11 @@ def of_type(tf, name):
         return tf.Variable(tf.constant(values, dtype=dtype))
 
 
-def saved_asynchronously(tf, root, checkpoint):
-    """A save that goes on in a thread of TensorFlow's; waits for its end."""
-    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
-    path = checkpoint.save(str(root / "ckpt"), options=options)
-    checkpoint.sync()
-    return Path(path)
+def saved_asynchronously(root):
+    """A save that goes on in a thread of TensorFlow's, which lasts as long as its process."""
+    done = run_with_tensorflow(Path(__file__).parent / "scripts" / "save_asynchronously.py", root)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
 
 
 def saved_by_name(tf, root):

@@ -22,7 +22,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -280,10 +280,10 @@ def test_a_save_is_seen_by_all_workers_and_leaves_a_record(steered):
     assert outcome.seen_by == [0, 1]
     assert [t.state for t in outcome.history] == ["requested", "seen", "agreed", "working", "done"]
     name = outcome.result["name"]
-    assert name == f"ckpt-{outcome.step}"
     assert verify(steered.run.root / name).ok
     record = load(steered.run.record(name), CheckpointRecord)
-    assert (record.step, record.branch, record.trigger) == (outcome.step, 0, "command")
+    assert (record.step, record.trigger) == (outcome.step, "command")
+    assert name == checkpoint_name(record.step, record.branch)
     assert record.command == outcome.id
     assert set(record.metrics) == {"loss", "twice"}
     assert [worker.index for worker in record.workers] == [0, 1]

@@ -96,7 +96,8 @@ def test_what_differs_is_measured_and_stored_by_each_worker(passes):
     assert ("own_noise/_state_var" in own) == with_workers
     assert "seeds" in record.contents
     restored = [e for e in read_entries(run) if e.kind.value in {"start", "restore"} and e.step]
-    assert len(restored) == 2
+    # Once in place and once cold; again for each further restore.
+    assert len(restored) >= 2
     for entry in restored:
         assert entry.details["left_out"] == []
 

@@ -54,7 +54,7 @@ BEFORE = exactness_of([WHOLE], NO_STEP)
 EQUAL = CheckSummary(at=1.7e9, steps=20, script="train.py")
 OUTDATED = msgspec.structs.replace(EQUAL, is_outdated=True)
 DIFFERENT = msgspec.structs.replace(EQUAL, difference="dense/kernel differs at step 7")
-DAY = time.strftime("%Y-%m-%d %H:%M", time.localtime(EQUAL.at))
+DAY = time.strftime("%Y-%m-%d %H:%M", time.gmtime(EQUAL.at))
 QUICK_DIFFERENT = CheckSummary(
     at=1.7e9, steps=3, difference="The metric loss differs at step 7", workers=2
 )
