@@ -21,14 +21,16 @@ ALL_WORKERS = "all"
 def parse_workers(text: str) -> list[int] | None:
     """Returns the indexes in a text such as `0,1`, or None for all workers.
 
-    An empty text means the first worker.
+    An empty text means those that trace by default.
 
     Raises:
         UsageError: It is no list of indexes.
     """
     if text.strip() == ALL_WORKERS:
         return None
-    parts = [part.strip() for part in text.split(",")] if text.strip() else ["0"]
+    if not text.strip():
+        return ProfileArguments().workers
+    parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and part.isascii() for part in parts):
         raise UsageError(f"{text!r} is no list of workers; expected indexes such as 0,1, or all.")
     return list(map(int, parts))
