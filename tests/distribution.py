@@ -92,8 +92,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     To rewrite the assertions of all modules takes one of them ten seconds.
     """
+    if not xdist.is_xdist_controller(session):
+        return
     changed = [str(path) for path in TESTS.rglob("test_*.py") if not _is_compiled(path)]
-    if not (changed and xdist.is_xdist_controller(session)):
+    if not changed:
         return
     compiler = os.fork()
     if compiler:
