@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import shutil
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from training_cluster import SCRIPTS
 
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.storage import documents
 
 
@@ -60,7 +60,7 @@ def copy_before(step: int, directory: Path, copied: Path) -> Path:
     """Copies a run directory as a crash leaves it: without its checkpoints from a step on."""
     shutil.copytree(directory, copied)
     for path in copied.rglob("*ckpt-*"):
-        number = re.search(r"ckpt-(?:b\d+-)?(\d+)", path.name)
-        if number and int(number[1]) >= step and path.exists():
+        parsed = parse_checkpoint_name(path.name.partition(".")[0])
+        if parsed and parsed.step >= step and path.exists():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return copied
