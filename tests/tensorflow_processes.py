@@ -145,16 +145,9 @@ class ForkedProcess:
 class TensorFlowProcess(ForkedProcess):
     """A program that begins with TensorFlow imported."""
 
-    def __init__(
-        self,
-        words: Sequence[object],
-        environment: Mapping[str, str],
-        output: IO[bytes],
-        errors: IO[bytes] | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         """Starts it; see `ForkedProcess`."""
-        super().__init__(words, environment, output, errors, server=_server(TENSORFLOW), **options)
+        super().__init__(*arguments, server=_server(TENSORFLOW), **options)
 
 
 class CommandProcess(ForkedProcess):
@@ -175,12 +168,14 @@ class CommandProcess(ForkedProcess):
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Waits for its end; returns what it wrote to its standard output and standard error."""
         self.wait(timeout)
-        said = []
-        for file in self._texts:
-            with file:
-                file.seek(0)
-                said.append(file.read().decode())
-        return said[0], said[1]
+        output, errors = self._texts
+        with output, errors:
+            return _read(output), _read(errors)
+
+
+def _read(file: IO[bytes], on_error: str = "strict") -> str:
+    file.seek(0)
+    return file.read().decode(errors=on_error)
 
 
 def run_with_tensorflow(
@@ -195,9 +190,7 @@ def run_with_tensorflow(
             status = process.wait(timeout)
         finally:
             process.kill()
-        output.seek(0)
-        errors.seek(0)
-        texts = [file.read().decode(errors="replace") for file in (output, errors)]
+        texts = _read(output, "replace"), _read(errors, "replace")
     return subprocess.CompletedProcess([str(word) for word in words], status, *texts)
 
 
