@@ -12,6 +12,7 @@ from typing import TypeVar
 from faster_textual import text_of
 from textual.app import App
 from textual.events import Key
+from textual.geometry import Size
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
@@ -109,6 +110,19 @@ async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECON
         return text in screens or text in " ".join(screens.split())
 
     await until(pilot, is_shown, f"{text!r} on the screen", timeout)
+    await pilot.pause()
+
+
+async def resize(pilot: Pilot[int], width: int, height: int) -> None:
+    """Resizes the terminal, and waits until the topmost screen is laid out in that size.
+
+    The pilot waits for messages, and Textual lays out by a timer.
+    """
+    await pilot.resize_terminal(width, height)
+    size = Size(width, height)
+    await until(
+        pilot, lambda: pilot.app.screen._compositor.size == size, f"a layout in {width}×{height}"
+    )
     await pilot.pause()
 
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import h5py
-from app_driving import StillMonitor, top, type_ahead, until, until_jobs_are_shown
+from app_driving import StillMonitor, resize, top, type_ahead, until, until_jobs_are_shown
 from msgspec.structs import replace
 from rundir_factory import HYPERPARAMETERS, RunFactory
 from screen_flaws import colour_problems, layout_problems
@@ -339,8 +339,7 @@ class Look:
 
     async def _take_size(self, width: int, height: int) -> None:
         if self._pilot.app.size != (width, height):
-            await self._pilot.resize_terminal(width, height)
-            await self._pilot.pause()
+            await resize(self._pilot, width, height)
 
     async def _take_theme(self, theme: str) -> None:
         if self._pilot.app.theme != theme:

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from app_driving import StillMonitor, opened, shown, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    StillMonitor,
+    opened,
+    resize,
+    shown,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_shown,
+)
 from rundir_factory import RunFactory, two_branches
 from textual.binding import BindingType
 from textual.pilot import Pilot
@@ -92,7 +101,7 @@ async def test_a_terminal_too_small_for_the_panes_changes_no_run(
         await pilot.press(key)
         await until_shown(pilot, "60×16 or")
         assert len(pilot.app.screen_stack) == 1
-        await pilot.resize_terminal(60, 16)
+        await resize(pilot, 60, 16)
         await pilot.press("p")
         await until_shown(pilot, "keep last")
 

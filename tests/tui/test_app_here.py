@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import opened, resize, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -95,8 +95,7 @@ async def test_a_wide_terminal_has_all_columns_of_a_narrower_one(live: RunFactor
         before = headings(pilot)
         assert "ada@trainhost" in top(pilot.app)
         for width in (150, 199, 200, 300):
-            await pilot.resize_terminal(width, 50)
-            await pilot.pause()
+            await resize(pilot, width, 50)
             assert headings(pilot) >= before, width
             assert "ada@trainhost" in top(pilot.app)
 
@@ -107,10 +106,13 @@ async def test_messages_do_not_cover_progress(live: RunFactory) -> None:
         await until_shown(pilot, "save: requested")
         await pilot.press("u")
         await until_shown(pilot, "Not now: undo")
-        await pilot.pause()
-        progress = pilot.app.screen.query_one("#progress").region
-        for toast in pilot.app.screen.query("Toast"):
-            assert not toast.region.overlaps(progress)
+        screen = pilot.app.screen
+        toasts, progress = screen.query("Toast"), screen.query_one("#progress")
+        await until(
+            pilot,
+            lambda: not any(toast.region.overlaps(progress.region) for toast in toasts),
+            "toasts beside the progress",
+        )
         assert "save: requested" in top(pilot.app)
 
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from app_driving import POLL, opened, shown, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    POLL,
+    opened,
+    resize,
+    shown,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_shown,
+)
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -485,10 +494,10 @@ async def test_the_palette_says_why_an_action_is_unavailable(ended: RunFactory) 
 async def test_too_small_a_terminal_says_so(live: RunFactory) -> None:
     async with opened(live.run, size=(10, 3)) as pilot:
         for width, height in ((10, 3), (1, 1), (59, 24), (80, 15)):
-            await pilot.resize_terminal(width, height)
+            await resize(pilot, width, height)
             if width >= 59:
                 await until_shown(pilot, f"This terminal is {width}×{height}.")
-            await pilot.resize_terminal(80, 24)
+            await resize(pilot, 80, 24)
             await until_shown(pilot, "history")
 
 
@@ -506,7 +515,7 @@ async def test_a_stalled_process_follows_the_size_of_its_terminal(
 
     monkeypatch.setattr("textual._time.get_time", stalled)
     async with opened(live.run, size=(80, 15)) as pilot:
-        await pilot.resize_terminal(80, 24)
+        await resize(pilot, 80, 24)
         await until_shown(pilot, "history")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final, working_for_ever
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import opened, resize, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 from textual.geometry import Region
 from textual.pilot import Pilot
@@ -52,7 +52,7 @@ async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
                 await pilot.press(*keys)
                 await until(pilot, lambda: len(pilot.app.screen_stack) == 2, page)
                 for size in SIZES:
-                    await pilot.resize_terminal(*size)
+                    await resize(pilot, *size)
                     await progress_is_shown_below_a_toast(pilot, f"{page}, {size}")
                 for _ in attempts("back on the dashboard"):
                     if len(pilot.app.screen_stack) == 1:
