@@ -1,4 +1,4 @@
-"""Runs all tests ten times: idle, beside a load, on one core, and in other unusual places.
+"""Runs all tests ten times: idle, beside each other, on one core, and in other unusual places.
 
 usage: .venv/bin/python -m tests.whole_runs [CONDITION…]
 
@@ -17,36 +17,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
-LOAD = 12
-"""How many processes compute beside a run under load."""
 DISK_MEGABYTES = 4096
 PYTEST = (sys.executable, "-m", "pytest")
-_BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10**6))"
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 
 Environment = dict[str, str]
 
 
 @contextmanager
-def idle() -> Iterator[Environment]:
-    """Nothing beside the run."""
+def unchanged() -> Iterator[Environment]:
+    """The machine as it is."""
     yield {}
-
-
-@contextmanager
-def loaded() -> Iterator[Environment]:
-    """Processes that compute until the run ends."""
-    busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(LOAD)]
-    try:
-        yield {}
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
 
 
 @contextmanager
@@ -82,34 +70,70 @@ def slow_disk() -> Iterator[Environment]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@dataclass(frozen=True)
+class Condition:
+    """Where the tests run, and how often."""
+
+    place: Callable[[], AbstractContextManager[Environment]]
+    runs: int = 1
+    at_once: bool = False
+    """The runs are beside each other: each one is the load of the others."""
+
+
 CONDITIONS = {
-    "idle": (idle, 4),
-    "load": (loaded, 3),
-    "one-core": (one_core, 1),
-    "terminal": (small_terminal, 1),
-    "slow-disk": (slow_disk, 1),
+    "idle": Condition(unchanged, runs=4),
+    "load": Condition(unchanged, runs=3, at_once=True),
+    "one-core": Condition(one_core),
+    "terminal": Condition(small_terminal),
+    "slow-disk": Condition(slow_disk),
 }
 
 
-def run_tests(environment: Environment, output: Path, words: Sequence[str]) -> tuple[int, float]:
-    """Runs the tests; returns pytest's exit status and the seconds of processor time."""
-    began = _processor_seconds()
+@dataclass(frozen=True)
+class Result:
+    """What a run of all tests ended with, and its seconds."""
+
+    status: int
+    last_line: str
+    wall: float
+    processor: float
+
+
+def run_tests(environment: Environment, output: Path, words: Sequence[str]) -> Result:
+    """Runs the tests. The processor time is right in a process that has done nothing else."""
+    # Orphans come to this process; it waits for them too, as the first process of a system does.
+    ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+    began = time.monotonic()
     with open(output, "wb") as file:
         tests = subprocess.Popen(
             [*PYTEST, *words], env={**os.environ, **environment}, stdout=file, stderr=file
         )
     status = None
-    # Orphans come to this process; it waits for them too, as the first process of a system does.
     while status is None:
         pid, code = os.wait()
         status = os.waitstatus_to_exitcode(code) if pid == tests.pid else None
     tests.returncode = status
-    return status, _processor_seconds() - began
-
-
-def _processor_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    last_line = re.sub(r"^=+ | in .*", "", output.read_text().splitlines()[-1])
+    return Result(status, last_line, time.monotonic() - began, used.ru_utime + used.ru_stime)
+
+
+def runs_under(condition: Condition, name: str, arguments: argparse.Namespace) -> Iterator[Result]:
+    """Runs the tests under a condition, as often as it says."""
+    with (
+        condition.place() as environment,
+        ProcessPoolExecutor(
+            condition.runs if condition.at_once else 1, get_context("spawn"), max_tasks_per_child=1
+        ) as processes,
+    ):
+        runs = [
+            processes.submit(
+                run_tests, environment, arguments.output / f"{name}-{number}.txt", arguments.pytest
+            )
+            for number in range(1, condition.runs + 1)
+        ]
+        for run in as_completed(runs):
+            yield run.result()
 
 
 def main() -> int:
@@ -119,21 +143,14 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("build/whole-runs"))
     parser.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="words for pytest")
     arguments = parser.parse_args()
-    ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
     arguments.output.mkdir(parents=True, exist_ok=True)
     print("| condition | result | wall | processor time |\n|---|---|---|---|", flush=True)
     failed = False
     for name in arguments.condition or CONDITIONS:
-        condition, times = CONDITIONS[name]
-        for number in range(1, times + 1):
-            output = arguments.output / f"{name}-{number}.txt"
-            began = time.monotonic()
-            with condition() as environment:
-                status, processor = run_tests(environment, output, arguments.pytest)
-            wall = time.monotonic() - began
-            result = re.sub(r"^=+ | in .*", "", output.read_text().splitlines()[-1])
-            print(f"| {name} | {result} | {wall:.0f} s | {processor:.0f} s |", flush=True)
-            failed |= status != 0
+        for run in runs_under(CONDITIONS[name], name, arguments):
+            seconds = f"{run.wall:.0f} s | {run.processor:.0f} s"
+            print(f"| {name} | {run.last_line} | {seconds} |", flush=True)
+            failed |= run.status != 0
     return int(failed)
 
 
