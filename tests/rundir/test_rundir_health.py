@@ -7,17 +7,19 @@ import subprocess
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.heartbeats.health import (
     RunState,
     WorkerState,
     process_lives,
     run_state,
+    with_started,
     worker_state,
 )
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
-from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from waiting import wait_until
 
 NOW = 1_000_000.0
@@ -122,6 +124,25 @@ def test_how_a_run_without_supervisor_ended(endings, expected):
         for i, ending in enumerate(endings)
     ]
     assert run_state(workers, None, NOW, dead) is expected
+
+
+@pytest.mark.parametrize("pid", [7, 8], ids=["the process", "its shell"])
+def test_a_worker_that_starts_on_another_host_lives_as_long_as_its_process(pid):
+    process = WorkerProcess(index=0, pid=pid, process_started_at=NOW - 601, host="other")
+    supervisor = replace(a_supervisor(SupervisorState.RUNNING), workers=[process])
+    building = a_worker(
+        host="other",
+        pid=7,
+        process_started_at=NOW - 600,
+        updated_at=NOW - 500,
+        activity=Activity.STARTING,
+        phase=Phase.BUILD,
+    )
+    (status,) = with_started([building], supervisor)
+    assert worker_state(status, NOW, dead) is WorkerState.STARTING
+    later = replace(process, process_started_at=NOW - 400)
+    (status,) = with_started([building], replace(supervisor, workers=[later]))
+    assert (status.phase, status.pid) == (Phase.IMPORT, pid)
 
 
 def test_a_reused_process_number_is_not_the_worker():

@@ -11,7 +11,7 @@ from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.processes.memory import MemoryWatch, names_memory_kill
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.health import is_of_start, read_workers
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -109,7 +109,9 @@ class Watch:
 
     def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
-        own = status if status is not None and _is_of(worker, status) else None
+        started = worker.facts()
+        is_own = status is not None and is_of_start(status, started, host_name())
+        own = status if is_own else None
         final = own if own is not None and own.activity is Activity.EXITED else None
         if worker.is_silent:
             # Cut off from the others, it may have been told to stop.
@@ -124,7 +126,7 @@ class Watch:
             what = signal.strsignal(-code) or "Crash"
             fault = ScriptFault.of(ScriptError(crashed, what)) if crashed is not None else None
         cause = final.detail if final is not None else str(printed or "")
-        is_here = not worker.facts().host
+        is_here = not started.host
         return Exit(
             index=worker.index,
             code=code,
@@ -150,18 +152,3 @@ class Watch:
             return self._run.state_file.stat().st_mtime > self._began
         except OSError:
             return False
-
-
-def _is_of(worker: Worker, status: WorkerStatus) -> bool:
-    """Whether a heartbeat comes from this start of a worker.
-
-    If its command is a shell script, the training process is one that the shell started.
-    """
-    started = worker.facts()
-    if not started.pid:
-        # Whatever heartbeat is there: its process is not known yet.
-        return False
-    is_on_its_host = status.host == (started.host or host_name())
-    return status.pid == started.pid or (
-        is_on_its_host and status.process_started_at >= started.process_started_at
-    )

@@ -333,10 +333,24 @@ def with_started(
             continue
         if status is None or status.updated_at < process.process_started_at:
             by_index[process.index] = _importing(process, supervisor)
-        elif status.phase in BEFORE_RUN and status.pid == process.pid:
+        elif status.phase in BEFORE_RUN and is_of_start(status, process, supervisor.host):
             heard_at = max(status.updated_at, supervisor.updated_at)
             by_index[process.index] = msgspec.structs.replace(status, updated_at=heard_at)
     return [by_index[index] for index in sorted(by_index)]
+
+
+def is_of_start(status: WorkerStatus, process: WorkerProcess, supervisor_host: str) -> bool:
+    """Whether a heartbeat comes from this start of a worker.
+
+    If its command is a shell script, the training process is one that the shell started.
+    """
+    if not process.pid:
+        # Whatever heartbeat is there: its process is not known yet.
+        return False
+    is_on_its_host = status.host == (process.host or supervisor_host)
+    return status.pid == process.pid or (
+        is_on_its_host and status.process_started_at >= process.process_started_at
+    )
 
 
 def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerStatus:
