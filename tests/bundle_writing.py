@@ -144,6 +144,13 @@ def write(prefix: Path, tensors: Mapping[str, Stored | Parts], shards: int = 1) 
     return [*paths, index]
 
 
+def write_floats(prefix: Path, *shards: Sequence[float]) -> list[Path]:
+    """Writes one tensor of floats for each shard; returns the paths, the index last."""
+    floats = [array(np.array(values, np.float32), shard) for shard, values in enumerate(shards)]
+    tensors = {f"v{shard or ''}": tensor for shard, tensor in enumerate(floats)}
+    return write(prefix, tensors, len(shards))
+
+
 def _write_all(
     files: Sequence[IO[bytes]], tensors: Mapping[str, Stored | Parts], entries: dict[bytes, bytes]
 ) -> None:
@@ -172,8 +179,9 @@ def _write_stored(file: IO[bytes], tensor: Stored) -> bytes:
     size = file.tell() - offset if tensor.size is None else tensor.size
     crc = crc if tensor.crc is None else tensor.crc
     offset = offset if tensor.offset is None else tensor.offset
-    entry = _field(1, tensor.dtype) + _bytes(2, _shape(tensor.shape)) + _field(3, tensor.shard)
-    entry += _field(4, offset) + _field(5, size)
+    entry = _field(1, tensor.dtype) + _bytes(2, _shape(tensor.shape))
+    # As protobuf does, zeros are left out.
+    entry += b"".join(_field(n, v) for n, v in ((3, tensor.shard), (4, offset), (5, size)) if v)
     return entry + b"\x35" + struct.pack("<I", masked(crc))
 
 

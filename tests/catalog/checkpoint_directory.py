@@ -1,16 +1,12 @@
-"""Writes checkpoint directories as TensorFlow and as our library leave them; checks them itself.
-
-The bundle format is written by hand here (tensorflow/core/util/tensor_bundle), so that no test of
-the catalog waits for TensorFlow.
-"""
+"""Writes checkpoint directories as TensorFlow and as our library leave them; checks them itself."""
 
 from __future__ import annotations
 
 import os
 import re
-import struct
 from pathlib import Path
 
+from bundle_writing import write_floats
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -186,53 +182,4 @@ def latest_name(root: Path) -> str:
 
 def write_bundle(prefix: Path, shards: int) -> list[Path]:
     """Writes index and data files of one float tensor a shard; returns their paths."""
-    entries = [(b"", _field(1, shards) + _content(3, _field(1, 1)))]
-    paths = []
-    for shard in range(shards):
-        data = struct.pack("<2f", shard, 0.5)
-        path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
-        path.write_bytes(data)
-        paths.append(path)
-        entry = _field(1, 1) + _content(2, _content(2, _field(1, 2))) + _field(3, shard)
-        entry += _field(5, len(data)) + b"\x35" + struct.pack("<I", _masked(crc32c(data)))
-        entries.append((b"v%05d" % shard, entry))
-    index = prefix.with_name(f"{prefix.name}.index")
-    index.write_bytes(_table(entries))
-    return [*paths, index]
-
-
-def _table(entries: list[tuple[bytes, bytes]]) -> bytes:
-    table, handles = b"", []
-    for number in range(3):
-        content = _block([entries, [], [(entries[-1][0], handles[0])] if handles else []][number])
-        handles.append(_varint(len(table)) + _varint(len(content)))
-        table += content + b"\0" + struct.pack("<I", _masked(crc32c(content + b"\0")))
-    footer = (handles[1] + handles[2]).ljust(40, b"\0")
-    return table + footer + struct.pack("<Q", 0xDB4775248B80FB57)
-
-
-def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
-    body = b"".join(
-        _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value for key, value in entries
-    )
-    return body + struct.pack("<II", 0, 1)
-
-
-def _masked(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _varint(value: int) -> bytes:
-    encoded = b""
-    while value >= 0x80:
-        encoded += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return encoded + bytes([value])
-
-
-def _field(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
-
-
-def _content(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
+    return write_floats(prefix, *((float(shard), 0.5) for shard in range(shards)))

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import psutil
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
@@ -176,7 +176,7 @@ class RunFactory:
     ) -> str:
         """Writes a whole checkpoint, with its record; returns its name."""
         name = checkpoint_name(step, branch) if name is None else name
-        paths = write_bundle(self.run.root / name, (float(step), 0.5))
+        paths = write_floats(self.run.root / name, (float(step), 0.5))
         self._sequence += 1
         saved_at = self.now - seconds_ago
         for path in paths:

@@ -13,8 +13,8 @@ from rundir_factory import RunFactory, two_branches
 from screen_walk import STOPS, furnish, walking
 from textual.screen import Screen
 from textual.widgets import Button, Input
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.dashboard import DashboardScreen
@@ -42,7 +42,7 @@ async def test_after_the_arrows_a_step_can_still_be_typed(live: RunFactory) -> N
 
 
 async def test_enter_never_presses_a_button_that_has_been_disabled(live: RunFactory) -> None:
-    write_bundle(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
+    write_floats(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
     live.run.record("ckpt-200").unlink()
     async with opened(live.run, select="ckpt-b1-400") as pilot:
         await pilot.press("r", "up")

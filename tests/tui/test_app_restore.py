@@ -12,8 +12,8 @@ from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import HYPERPARAMETERS, RunFactory, loss_at
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
@@ -45,7 +45,7 @@ async def asked(pilot: Pilot[int], made: RunFactory) -> Command:
 @pytest.fixture
 def changed(live: RunFactory) -> RunFactory:
     """A run whose checkpoint of step 200 is of a smaller model."""
-    write_bundle(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
+    write_floats(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
     return live
 
 
@@ -93,7 +93,7 @@ async def test_a_checkpoint_made_from_others_is_no_model_though_a_start_was_chos
     ended: RunFactory,
 ) -> None:
     ended.checkpoint(400, 1, name="small", seconds_ago=300)
-    write_bundle(ended.run.root / "small", (1.0, 2.0, 3.0))
+    write_floats(ended.run.root / "small", (1.0, 2.0, 3.0))
     made = Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-400")])
     record = load(ended.run.record("small"), CheckpointRecord)
     store(ended.run.record("small"), msgspec.structs.replace(record, derived=made))

@@ -13,9 +13,8 @@ import pytest
 from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
-from tiny_bundle import write_bundle
 
-from bundle_writing import array, key_of, strings, write
+from bundle_writing import array, key_of, strings, write, write_floats
 from command_running import Tool
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.dashboard import DashboardScreen
@@ -90,7 +89,7 @@ async def test_the_update_ratio_of_a_single_checkpoint_is_explained(tmp_path):
 
 
 async def test_checkpoints_that_cannot_be_read_and_nan_are_told(made):
-    write_bundle(made.run.root / "ckpt-40", (math.nan, 1.0))
+    write_floats(made.run.root / "ckpt-40", (math.nan, 1.0))
     write(made.run.root / "ckpt-50", {"w": array(np.ones(2, np.float32))})
     (made.run.root / "ckpt-20.data-00000-of-00001").write_bytes(b"x" * 8)
     async with opened(made.run, select="ckpt-10") as pilot:
@@ -194,7 +193,7 @@ async def test_i_shows_the_histograms_of_all_checkpoints_as_a_heat_map(made):
 async def test_a_heat_map_of_nothing_but_nan_says_so(tmp_path):
     made = RunFactory(tmp_path)
     made.checkpoint(10, recorded=False)
-    write_bundle(made.run.root / "ckpt-10", (math.nan, math.inf))
+    write_floats(made.run.root / "ckpt-10", (math.nan, math.inf))
     async with opened(made.run) as pilot:
         await opened_chart(pilot)
         await pilot.press("i")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
-from tiny_bundle import write_bundle
 
-from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write
+from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write, write_floats
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -196,7 +195,7 @@ def test_a_damaged_source_leaves_nothing(tool, made):
 
 def test_checkpoints_of_other_programs_are_averaged_without_becoming_the_start(tool, tmp_path):
     for name in ("best", "model-7"):
-        write_bundle(tmp_path / name, (1.0, 2.0))
+        write_floats(tmp_path / name, (1.0, 2.0))
     assert "The step of model" not in tool("average", tmp_path, "best", "model-7").words
     run = RunDirectory(tmp_path)
     assert load(run.record("average-7"), CheckpointRecord).step == 7
@@ -204,7 +203,7 @@ def test_checkpoints_of_other_programs_are_averaged_without_becoming_the_start(t
 
 def test_a_step_that_is_unknown_comes_from_the_name(tool, tmp_path):
     for name in ("best", "better"):
-        write_bundle(tmp_path / name, (1.0, 2.0))
+        write_floats(tmp_path / name, (1.0, 2.0))
     said = tool("average", tmp_path, "best", "better")
     assert said.code == 2
     assert "Choose a name that ends in the step, such as --name average-500." in said.words

@@ -11,9 +11,8 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-from tiny_bundle import write_bundle
 
-from bundle_writing import array, write
+from bundle_writing import array, write, write_floats
 from command_running import BINARY, LIMIT_SECONDS, complete_in_bash, run_binary
 from requirements import needs
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
@@ -27,7 +26,7 @@ from tfckpt_tui.services.runs.recent_runs import remember_run
 def run(tmp_path: Path) -> Path:
     (tmp_path / "run").mkdir()
     for name in ("ckpt-9", "ckpt-10", "ckpt-b1-20", "my model 3", "odd\x1b"):
-        write_bundle(tmp_path / "run" / name, (1.0,))
+        write_floats(tmp_path / "run" / name, (1.0,))
     return tmp_path / "run"
 
 
@@ -96,7 +95,7 @@ def test_files_of_keras_are_completed_where_a_command_takes_them(
 def test_checkpoints_are_offered_before_files_and_once(run: Path) -> None:
     for name in ("ckpt-9.h5", ".ckpt.h5"):
         (run / name).write_bytes(b"")
-    write_bundle(run / "ckpt-8.h5", (1.0,))
+    write_floats(run / "ckpt-8.h5", (1.0,))
     (run / "ckpt-8.h5").write_bytes(b"")
     said = asked(["inspect", str(run), "ckpt"])
     assert said == [f"plain,{name}" for name in (*NAMES, "ckpt-8.h5", "ckpt-9.h5")]

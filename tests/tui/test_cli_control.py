@@ -12,8 +12,8 @@ import pytest
 from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -213,7 +213,7 @@ def test_a_start_from_a_checkpoint_that_does_not_match_is_warned_of(
 ) -> None:
     root = ended.run.root
     ended.checkpoint(400, 1, name="small", seconds_ago=300)
-    write_bundle(root / "small", (1.0, 2.0, 3.0))
+    write_floats(root / "small", (1.0, 2.0, 3.0))
     made = Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-400")])
     record = load(ended.run.record("small"), CheckpointRecord)
     store(ended.run.record("small"), msgspec.structs.replace(record, derived=made))

@@ -105,7 +105,7 @@ def copy_in_process(
 def test_a_copy_is_listed_verified_and_restored_like_the_run(tool, run, place):
     said = tool("copy", run, "ckpt-100", "200", place)
     assert said.code == 0, said
-    assert said.data.splitlines()[0].startswith("ckpt-100: 2.35 KB copied to ")
+    assert said.data.splitlines()[0].startswith("ckpt-100: 2.31 KB copied to ")
     assert said.data.endswith(", verified\n")
     assert files_of(place, "ckpt-100", "ckpt-200") == files_of(run, "ckpt-100", "ckpt-200")
     listed = {one["name"]: one for one in tool("ls", place, "--json").json["checkpoints"]}
@@ -162,7 +162,7 @@ def test_a_missing_part_of_a_copy_is_sent_again(tool, run, place):
 def test_a_dry_run_changes_nothing(tool, run, place):
     said = tool("copy", run, "100", place, "--dry-run")
     assert said.code == 0
-    assert said.data == f"ckpt-100: 2.35 KB to copy to {place}\n"
+    assert said.data == f"ckpt-100: 2.31 KB to copy to {place}\n"
     assert " free." in said.words
     assert not place.parent.exists()
 

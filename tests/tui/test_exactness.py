@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from app_driving import opened, top, until_shown
 from rundir_factory import RunFactory
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from command_running import Tool
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.records.check import Pass
@@ -243,7 +243,7 @@ async def test_the_restore_dialog_says_what_is_missing(live: RunFactory) -> None
 
 def test_a_hostile_description_shows_no_control_characters(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path).create()
-    write_bundle(tmp_path / "ckpt-1", (1.0,))
+    write_floats(tmp_path / "ckpt-1", (1.0,))
     hostile = msgspec.structs.replace(RANDOM, name="\x1b[2J", causes=["\x1b]52;c;QUFB\x07"])
     describe(made, exactness_of([hostile], StepFacts()))
     assert "\x1b" not in tool("status", tmp_path).data
