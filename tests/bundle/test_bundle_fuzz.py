@@ -246,7 +246,7 @@ def test_a_long_line_of_a_state_file_takes_little_more_memory_than_it_has(place,
     assert peak < 128 << 20
 
 
-NAMES = st.binary(min_size=1, max_size=30).filter(lambda name: b"\0" not in name).map(os.fsdecode)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 
 
 @fuzzing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import pytest
 from checkpoint_directory import (
     NOW,
     CheckpointDirectory,
@@ -162,6 +163,16 @@ class TestHead:
         made.tensorflow("other-9", age=1, listed=False)
         assert heads(made) == ["ckpt-1"]
         assert resume_point(made.run).checkpoint == "ckpt-1"
+
+    @pytest.mark.parametrize(
+        "text",
+        ['model_checkpoint_path: "ckpt-1"  # the best', "model_checkpoint_path\n: 'ckpt' \"-1\";"],
+    )
+    def test_a_state_file_that_a_person_wrote(self, made, text):
+        made.tensorflow("ckpt-1", age=50)
+        made.tensorflow("ckpt-2", age=10)
+        made.run.state_file.write_text(text)
+        assert heads(made) == ["ckpt-1"]
 
     def test_a_state_file_that_names_nothing_there(self, made):
         made.tensorflow("ckpt-1")

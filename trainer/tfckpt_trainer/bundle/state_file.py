@@ -7,22 +7,47 @@ buffer text format.
 from __future__ import annotations
 
 import os
-import re
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
+from tfckpt_trainer.bundle.text_format import parse_text_message
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
 
-# Possessive quantifiers (`++`, `*+`): backtracking on a line of megabytes would need gigabytes.
-_LINE = re.compile(
-    rb"\s*+(?P<field>\w++)\s*+:\s*+"
-    rb'(?:"(?P<text>(?:[^"\\\n]++|\\.)*+)"|(?P<number>[^\s"]++))\s*+'
-)
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
-_LISTED = b'all_model_checkpoint_paths: "'
-_SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_LATEST = "model_checkpoint_path"
+_LISTED = "all_model_checkpoint_paths"
+_STAMPS = "all_model_checkpoint_timestamps"
+_PRESERVED = "last_preserved_timestamp"
+
+
+class StateFileCondition(StrEnum):
+    """Whether TensorFlow's state file can be used."""
+
+    MISSING = "missing"
+    EMPTY = "empty"
+    INCOMPLETE = "incomplete"
+    """It names no newest checkpoint: TensorFlow raises a `ValueError`."""
+    UNDECODABLE = "undecodable"
+    """It is not UTF-8: TensorFlow raises a `UnicodeDecodeError`."""
+    DAMAGED = "damaged"
+    """It is no `CheckpointState`: TensorFlow ignores it."""
+    UNREADABLE = "unreadable"
+    """A symbolic link, or not a regular file."""
+    GOOD = "good"
+
+
+class StateFileError(DamagedFileError):
+    """The content of a `checkpoint` file cannot be used; TensorFlow cannot use it either.
+
+    Attributes:
+        condition: What is wrong with it.
+    """
+
+    def __init__(self, path: Path, condition: StateFileCondition, problem: str) -> None:
+        super().__init__(f"{path} {problem}. Restore the file from a copy.")
+        self.condition = condition
 
 
 class StateFile(msgspec.Struct, frozen=True):
@@ -56,7 +81,9 @@ def read_state_file(path: Path) -> StateFile | None:
     """Reads a `checkpoint` file; returns None if there is none.
 
     Raises:
-        DamagedFileError: The file is not a valid state file. TensorFlow cannot use it either.
+        StateFileError: The content is not that of a valid state file.
+        DamagedFileError: The path is not a regular file, or the file is too large.
+        OSError: The file cannot be read.
     """
     try:
         data = read_bounded(path)
@@ -69,33 +96,36 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
     """Parses the content of a `checkpoint` file; `path` is for error messages.
 
     Raises:
-        DamagedFileError: The content is not that of a valid state file.
+        StateFileError: The content is not that of a valid state file.
     """
-    latest: str | None = None
-    paths: list[str] = []
-    stamps: list[float] = []
-    preserved: float | None = None
-    for line in data.splitlines():
-        if _is_plain_path(line):
-            paths.append(os.fsdecode(line[len(_LISTED) : -1]))
-            continue
-        if not line.strip() or line.lstrip().startswith(b"#"):
-            continue
-        field, text, number = _parse(line, path)
-        if field == b"model_checkpoint_path":
-            latest = text
-        elif field == b"all_model_checkpoint_paths" and text is not None:
-            paths.append(text)
-        elif field == b"all_model_checkpoint_timestamps" and number is not None:
-            stamps.append(number)
-        elif field == b"last_preserved_timestamp":
-            preserved = number
-    if latest is None:
-        raise DamagedFileError(
-            f"{path} names no newest checkpoint, so TensorFlow cannot resume from it. "
-            "Restore the file from a copy."
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        problem = "is not a text in UTF-8"
+        raise StateFileError(path, StateFileCondition.UNDECODABLE, problem) from None
+    try:
+        message = parse_text_message(
+            text,
+            texts={_LATEST, _LISTED},
+            numbers={_STAMPS, _PRESERVED},
+            repeated={_LISTED, _STAMPS},
         )
-    return StateFile(latest, tuple(paths), tuple(stamps), preserved)
+    except ValueError as error:
+        problem = f"is not a TensorFlow state file: {error}"
+        raise StateFileError(path, StateFileCondition.DAMAGED, problem) from None
+    latest = message.texts[_LATEST][-1:]
+    if latest in ([], [""]):
+        is_empty = not any([*message.texts.values(), *message.numbers.values()])
+        condition = StateFileCondition.EMPTY if is_empty else StateFileCondition.INCOMPLETE
+        problem = "names no newest checkpoint, so TensorFlow cannot resume from it"
+        raise StateFileError(path, condition, problem)
+    preserved = message.numbers[_PRESERVED]
+    return StateFile(
+        latest[0],
+        tuple(message.texts[_LISTED]),
+        tuple(message.numbers[_STAMPS]),
+        preserved[-1] if preserved else None,
+    )
 
 
 def write_state_file(path: Path, state: StateFile) -> None:
@@ -116,42 +146,6 @@ def encode_state_file(state: StateFile) -> bytes:
 def state_line(name: str) -> str:
     """Returns the line of a `checkpoint` file that names `name` as the newest checkpoint."""
     return "model_checkpoint_path: " + _quoted(name).decode("ascii")
-
-
-def _is_plain_path(line: bytes) -> bool:
-    """Whether a line lists a path without escapes: a shortcut for lists of thousands."""
-    return (
-        line.startswith(_LISTED)
-        and line.endswith(b'"')
-        and line.count(b'"') == 2
-        and b"\\" not in line
-    )
-
-
-def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise DamagedFileError(
-            f"{path} is not a TensorFlow state file: found {line[:60]!r}. "
-            "Restore the file from a copy."
-        )
-    if match["text"] is not None:
-        return match["field"], os.fsdecode(_ESCAPE.sub(_unescape, match["text"])), None
-    try:
-        return match["field"], None, float(match["number"])
-    except ValueError:
-        raise DamagedFileError(
-            f"{path}: expected a number, found {match['number'][:40]!r}. "
-            "Restore the file from a copy."
-        ) from None
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    if match[1]:
-        return bytes([int(match[1], 8) & 0xFF])
-    if match[2]:
-        return bytes([int(match[2], 16)])
-    return _SIMPLE.get(match[3], match[3])
 
 
 def _quoted(text: str) -> bytes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.bundle.state_file import (
+    StateFile,
+    StateFileCondition,
+    StateFileError,
+    read_state_file,
+)
 from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
-from tfckpt_trainer.catalog.directory.history import load_head, read_state_list
+from tfckpt_trainer.catalog.directory.history import load_head
 from tfckpt_trainer.catalog.directory.pins import pinned_names
-from tfckpt_trainer.catalog.scan.observation import StateFileCondition
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import read_bounded
 
 
 class Annotations:
@@ -48,8 +51,7 @@ class Annotations:
         is_changed = identity != self.identity
         if is_changed:
             self.identity = identity
-            self.state = read_state_list(self._run)
-            self.condition = _condition(self._run, self.state)
+            self.state, self.condition = _read_state(self._run)
             names = self.state.names if self.state is not None else ()
             self.listed = {name: place for place, name in enumerate(names)}
         pins, (head, damaged) = pinned_names(self._run), load_head(self._run)
@@ -58,15 +60,11 @@ class Annotations:
         return is_changed
 
 
-def _condition(run: RunDirectory, state: StateFile | None) -> StateFileCondition:
-    if state is not None:
-        return StateFileCondition.GOOD
+def _read_state(run: RunDirectory) -> tuple[StateFile | None, StateFileCondition]:
     try:
-        content = read_bounded(run.state_file)
-    except FileNotFoundError:
-        return StateFileCondition.MISSING
-    except (DamagedFileError, OSError):
-        return StateFileCondition.UNREADABLE
-    lines = [line.strip() for line in content.splitlines()]
-    is_empty = all(not line or line.startswith(b"#") for line in lines)
-    return StateFileCondition.EMPTY if is_empty else StateFileCondition.DAMAGED
+        state = read_state_file(run.state_file)
+    except StateFileError as error:
+        return None, error.condition
+    except DamagedFileError:
+        return None, StateFileCondition.UNREADABLE
+    return state, StateFileCondition.MISSING if state is None else StateFileCondition.GOOD

@@ -16,6 +16,7 @@ from typing import Literal
 
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.bundle.links import Link, LinkEnd
+from tfckpt_trainer.bundle.state_file import StateFileCondition
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.directory.listing import FileFact
 from tfckpt_trainer.catalog.directory.saved_model import VARIABLES
@@ -24,7 +25,6 @@ from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnost
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
-    StateFileCondition,
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS

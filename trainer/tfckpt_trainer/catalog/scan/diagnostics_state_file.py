@@ -15,13 +15,12 @@ from collections.abc import Iterator
 import msgspec
 
 from tfckpt_trainer.bundle.links import NOT_FETCHED
-from tfckpt_trainer.bundle.state_file import state_line
+from tfckpt_trainer.bundle.state_file import StateFileCondition, state_line
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
     Presence,
-    StateFileCondition,
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.counts import join_names
@@ -30,10 +29,15 @@ _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRAS
 """States that a later scan never turns into a restorable one."""
 
 _EFFECTS = {
-    StateFileCondition.EMPTY: "a trainer that starts here stops with a ValueError",
-    StateFileCondition.DAMAGED: "TensorFlow ignores it: a trainer starts from scratch, at step 1",
-    StateFileCondition.MISSING: "a trainer that looks for the newest checkpoint finds none: it "
-    "starts from scratch, at step 1",
+    StateFileCondition.EMPTY: "is empty; a trainer that starts here stops with a ValueError",
+    StateFileCondition.INCOMPLETE: "names no newest checkpoint; a trainer that starts here stops "
+    "with a ValueError",
+    StateFileCondition.UNDECODABLE: "is not UTF-8; a trainer that starts here stops with a "
+    "UnicodeDecodeError",
+    StateFileCondition.DAMAGED: "is damaged; TensorFlow ignores it: a trainer starts from "
+    "scratch, at step 1",
+    StateFileCondition.MISSING: "is missing; a trainer that looks for the newest checkpoint finds "
+    "none: it starts from scratch, at step 1",
 }
 
 _MISSING_BESIDE_RECORDS = (
@@ -78,9 +82,9 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             # listing lags.
             return
         if observed.condition is StateFileCondition.MISSING and newest.packed is not None:
-            effect = _MISSING_BESIDE_RECORDS
+            effect = f"is missing; {_MISSING_BESIDE_RECORDS}"
         advice = self._advice_to_name(newest.name)
-        message = f"The state file `checkpoint` is {observed.condition}; {effect}. {advice}"
+        message = f"The state file `checkpoint` {effect}. {advice}"
         yield Diagnostic(f"state-file-{observed.condition}", "warning", "checkpoint", message)
 
     def _latest(self, latest: str, name: str) -> Iterator[Diagnostic]:

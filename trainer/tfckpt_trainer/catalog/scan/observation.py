@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.bundle.state_file import StateFile, StateFileCondition
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     FileFact,
@@ -49,17 +49,6 @@ SETTLED_SECONDS_NETWORK = 60.0
 
 _MOST_MOVED = 3
 """How many files a command moves."""
-
-
-class StateFileCondition(StrEnum):
-    """Whether TensorFlow's state file can be used."""
-
-    MISSING = "missing"
-    EMPTY = "empty"
-    DAMAGED = "damaged"
-    UNREADABLE = "unreadable"
-    """A symbolic link, or not a regular file."""
-    GOOD = "good"
 
 
 class Presence(StrEnum):
