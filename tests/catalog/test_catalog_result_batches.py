@@ -8,7 +8,7 @@ import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.directory import result_batches
-from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.result_batches import merge_batches, names_in_batches
 from tfckpt_trainer.catalog.directory.stored_results import (
@@ -48,7 +48,7 @@ def result(
         seconds=0.1,
         bytes=8,
         tensors=1,
-        files={fact.name: fact.identity for fact in scan_files(made.root)[name].facts},
+        files={fact.name: fact.identity for fact in FileScanner(made.root).scan()[name].facts},
         findings=[fault] if damaged else [],
         not_finite=not_finite,
     )

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.directory import listing as listing_module
-from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of, scan_files
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan import catalog as scan_module
@@ -153,7 +153,7 @@ class TestWhatIsWhat:
         at = (year - 1970) * 365 * 86_400 * 10**9 + 7
         for path in made.root.glob("ckpt-1.*"):
             os.utime(path, ns=(at, at))
-        facts = scan_files(made.root)["ckpt-1"].facts
+        facts = FileScanner(made.root).scan()["ckpt-1"].facts
         assert [fact.name for fact in facts] == [
             "ckpt-1.data-00000-of-00002",
             "ckpt-1.data-00001-of-00002",

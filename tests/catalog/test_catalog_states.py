@@ -285,6 +285,7 @@ class TestCorrupt:
         assert made.scan()["ckpt-1"].state is CheckpointState.CORRUPT
 
     def test_garbage(self, made):
+        made.tensorflow("ckpt-1")
         (made.root / "ckpt-1.index").write_bytes(b"\xff" * 4096)
         assert made.scan()["ckpt-1"].state is CheckpointState.CORRUPT
 

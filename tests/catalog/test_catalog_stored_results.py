@@ -7,7 +7,7 @@ import os
 import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.stored_results import Verifications, store_result
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
@@ -31,7 +31,7 @@ def verified(
         seconds=0.1,
         bytes=8,
         tensors=1,
-        files={fact.name: fact.identity for fact in scan_files(made.root)[name].facts},
+        files={fact.name: fact.identity for fact in FileScanner(made.root).scan()[name].facts},
         findings=list(faults),
         not_finite=not_finite,
     )

@@ -12,7 +12,7 @@ from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, scan_files
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     RECORD_UNUSABLE,
@@ -83,14 +83,14 @@ def test_a_sound_one_leaves_a_record_of_exactly_these_files(run: RunDirectory) -
     assert found.ok
     assert (found.record.name, found.record.verified_at, found.record.tensors) == (NAME, 1234.0, 1)
     assert found.record.findings == []
-    facts = scan_files(run.root)[NAME].facts
+    facts = FileScanner(run.root).scan()[NAME].facts
     assert holds_for(found.record, facts, run.root)
     own = run.worker_state_directory(NAME).glob("*")
     notes = [run.record(NAME), run.record_copy(NAME)]
     everything = [*run.root.glob(f"{NAME}.*"), *own, *notes]
     assert set(found.record.files) == {str(path.relative_to(run.root)) for path in everything}
     os.utime(run.root / f"{NAME}.index", (1, 1))
-    assert not holds_for(found.record, scan_files(run.root)[NAME].facts, run.root)
+    assert not holds_for(found.record, FileScanner(run.root).scan()[NAME].facts, run.root)
 
 
 def test_another_save_of_the_same_size_is_not_what_was_recorded(run: RunDirectory) -> None:
@@ -160,7 +160,7 @@ def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
     run: RunDirectory, which: str
 ) -> None:
     save(run)
-    found, facts = verified(run), scan_files(run.root)[NAME].facts
+    found, facts = verified(run), FileScanner(run.root).scan()[NAME].facts
     assert holds_for(found.record, facts, run.root)
     path = run.record(NAME) if which == "record" else run.record_copy(NAME)
     content = bytearray(path.read_bytes())
@@ -222,7 +222,7 @@ def test_a_save_that_comes_between_is_waited_out(run: RunDirectory) -> None:
     assert found is not None
     assert found.ok
     assert rewriter.reads == 3
-    assert holds_for(found.record, scan_files(run.root)[NAME].facts, run.root)
+    assert holds_for(found.record, FileScanner(run.root).scan()[NAME].facts, run.root)
 
 
 def test_what_never_holds_still_is_refused(run: RunDirectory) -> None:
@@ -251,7 +251,7 @@ def test_a_look_that_is_kept_sees_what_changed(run: RunDirectory) -> None:
     assert first is not None
     assert second is not None
     assert first.record.files != second.record.files
-    assert holds_for(second.record, scan_files(run.root)[NAME].facts, run.root)
+    assert holds_for(second.record, FileScanner(run.root).scan()[NAME].facts, run.root)
 
 
 def test_a_file_that_looks_like_a_data_file_is_found_with_and_without_a_scanner(run):
@@ -270,7 +270,7 @@ def test_what_happens_to_a_workers_own_file_makes_it_unknown_again(tmp_path):
     own = made.run.worker_state_directory(name) / "worker-0.index"
     found = verify_checkpoint(made.run, name)
     assert found is not None
-    facts = scan_files(made.run.root)[name].facts
+    facts = FileScanner(made.run.root).scan()[name].facts
     assert holds_for(found.record, facts, made.run.root)
     content = bytearray(own.read_bytes())
     content[8] ^= 1

@@ -84,6 +84,13 @@ def tensors(step: int, **changed: Any) -> dict[str, Stored | Parts]:
     return {**made, **changed}
 
 
+def begin_save(prefix: Path) -> None:
+    """Leaves what TensorFlow has of a save that it has begun."""
+    place = prefix.with_name(f"{prefix.name}_temp")
+    place.mkdir()
+    (place / "part-00000-of-00001.data-00000-of-00001.tempstate1").write_bytes(b"half")
+
+
 def save(root: Path, step: int, name: str = "", **changed: Any) -> str:
     """Writes a checkpoint long ago, the higher the step the later; returns its name."""
     name = name or f"ckpt-{step}"
@@ -142,7 +149,7 @@ def test_verify_names_what_is_damaged(tool: Tool, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("together")
 def test_json_of_verify_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 1, **in_kernel(NOTHING))
-    (tmp_path / "ckpt-9_temp").mkdir()
+    begin_save(tmp_path / "ckpt-9")
     data_of(tmp_path, "ckpt-9").write_bytes(b"half")
     data = data_of(tmp_path, "ckpt-1")
     data.write_bytes(data.read_bytes() + b"more")
@@ -405,7 +412,7 @@ def test_a_checkpoint_that_is_asked_for_and_cannot_be_read_yet_is_a_problem(
     tool: Tool, tmp_path: Path
 ) -> None:
     save(tmp_path, 1)
-    (tmp_path / "ckpt-2_temp").mkdir()
+    begin_save(tmp_path / "ckpt-2")
     assert tool("verify", tmp_path).code == 0
     said = tool("verify", tmp_path, "ckpt-2")
     assert said.code == 1
@@ -964,7 +971,7 @@ def test_where_nothing_could_be_checked_nothing_is_said_to_be_good(
 
 def test_what_is_being_written_is_no_part_of_the_row(tool: Tool, tmp_path: Path) -> None:
     row_of(tmp_path, 100, steps=2)
-    (tmp_path / "ckpt-3_temp").mkdir()
+    begin_save(tmp_path / "ckpt-3")
     said = tool("bisect", tmp_path, "--finite")
     assert said.data.splitlines()[0] == "2 checkpoints from ckpt-1 to ckpt-2"
     said = tool("bisect", tmp_path, "--finite", "--to", "3")

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.directory.checkpoint_files import scan_files
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -97,6 +97,10 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
         )
 
 
+def _has_checkpoint(run: RunDirectory) -> bool:
+    return bool(Catalog(run).scan(time.time(), quick=True))
+
+
 def check_directory(run: RunDirectory) -> None:
     """Checks that a directory can be used for a run, and creates what is missing.
 
@@ -109,7 +113,7 @@ def check_directory(run: RunDirectory) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
-        if content and not (run.is_ours or run.state_file.is_file() or scan_files(root)):
+        if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
             raise UsageError(
                 f"{root} is not empty and has no checkpoints (it has {content[0]}). Choose an "
                 "empty directory, or one with TensorFlow checkpoints."

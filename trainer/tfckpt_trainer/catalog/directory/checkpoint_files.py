@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -24,6 +25,9 @@ _DATA = ".data-"
 
 WRITER = ".writer-"
 """What the name of the file begins with that marks the writer of a `NAME_temp`."""
+
+_PART = r"part-\d{5}-of-\d{5}\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?"
+"""What TensorFlow writes into `NAME_temp`: parts of a checkpoint, one for each device."""
 
 _COUNTS = 100_000
 """Names of data files have numbers below this."""
@@ -50,7 +54,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         packed: The facts of all files, sorted by name. A symbolic link to a regular file of the
             directory has the facts of that file.
         temporary_at: The newest modification time of `NAME_temp`, where TensorFlow writes, and
-            of its content; None if it does not exist.
+            of its content; None if there is no such directory of a save.
         part_at: The newest modification time of its content; None if it is empty.
         writer: The mark of the command of this library that writes there; empty if none does.
         links: The files that are symbolic links, wherever they lead.
@@ -119,8 +123,13 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_usual(self) -> bool:
-        """Whether these are an index and one data file, which this process may read."""
+        """Whether these are an index and one data file, which this process may read.
+
+        Not the `._NAME` that macOS writes beside them.
+        """
         if len(self.packed) != 2 * _SIZE or self.links or self.temporary_at is not None:
+            return False
+        if self.name.startswith("._"):
             return False
         (data, *_, denied, _), (index, size, *_, index_denied, _) = _FACT.iter_unpack(self.packed)
         return data == 1 and index == _AT_INDEX and size > 0 and not denied and not index_denied
@@ -285,6 +294,12 @@ class FileScanner:
                         facts[name] = FileFact.of(name, seen)
         return facts
 
+    def other_directories(self) -> list[str]:
+        """Returns the directories `NAME_temp` that no save has made."""
+        names = {name: owner_of(name) for name in self._listing.directories}
+        known = {name: self.files.get(owner) for name, owner in names.items()}
+        return sorted(name for name, c in known.items() if c is None or c.temporary_at is None)
+
     def names(self) -> Iterator[str]:
         """Returns the names of everything in the directory, as of the last scan."""
         return self._listing.names()
@@ -421,11 +436,6 @@ def size_of_directory(directory: Path) -> int:
     return size
 
 
-def scan_files(directory: Path) -> dict[str, CheckpointFiles]:
-    """Scans once; see `FileScanner.scan`."""
-    return FileScanner(directory).scan()
-
-
 def scan_files_if_present(scanner: FileScanner) -> dict[str, CheckpointFiles]:
     """Scans a directory that may not exist."""
     scanner.refresh(missing_ok=True)
@@ -508,10 +518,14 @@ def place_of(name: str) -> tuple[int, int] | None:
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
     """Returns the newest time of a directory with its content, that of the content, and its mark.
 
-    The mark is that of the command of this library that writes there; empty if none does.
+    The mark is that of the command of this library that writes there; empty if none does. Without
+    it, the directory is that of a save if it holds parts of a checkpoint, and nothing else.
+
+    Returns:
+        The times in seconds since the epoch; None, None and an empty mark if no save made it.
     """
     newest: float | None = None
-    writer = ""
+    writer, is_of_parts = "", True
     try:
         own = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
@@ -519,14 +533,14 @@ def look_into_temporary(directory: str | Path) -> tuple[float | None, float | No
                 if entry.name.startswith(WRITER):
                     writer = entry.name.removeprefix(WRITER)
                     continue
+                is_of_parts = is_of_parts and re.fullmatch(_PART, entry.name) is not None
                 with suppress(FileNotFoundError):
                     newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
-    except FileNotFoundError:
-        # Its save has just ended.
-        return None, None, ""
     except OSError:
-        # It may not be read: use its own time.
-        return own, own, ""
+        # Its save has just ended, or nobody here may know what it holds.
+        return None, None, ""
+    if not writer and (newest is None or not is_of_parts):
+        return None, None, ""
     return max(own, newest or 0.0), newest, writer
 
 
@@ -540,7 +554,6 @@ __all__ = [
     "look_into_temporary",
     "owner_of",
     "place_of",
-    "scan_files",
     "scan_files_if_present",
     "size_of_directory",
     "written_at",

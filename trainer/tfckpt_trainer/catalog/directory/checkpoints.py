@@ -53,6 +53,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             not list it. No manager will delete it.
         is_placed_by_step: Whether its place among the others follows from its step, because
             nothing records the order.
+        is_proven: Whether content or a record shows that it is a checkpoint, or was one.
+        lacks_file: Whether a file of it is missing, which may be there under another name.
         problem: Why it cannot be restored, or not exactly; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
@@ -78,6 +80,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     listed: bool = False
     dropped_by_manager: bool = False
     is_placed_by_step: bool = False
+    is_proven: bool = True
+    lacks_file: bool = False
     problem: str = ""
     verified_at: float | None = None
     packed: PackedRecord | None = None

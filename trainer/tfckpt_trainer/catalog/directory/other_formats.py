@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -161,8 +161,13 @@ def look_again(root: Path, neighbours: Neighbours) -> Neighbours:
 
 def has_checkpoint(names: frozenset[str]) -> bool:
     """Whether files are those of a checkpoint: an index, and data of the same name."""
+    return bool(paired_names(names))
+
+
+def paired_names(names: Collection[str]) -> set[str]:
+    """Returns the names of the checkpoints that have an index and data, by the names of files."""
     indexed = {name.removesuffix(".index") for name in names if name.endswith(".index")}
-    return any(name.rpartition(".data-")[0] in indexed for name in names if ".data-" in name)
+    return indexed & {name.rpartition(".data-")[0] for name in names if ".data-" in name}
 
 
 def has_keras_file(names: Iterable[str]) -> bool:

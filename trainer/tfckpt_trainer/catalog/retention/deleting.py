@@ -1,17 +1,19 @@
 """Deletes checkpoints for good without the trash, which works on a full disk.
 
 The index files are deleted first, so that at every moment a checkpoint is complete or gone. An
-interrupted deletion leaves data files without an index file, which the next prune deletes.
+interrupted deletion leaves data files without an index file. If a record or the state file still
+names them, a prune by name deletes them. Otherwise nothing shows any more what they are.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.pins import is_pinned
@@ -49,7 +51,7 @@ def delete_for_good(
 
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
-        RefusedError: A checkpoint is protected; nothing was deleted.
+        RefusedError: A checkpoint is protected, or not known to be one; nothing was deleted.
         OSError: An index file could not be deleted; those before it are gone.
     """
     run.require_changeable()
@@ -58,6 +60,7 @@ def delete_for_good(
         catalog, checkpoints = scan_for_prune(run, names, in_use, now)
         catalog.refuse_newer()
         chosen = require_prunable(checkpoints, names, in_use, "deleted")
+        require_proven(run, chosen)
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)
         deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
@@ -75,6 +78,22 @@ def delete_for_good(
             deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
     keep_reserve(run)
     return deletion.done(chosen)
+
+
+def require_proven(run: RunDirectory, checkpoints: Iterable[Checkpoint]) -> None:
+    """Refuses to delete for good what neither content nor a record shows to be a checkpoint.
+
+    Raises:
+        RefusedError: One of them is not known to be a checkpoint.
+    """
+    for checkpoint in checkpoints:
+        if not checkpoint.is_proven:
+            raise RefusedError(
+                f"{checkpoint.name} is not deleted for good: neither its content nor a record "
+                f"shows that it is a checkpoint ({checkpoint.problem.rstrip('.')}). Nothing was "
+                "changed.",
+                only_command("Move it to the trash with ", "prune", run.root, checkpoint.name),
+            )
 
 
 class _Deletion:

@@ -177,9 +177,13 @@ def _why_left(checkpoint: Checkpoint) -> str:
         return f"made by `{made.operation}`: delete it by name"
     if checkpoint.restorable:
         return "its CheckpointManager may keep it: delete it by name"
-    if checkpoint.state is CheckpointState.CORRUPT:
-        return "corrupt: delete it by name"
     if checkpoint.state is CheckpointState.UNREADABLE:
         problem = checkpoint.problem.rstrip(".")
         return f"unreadable: delete it by name ({problem})"
+    if not checkpoint.is_proven:
+        return "not known to be a checkpoint: prune it by name"
+    if checkpoint.lacks_file:
+        return "a file is missing, which may have another name: delete it by name"
+    if checkpoint.state is CheckpointState.CORRUPT:
+        return "corrupt: delete it by name"
     return ""

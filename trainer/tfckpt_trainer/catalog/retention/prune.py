@@ -18,7 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import (
+    CheckpointFiles,
+    Identity,
+    identity_of,
+)
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
@@ -527,7 +531,8 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
         paths += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
     record = [run.record(name), run.record_copy(name)]
     own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
-    temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
+    places = (run.root, evidence.files), (aside, evidence.aside or CheckpointFiles(name))
+    temporary = [at / f"{name}_temp" for at, files in places if files.temporary_at is not None]
     for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():
             paths.append((path, identity_of(path)))

@@ -27,6 +27,7 @@ from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.order import in_order
+from tfckpt_trainer.catalog.scan.ownership import Ownership, ownership_of
 from tfckpt_trainer.catalog.scan.states import (
     Depth,
     Evidence,
@@ -70,6 +71,7 @@ class Catalog:
         shared_bytes: Bytes of files that other files of the checkpoints have too, as hard links.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
+        others: The names of what is named like a checkpoint and is none, as of the last scan.
         other_files: Files of other formats, newest first, as of the last `diagnostics`.
     """
 
@@ -87,6 +89,7 @@ class Catalog:
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, Checkpoint] = {}
         self._result: tuple[Checkpoint, ...] = ()
+        self.others: set[str] = set()
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
         self.version_one: Sequence[VersionOne] = ()
@@ -166,6 +169,7 @@ class Catalog:
         observed = self._observer.observe(
             self._reader.files,
             self._result,
+            self.others,
             annotations.state,
             annotations.condition,
             annotations.identity,
@@ -213,6 +217,7 @@ class Catalog:
             waiting.pop(name, None)
             evidence = self._evidence(name)
             if evidence is None:
+                self.others.discard(name)
                 is_changed |= self._known.pop(name, None) is not None
             else:
                 is_changed |= self._derive_one(evidence, now, budget) or name in self._changed
@@ -241,7 +246,11 @@ class Catalog:
             self._unsettled.add(name)
         if verdict.deferred:
             self._deferred[name] = None
-        found = _describe(evidence, verdict)
+        found = _describe(self._run, evidence, verdict)
+        if found is None:
+            self.others.add(name)
+            return self._known.pop(name, None) is not None
+        self.others.discard(name)
         if before is not None:
             found = _with_notes(found, _notes_of(before))
         self._known[name] = found
@@ -348,8 +357,9 @@ def scan_checkpoints(
         evidence = reader.read(name, is_listed=False)
         if evidence is not None and evidence.files.index is not None and not evidence.files.links:
             verdict = derive_state(run.root, evidence, now=now, quiet=quiet)
-            if verdict is not None:
-                checkpoints[name] = _describe(evidence, verdict)
+            found = _describe(run, evidence, verdict) if verdict is not None else None
+            if found is not None:
+                checkpoints[name] = found
     return checkpoints
 
 
@@ -417,7 +427,12 @@ class _Budget:
 _NO_METRICS: Mapping[str, float] = {}
 
 
-def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
+def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkpoint | None:
+    """Returns the checkpoint of this state; None if the files are no checkpoint."""
+    ownership = ownership_of(run.root, evidence, verdict)
+    if ownership is Ownership.NONE:
+        return None
+    is_proven = ownership is Ownership.PROVEN
     files, record = evidence.files, evidence.record
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
     found = values_of(evidence.results) if evidence.results else _NO_METRICS
@@ -435,6 +450,8 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             trigger=record.trigger,
             metrics={**found, **record.metrics} if found else record.metrics,
             results=evidence.results,
+            is_proven=is_proven,
+            lacks_file=verdict.lacks_file,
             problem=verdict.problem,
             verified_at=verdict.verified_at,
             not_finite_tensors=verdict.not_finite_tensors,
@@ -452,6 +469,8 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         saved_at=written_at(files, evidence.aside),
         metrics=found,
         results=evidence.results,
+        is_proven=is_proven,
+        lacks_file=verdict.lacks_file,
         problem=verdict.problem,
         verified_at=verdict.verified_at,
         not_finite_tensors=verdict.not_finite_tensors,

@@ -320,12 +320,13 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             f"such files. {_move_advice(observed, names)}"
         )
         yield Diagnostic("part-temp", "note", names[0], message, _size(parts))
-    if others:
-        names = [fact.name for fact in others]
+    names = [*observed.other_directories, *(fact.name for fact in others)]
+    if names:
+        kind = "are not checkpoints" if len(names) > 1 else "is not a checkpoint"
         message = (
-            f"{join_names(names)} {_are(names)} named like part of a checkpoint, but no checkpoint "
-            "here has such a part. The other files may be elsewhere, or another program may have "
-            "written it. Keep them, unless you know which program wrote them."
+            f"{join_names(names)} {kind}: all commands leave {_them(names)} alone. Keep "
+            f"{_them(names)}, unless you know which program wrote {_them(names)}. A renamed part "
+            "of a checkpoint needs its name back."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
 
@@ -370,8 +371,11 @@ def _state_temporaries(observed: Observation, facts: list[FileFact]) -> Diagnost
 
 def _move_advice(observed: Observation, names: list[str]) -> str:
     where = " on the machine that trains" if observed.is_network else ""
-    them = "them" if len(names) > 1 else "it"
-    return f"If no trainer runs, move {them} away{where}: {observed.move_command(names)}."
+    return f"If no trainer runs, move {_them(names)} away{where}: {observed.move_command(names)}."
+
+
+def _them(names: list[str]) -> str:
+    return "them" if len(names) > 1 else "it"
 
 
 def _are(names: list[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -111,6 +111,7 @@ class Observation(msgspec.Struct, frozen=True):
         files: The files of each checkpoint, by its name.
         unowned: Regular files that belong to no checkpoint, by name. Without the state file, and
             without targets of symbolic links.
+        other_directories: Directories `NAME_temp` that no save has made.
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
         newer: For each document of a newer release, which release is needed.
         neighbours: Files of other formats, and checkpoints in subdirectories.
@@ -132,6 +133,7 @@ class Observation(msgspec.Struct, frozen=True):
     checkpoints: Sequence[Checkpoint]
     files: Mapping[str, CheckpointFiles]
     unowned: Mapping[str, FileFact] = {}
+    other_directories: Sequence[str] = ()
     temporary_bytes: Mapping[str, int] = {}
     newer: Sequence[str] = ()
     neighbours: Neighbours = NO_NEIGHBOURS
@@ -192,6 +194,7 @@ class Observer:
         self,
         files: FileScanner,
         checkpoints: Sequence[Checkpoint],
+        others: Iterable[str],
         state: StateFile | None,
         condition: StateFileCondition,
         identity: Identity | None,
@@ -203,6 +206,7 @@ class Observer:
         Args:
             files: The files, as last listed.
             checkpoints: The checkpoints made of them, newest first.
+            others: The names of what is none of these, although its files are named so.
             state: The content of TensorFlow's state file, if it is good.
             condition: The condition of that file.
             identity: The identity of that file; None if there is none.
@@ -227,9 +231,10 @@ class Observer:
             files=files.files,
             unowned={
                 name: fact
-                for name, fact in unowned.items()
+                for name, fact in {**unowned, **dict(_facts_of(others, files))}.items()
                 if name != self._run.state_file.name and name not in targets
             },
+            other_directories=files.other_directories(),
             temporary_bytes={
                 name: size_of_directory(root / f"{name}_temp")
                 for name, checkpoint in files.files.items()
@@ -328,6 +333,13 @@ def _presence_in(descriptor: int | None, name: str) -> Presence:
     except OSError:
         return Presence.UNKNOWN
     return Presence.PRESENT
+
+
+def _facts_of(names: Iterable[str], files: FileScanner) -> Iterator[tuple[str, FileFact]]:
+    """Yields the files that are named like those of some checkpoints."""
+    for name in names:
+        for fact in files.files[name].facts:
+            yield fact.name, fact
 
 
 def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:

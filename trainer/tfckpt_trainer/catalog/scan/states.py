@@ -97,10 +97,10 @@ WITHOUT_RECORD = (
 )
 """What is lost if the record of a checkpoint is damaged, and its copy too."""
 
-_CUT = {
-    "index-missing", "index-empty", "shard-missing", "shard-not-plain", "shard-short",
-    "record-missing", "record-short",
-}  # fmt: skip
+_MISSING = {"index-missing", "shard-missing", "record-missing"}
+"""Kinds of findings about files that are missing."""
+
+_CUT = {*_MISSING, "index-empty", "shard-not-plain", "shard-short", "record-short"}
 """Kinds of findings about missing bytes rather than wrong ones."""
 
 
@@ -154,6 +154,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         holds: Whether it stays valid as long as no file changes.
         deferred: Whether a deeper scan may find another state.
+        lacks_file: Whether a file is missing, which may be there under another name.
         verified_at: When these files were last verified; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if unknown.
     """
@@ -163,6 +164,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     problem: str = ""
     holds: bool = True
     deferred: bool = False
+    lacks_file: bool = False
     verified_at: float | None = None
     not_finite_tensors: int | None = None
 
@@ -284,7 +286,8 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
             problem = f"The command that wrote it was ended. Run it again. {follows}"
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = f"{files.name}.index is missing."
-    return _for_now(evidence, CheckpointState.INCOMPLETE, problem)
+    missing = _for_now(evidence, CheckpointState.INCOMPLETE, problem)
+    return msgspec.structs.replace(missing, lacks_file=True)
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
@@ -356,7 +359,7 @@ def _with_index(
             name = shard_path(root / files.name, number, count).name
             missing = CheckpointState.INCOMPLETE, f"{name} is missing."
             state, problem = link_problem(files, name) or missing
-            return Verdict(state, count, problem, deferred=deferred)
+            return Verdict(state, count, problem, deferred=deferred, lacks_file=True)
         present.append(fact)
     denied = next((fact for fact in present if _is_denied(root, fact)), None)
     if denied is not None:
@@ -367,7 +370,7 @@ def _with_index(
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
     problem = _problem_of_worker_state(root, files.name, recorded) if not deferred else ""
     if problem:
-        return Verdict(CheckpointState.INCOMPLETE, count, problem)
+        return Verdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
     if verification is not None:
         return Verdict(
             CheckpointState.VERIFIED,
@@ -429,6 +432,7 @@ def _found_fault(
         state_for_fault(fault),
         len(evidence.files.shards),
         f"{fault.message.rstrip('.')}.",
+        lacks_file=fault.kind in _MISSING,
         verified_at=verification.verified_at,
     )
 

@@ -167,6 +167,8 @@ def prune(
         if names
         else _by_rules(run, policy, config, in_use)
     )
+    if delete:
+        service.require_deletable(run, {checkpoint.name for checkpoint in intent.plan.deleted})
     if not as_json:
         print_before_acting(lambda: _print_plan(intent))
     if intent.doubt:

@@ -65,6 +65,11 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
                 f"{error.text} is in TensorFlow's V1 format, which is not supported. "
                 f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
             ) from None
+        if error.text in catalog.others:
+            raise RefusedError(
+                f"{error.text} is not a checkpoint: neither the content of its files nor a record "
+                f"shows that it is one. `tfckpt-tui ls {run.shell_word}` names all such files."
+            ) from None
         other = find_other_file(run.root, error.text)
         if other is not None:
             raise RefusedError(

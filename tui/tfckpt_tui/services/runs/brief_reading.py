@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.directory.history import (
     read_state_list,
     resume_point,
 )
-from tfckpt_trainer.catalog.directory.other_formats import find_neighbours
+from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, paired_names
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
@@ -243,7 +243,7 @@ def _newest_events(run: RunDirectory) -> tuple[EventEntry, ...]:
     return tuple(read_entries(run, newest=EVENTS_KEPT))
 
 
-def _disk_used(run: RunDirectory, entries: Iterable[os.DirEntry[str]]) -> int | None:
+def _disk_used(run: RunDirectory, entries: Collection[os.DirEntry[str]]) -> int | None:
     """Returns the bytes of all checkpoints; a file with several names counts once."""
     sizes: dict[int, int] = {}
 
@@ -253,7 +253,8 @@ def _disk_used(run: RunDirectory, entries: Iterable[os.DirEntry[str]]) -> int | 
             sizes[stats.st_ino] = stats.st_size
 
     try:
-        add(entry for entry in entries if owner_of(entry.name))
+        whole = paired_names([entry.name for entry in entries])
+        add(entry for entry in entries if owner_of(entry.name) in whole)
         for state in list_directory(run.worker_states_directory):
             if state.is_dir(follow_symlinks=False):
                 add(list_directory(Path(state.path)))

@@ -1,0 +1,96 @@
+"""A directory full of files of other programs: no command counts, moves or deletes any of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tiny_bundle import write_bundle
+
+from command_running import Tool
+
+OTHERS = {
+    "notes_temp/diary.txt": b"mine",
+    "train.data-00000-of-00001": b"rows",
+    "faiss.index": b"IxF2" + b"\1" * 200,
+    "documents.index": b"",
+    "._ckpt-2.index": bytes.fromhex("00051607") + b"Mac OS X",
+    "._ckpt-2.data-00000-of-00001": bytes.fromhex("00051607") + b"Mac OS X",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Three checkpoints, whose files of others all changed a day ago."""
+    for step in (1, 2, 3):
+        write_bundle(tmp_path / f"ckpt-{step}", (float(step),))
+    for name, content in OTHERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    day_ago = time.time() - 86_400
+    for path in (*tmp_path.rglob("*"), tmp_path):
+        os.utime(path, (day_ago, day_ago))
+    return tmp_path
+
+
+def others_of(place: Path) -> dict[str, bytes]:
+    return {name: (place / name).read_bytes() for name in OTHERS if (place / name).exists()}
+
+
+@pytest.mark.parametrize("words", [[], ["--delete"]])
+def test_a_prune_by_rules_takes_checkpoints_alone(tool: Tool, place: Path, words: list[str]):
+    said = tool("prune", place, "--keep-last", "1", "--yes", "--json", *words)
+    assert said.code == 0
+    planned = {row["name"]: row["keep"] for row in said.json["plan"]["decisions"]}
+    assert planned == {"ckpt-3": True, "ckpt-2": False, "ckpt-1": False}
+    assert others_of(place) == OTHERS
+
+
+def test_the_list_names_them_in_one_line_and_advises_no_prune(tool: Tool, place: Path):
+    said = tool("ls", place, "--json")
+    assert [one["name"] for one in said.json["checkpoints"]] == ["ckpt-3", "ckpt-2", "ckpt-1"]
+    assert [one["kind"] for one in said.json["diagnostics"]][-1:] == ["stray"]
+    shown = tool("ls", place)
+    (line,) = [line for line in shown.words.splitlines() if "are not checkpoints" in line]
+    assert line.startswith("note: notes_temp, ")
+    assert "rune" not in shown.words
+
+
+def test_verify_reads_checkpoints_alone(tool: Tool, place: Path):
+    said = tool("verify", place)
+    assert said.code == 0
+    assert said.data.splitlines()[-1] == "3 checkpoints: 3 sound."
+
+
+@pytest.mark.parametrize("command", ["prune", "verify", "inspect"])
+@pytest.mark.parametrize("name", ["faiss", "train", "notes"])
+def test_they_are_refused_by_name(tool: Tool, place: Path, command: str, name: str):
+    said = tool(command, place, name)
+    assert said.code != 0
+    assert "not a checkpoint" in said.words or "no checkpoint" in said.words
+    assert others_of(place) == OTHERS
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--dry-run"]])
+def test_what_is_only_likely_to_be_one_is_not_deleted_for_good(
+    tool: Tool, place: Path, words: list[str]
+):
+    (place / "ckpt-1.index").write_bytes(b"\xff" * 500)
+    os.utime(place / "ckpt-1.index", (1e9, 1e9))
+    said = tool("prune", place, "ckpt-1", "--delete", *words)
+    assert said.code != 0
+    assert "neither its content nor a record shows that it is a checkpoint" in said.words
+    assert f"`tfckpt-tui prune {place} ckpt-1`" in said.words
+    assert (place / "ckpt-1.data-00000-of-00001").exists()
+    assert tool("prune", place, "ckpt-1", "--yes").code == 0
+    assert tool("undo", place).code == 0
+
+
+def test_no_run_begins_among_them(tool: Tool, place: Path):
+    for path in place.glob("ckpt-*"):
+        path.unlink()
+    said = tool("launch", "--detach", place, "--", "true")
+    assert said.code != 0
+    assert "is not empty and has no checkpoints" in said.words

@@ -1,0 +1,79 @@
+"""Tells whether files that are named like a checkpoint are one: by records and content.
+
+Other programs use such names too (`faiss.index`, `train.data-00000-of-00001`). What is not known
+to be a checkpoint is not listed, counted, verified, moved or deleted.
+
+A folder `NAME_temp` counts only if it holds parts of a save alone: `look_into_temporary` tells.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from pathlib import Path
+
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.states import Evidence, Verdict
+from tfckpt_trainer.errors import DamagedFileError
+
+
+class Ownership(Enum):
+    """What is known about the origin of files that are named like a checkpoint."""
+
+    PROVEN = auto()
+    """Content or a record shows that they are a checkpoint, or were one."""
+    LIKELY = auto()
+    """They may be a damaged checkpoint, or one that arrives. No rule moves them, and no command
+    deletes them for good."""
+    NONE = auto()
+    """Nothing but names. They are no checkpoint."""
+
+
+def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
+    """Returns what is known about the origin of files.
+
+    Reads only the index of what cannot be restored: what can be restored was recognized by its
+    index, or that was put off and a later scan tells.
+
+    Args:
+        root: The run directory.
+        evidence: What is known about them.
+        verdict: The state that follows from it, if they are a checkpoint.
+    """
+    files = evidence.files
+    if verdict.state.restorable or _is_recorded(evidence) or files.temporary_at is not None:
+        return Ownership.PROVEN
+    kind = _kind_of_index(root, evidence)
+    if kind is IndexKind.BUNDLE:
+        return Ownership.PROVEN
+    if kind is IndexKind.OTHER:
+        return Ownership.NONE
+    # An index that cannot be recognized is a damaged one if there is data beside it.
+    has_data = bool(files.shards) and files.has_index
+    is_dead_link = bool(files.links) and not files.has_index
+    # What cannot be read, and what just arrived, tells nothing yet.
+    is_open = verdict.state in (CheckpointState.WRITING, CheckpointState.UNREADABLE)
+    is_likely = has_data or is_open or is_dead_link or evidence.listed
+    return Ownership.LIKELY if is_likely else Ownership.NONE
+
+
+def _is_recorded(evidence: Evidence) -> bool:
+    """Whether this library saved, moved or once verified it."""
+    stored = evidence.verification
+    return (
+        evidence.record is not None
+        or evidence.has_bad_record
+        or evidence.aside is not None
+        or evidence.in_transit
+        or (stored is not None and stored.fault is None)
+    )
+
+
+def _kind_of_index(root: Path, evidence: Evidence) -> IndexKind:
+    if not evidence.files.has_index:
+        return IndexKind.UNKNOWN
+    try:
+        return recognize_index(index_path(root / evidence.files.name))
+    except (OSError, DamagedFileError):
+        return IndexKind.UNKNOWN
