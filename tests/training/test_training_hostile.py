@@ -8,11 +8,13 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -37,6 +39,9 @@ WRONG = [
     (CommandKind.SAVE, {"now": True}),
     (CommandKind.PAUSE, {"until": 10**30}),
     (CommandKind.RESUME, {"deep": [[[[[]]]]]}),
+    (CommandKind.PROFILE, {"workers": []}),
+    (CommandKind.SET, {"values": {"learning_rate": 0.1}, "at_step": 10**400}),
+    (CommandKind.SKIP, {"batches": 1, "at_step": 2**60}),
 ]
 
 
@@ -86,6 +91,68 @@ def test_wrong_arguments_are_refused_and_training_goes_on(steered):
     steered.progress()
     refused = [e for e in read_entries(steered.run) if e.kind is EventKind.REFUSED]
     assert len([e for e in refused if "are invalid" in e.message]) == len(WRONG)
+
+
+ARGUMENTS: dict[CommandKind, dict[str, object]] = {
+    CommandKind.RESTORE: {"name": "ckpt-2"},
+    CommandKind.PRUNE: {"names": ["ckpt-2"]},
+    CommandKind.SET: {"values": {"mixup": 0.25}},
+    CommandKind.SKIP: {"batches": 1},
+    CommandKind.PROFILE: {"steps": 1},
+}
+
+
+def test_no_error_in_any_part_of_a_handler_ends_training(make_run):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.commands.handler import AGREED, Handler
+    from tfckpt_trainer.training.commands.handlers import HANDLERS
+
+    raising = mock.Mock(side_effect=ZeroDivisionError("planted"))
+    later = [handler for handler in HANDLERS if handler.is_due is not Handler.is_due]
+    parts = [(handler, part) for handler in HANDLERS for part in ("prepare", "commit")]
+    parts += [(handler, "carry_on") for handler in later]
+    failing = {(handler.arguments.kind, part) for handler, part in parts}
+
+    mixup = [0.5]
+    dataset = tf.data.Dataset.from_tensors(tf.ones((1, 2))).repeat()
+    run = make_run(dataset=dataset, total_steps=3 * len(parts) + 3)
+    run.tunable("mixup", lambda: mixup[0], lambda value: mixup.__setitem__(0, value))
+    directory, step = RunDirectory(run.directory), run.function(tf.reduce_mean)
+    queue = CommandQueue(directory)
+    patch, asked = pytest.MonkeyPatch(), {}
+    for batch in run:
+        step(batch)
+        if run.step % 3:
+            # A command acts two steps later; one that is planned, three.
+            continue
+        patch.undo()
+        if not parts:
+            for handler in HANDLERS:
+                patch.setattr(handler, "ended", raising)
+            continue
+        handler, part = parts.pop(0)
+        kind = handler.arguments.kind
+        given = ARGUMENTS.get(kind, {})
+        if part == "commit":
+            patch.setattr(handler, "prepare", lambda *_: AGREED)
+        elif kind is CommandKind.SET and part == "carry_on":
+            given = {**given, "at_step": run.step + 3}
+        patch.setattr(handler, part, raising)
+        if part == "commit":
+            patch.setattr(handler, "put_back", raising)
+        asked[kind, part] = queue.submit(kind, given, requested_by="test", lifetime=60)
+        wait_until(lambda: run._between.coordinator.needs_sync, 30, "the poller takes it")
+    patch.undo()
+
+    outcomes = {key: queue.wait(command, timeout=30) for key, command in asked.items()}
+    assert {key for key, outcome in outcomes.items() if "planted" in outcome.message} == (
+        failing - {(CommandKind.SET, "carry_on")}
+    )
+    assert outcomes[CommandKind.SET, "carry_on"].state is CommandState.DONE
+    assert mixup == [0.5]
+    told = [e.message for e in read_entries(directory) if "planted" in e.message]
+    assert len(told) == len(failing) + len(HANDLERS)
 
 
 IN_A_HANDLER = "tfckpt_trainer.training.commands"

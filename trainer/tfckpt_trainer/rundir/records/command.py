@@ -20,6 +20,9 @@ from tfckpt_trainer.rundir.storage.documents import Document, prepare
 LONGEST_NAME = 255
 """Characters of a file name, on all common file systems."""
 
+MOST_STEPS = 2**53
+"""Steps that JSON and floating-point numbers hold exactly."""
+
 _LONGEST_VALUE = 60
 """Characters of a wrong value that a message shows."""
 
@@ -48,6 +51,7 @@ CheckpointName = Annotated[FileName, msgspec.Meta(description="the name of a che
 Values = dict[FileName, float]
 """Values of hyperparameters, by name."""
 
+Steps = Annotated[int, msgspec.Meta(ge=0, le=MOST_STEPS)]
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
@@ -170,11 +174,12 @@ class SetArguments(CommandArguments, frozen=True, kw_only=True):
         msgspec.Meta(min_length=1, description="an object of numbers by name, at least one"),
     ]
     at_step: Annotated[
-        int | None, msgspec.Meta(description="a whole number of steps, or null for now")
+        Steps | None, msgspec.Meta(description="a whole number of steps, or null for now")
     ] = None
-    over: Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")] = 0
+    over: Annotated[Steps, msgspec.Meta(description="a whole number of steps")] = 0
     until_step: Annotated[
-        int | None, msgspec.Meta(description="a whole number of steps, or null without a schedule")
+        Steps | None,
+        msgspec.Meta(description="a whole number of steps, or null without a schedule"),
     ] = None
 
     def problem_at(self, step: int) -> str:
@@ -206,7 +211,7 @@ class SkipArguments(CommandArguments, frozen=True, kw_only=True):
         msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1,000,000"),
     ]
     at_step: Annotated[
-        int | None, msgspec.Meta(description="a whole number of steps, or null for now")
+        Steps | None, msgspec.Meta(description="a whole number of steps, or null for now")
     ] = None
 
 
@@ -235,8 +240,8 @@ class ProfileArguments(CommandArguments, frozen=True, kw_only=True):
         int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1,000")
     ] = 20
     workers: Annotated[
-        list[Annotated[int, msgspec.Meta(ge=0)]] | None,
-        msgspec.Meta(description="a list of indexes of workers, or null for all"),
+        Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)] | None,
+        msgspec.Meta(description="a list of indexes of workers, at least one, or null for all"),
     ] = msgspec.field(default_factory=lambda: [0])
 
 

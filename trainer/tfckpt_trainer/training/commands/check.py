@@ -49,7 +49,7 @@ class CheckHandler(Handler[CheckArguments]):
         """Cancels the check."""
         self.trainer.quick_check.cancel("The run ended during the check.")
 
-    def put_back(self, command: Command) -> None:
+    def put_back(self, command: Command | None) -> None:
         """Ends the check of this command without an answer."""
         if command is self.current:
             self.current = None

@@ -148,11 +148,20 @@ class Handler(Generic[ArgumentsT]):
         """
         raise NotImplementedError
 
-    def step_done(self) -> None:
+    def is_due(self) -> bool:
+        """Looks at the step just done; returns whether `carry_on` is due, equal on all workers."""
+        return False
+
+    def carry_on(self) -> None:
         """Carries out what was planned for this step, before a save of it."""
 
     def ended(self) -> None:
         """Gives up what goes on, because the run has ended."""
 
-    def put_back(self, command: Command) -> None:
-        """Forgets what `commit` has begun here, if it has, after an error on any worker."""
+    def put_back(self, command: Command | None) -> None:
+        """Forgets what has begun here, if it has, after an error on any worker.
+
+        Args:
+            command: The one that `commit` carried out; after an error of `carry_on` the current
+                one, None without one.
+        """

@@ -71,9 +71,9 @@ class CommandHandlers:
         self._check = self._handlers[CommandKind.CHECK]
         # Every step calls them.
         self._after_step = [
-            handler.step_done
+            handler
             for handler in self._handlers.values()
-            if type(handler).step_done is not Handler.step_done
+            if type(handler).is_due is not Handler.is_due
         ]
 
     def carry_out(self, command: Command) -> Answer | None:
@@ -114,14 +114,20 @@ class CommandHandlers:
             self._carry_out_together(command, self._check, act)
 
     def step_done(self) -> None:
-        """Carries out what was planned for this step."""
-        for step_done in self._after_step:
-            step_done()
+        """Carries out what was planned for this step. An error of ours ends that, not training."""
+        for handler in self._after_step:
+            if handler.is_due():
+                self._carry_out_together(handler.current, handler, handler.carry_on)
 
     def ended(self) -> None:
         """Answers what goes on when the run ends."""
         for handler in self._handlers.values():
-            handler.ended()
+            command = handler.current
+            try:
+                handler.ended()
+            except Exception as error:
+                traceback.print_exc()
+                self._fail(command, handler, [str(describe_script_error(error))])
 
     def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
         """Has all workers vote, and then act."""
@@ -132,15 +138,16 @@ class CommandHandlers:
 
     def _carry_out_together(
         self,
-        command: Command,
+        command: Command | None,
         handler: Handler[Any],
         act: Callable[[], Answer | Vote | None],
     ) -> Answer | None:
-        """Calls `act` on all workers and answers `command`. An error of ours fails the command.
+        """Calls `act` on all workers, and answers `command` if there is one.
 
-        A worker on which `act` raises tells the others in place of its next exchange, so all leave
-        `act` at the same point, and training goes on. These errors still end training: an error of
-        the script, which `act` may call; a restore that failed halfway; a lost worker.
+        An error of ours fails the command. A worker on which `act` raises tells the others in place
+        of its next exchange, so all leave `act` at the same point, and training goes on. These
+        errors still end training: an error of the script, which `act` may call; a restore that
+        failed halfway; a lost worker.
         """
         problem, before = "", replace(self.loop)
         try:
@@ -161,11 +168,17 @@ class CommandHandlers:
             self.trainer.group.give_up()
         else:
             return self._answer(command, answer)
-        handler.put_back(command)
+        try:
+            handler.put_back(command)
+        except Exception as error:
+            traceback.print_exc()
+            problem = f"{problem}; {describe_script_error(error)}".removeprefix("; ")
         vars(self.loop).update(vars(before))
-        return self._fail(command, self.trainer.group.all_gather(problem))
+        return self._fail(command, handler, self.trainer.group.all_gather(problem))
 
-    def _answer(self, command: Command, answer: Answer | Vote | None) -> Answer | None:
+    def _answer(self, command: Command | None, answer: Answer | Vote | None) -> Answer | None:
+        if command is None:
+            return None
         if isinstance(answer, Vote):
             refused = f"{command.kind.value}: {answer.refusal}"
             self.trainer.telemetry.note(EventKind.REFUSED, refused, command)
@@ -174,8 +187,10 @@ class CommandHandlers:
             self.trainer.answer(command, answer)
         return answer
 
-    def _fail(self, command: Command, problems: Sequence[str]) -> Answer:
-        """Answers a command that failed by an error of ours, given by worker."""
+    def _fail(
+        self, command: Command | None, handler: Handler[Any], problems: Sequence[str]
+    ) -> Answer:
+        """Tells that a handler failed by an error of ours, given by worker."""
         of_workers = "; ".join(
             f"worker {index}: {problem}" for index, problem in enumerate(problems) if problem
         )
@@ -183,7 +198,9 @@ class CommandHandlers:
             f"An error in tfckpt_trainer, not in the script: {of_workers}. Training goes on. The "
             "log of the worker has the stack for a bug report."
         )
-        self.trainer.telemetry.note(EventKind.FAILED, f"{command.kind}: {message}", command)
+        kind = handler.arguments.kind
+        self.trainer.telemetry.note(EventKind.FAILED, f"{kind}: {message}", command)
         answer = Answer(CommandState.FAILED, message)
-        self.trainer.answer(command, answer)
+        if command is not None:
+            self.trainer.answer(command, answer)
         return answer

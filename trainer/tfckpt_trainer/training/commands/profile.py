@@ -59,16 +59,20 @@ class ProfileHandler(Handler[ProfileArguments]):
         self.current = command
         return None
 
-    def step_done(self) -> None:
-        """Ends the trace after its last step."""
+    def is_due(self) -> bool:
+        """Counts the step of a trace; returns whether it was the last one."""
         if self.current is None:
-            return
+            return False
         step = self.trainer.position.step
         # After a restore, steps are counted from there.
         self._left -= max(0, step - self._last_step)
         self._last_step = step
-        if self._left <= 0:
-            command, self.current = self.current, None
+        return self._left <= 0
+
+    def carry_on(self) -> None:
+        """Ends the trace after its last step."""
+        command, self.current = self.current, None
+        if command is not None:
             self._answer(command)
 
     def ended(self) -> None:
@@ -79,9 +83,9 @@ class ProfileHandler(Handler[ProfileArguments]):
             message = "The run ended before the steps were traced."
             self.trainer.answer(command, Answer(CommandState.FAILED, message))
 
-    def put_back(self, command: Command) -> None:
+    def put_back(self, command: Command | None) -> None:
         """Gives up the trace of this command."""
-        if self.current in {None, command}:
+        if self.current in (None, command):
             self.current = None
             self._tracer.abandon()
 

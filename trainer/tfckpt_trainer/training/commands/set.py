@@ -62,16 +62,20 @@ class SetHandler(Handler[SetArguments]):
         self.trainer.telemetry.note_changes(message, changes, step=step, by=by)
         return Answer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
 
-    def put_back(self, command: Command) -> None:
-        """Brings the values back, if this command has changed any here."""
-        if command is self._committed:
+    def put_back(self, command: Command | None) -> None:
+        """Brings the values back, if this command has changed any here; gives up failed plans."""
+        if command is None or command is self._committed:
             self._changes.put_back()
+        if command is None:
+            self.trainer.hyperparameters.drop_plans(self.trainer.position.step)
 
-    def step_done(self) -> None:
+    def is_due(self) -> bool:
+        """Whether a planned change acts after this step."""
+        return self.trainer.hyperparameters.is_due(self.trainer.position.step)
+
+    def carry_on(self) -> None:
         """Begins, goes on with and ends changes that were planned."""
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
-        if not hyperparameters.is_due(step):
-            return
         begun, problem = self._changes.advance(step)
         before = self._changes.before
         asked_by = [

@@ -42,7 +42,7 @@ class SkipHandler(Handler[SkipArguments]):
             {"at_step": at_step, "batches": skip.batches},
         )
 
-    def put_back(self, command: Command) -> None:
+    def put_back(self, command: Command | None) -> None:
         """Drops nothing for this command."""
         if self._planned is not None and self._planned[0] is command:
             self.trainer.skips.forget(self._planned[1])

@@ -51,6 +51,7 @@ class AgreedChanges:
 
     def advance(self, step: int) -> tuple[list[ValueChange], str]:
         """Carries out what was planned for this step; returns what `change` does."""
+        self.before = []
         self.before = self._hyperparameters.look(step)
         return self._advance(step)
 
