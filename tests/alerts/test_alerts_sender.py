@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from unittest import mock
 
 import pytest
 
@@ -12,8 +13,9 @@ from receiving_server import HANG, receiving
 from tfckpt_trainer.alerts import sender as sender_module
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS
 from tfckpt_trainer.alerts.sender import MOST_WAITING, AlertSender, sending_alerts
+from tfckpt_trainer.alerts.webhook import WebhookReceiver
 from tfckpt_trainer.launch.processes.lock import take_lock
-from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES, note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from waiting import wait_until
@@ -171,6 +173,30 @@ def test_a_receiver_that_fails_is_one_event_until_it_works_again(run):
     assert [entry.message for entry in noted(run)] == 2 * [
         "An alert was not sent: webhook 127.0.0.1: answered HTTP 403."
     ]
+
+
+def test_no_event_ends_the_alerts_after_it(run, monkeypatch):
+    write_entry(run, event(message="before"))
+    deep = '{"a":' * 600 + "0" + "}" * 600
+    with receiving() as server:
+        tells(run, server.url)
+        with sending_alerts(run, a_lock(run)) as send:
+            with open(run.event_log, "ab") as file:
+                file.write(b'{"at": 1, "kind": "failed", "message": "deep", "details": ')
+                file.write(deep.encode() + b"}\n" + b"x" * (TAIL_BYTES + 1) + b"\n")
+            write_entry(run, event(message="later"))
+            wait_until(lambda: len(server.requests) == 2, 10, "both are sent")
+            for number, (owner, name) in enumerate(
+                [(WebhookReceiver, "deliver"), (sender_module, "make_alert")], 1
+            ):
+                with monkeypatch.context() as patch:
+                    patch.setattr(owner, name, mock.Mock(side_effect=ZeroDivisionError("planted")))
+                    send(event(message="lost"))
+                    wait_until(lambda n=number: len(noted(run)) == n, 10, f"{name} is noted")
+                send(event(message="sent"))
+                wait_until(lambda n=number: len(server.requests) == 2 + n, 10, "the next is sent")
+    assert messages(server) == ["deep", "later", "sent", "sent"]
+    assert all("An alert was not sent: " in note.message for note in noted(run))
 
 
 def test_a_receiver_that_hangs_delays_neither_the_sender_nor_another_receiver(run):

@@ -131,6 +131,14 @@ def test_an_action_that_is_not_possible_says_why(text: str, said: str) -> None:
         ("not_finite: go_back; at most 0", "at most is 0; it must be at least 1"),
         ("not_finite: go_back; at most 1; at most 2", "it has two ;"),
         ("not_finite: pause, stop", "A guard cannot pause and stop"),
+        *(
+            pytest.param(text + "1" * 5000 + rest, said, id=text)
+            for text, rest, said in [
+                ("not_finite: pause; at most ", "", "write at most N"),
+                ("no_improvement loss steps=", ": pause", "it must be a whole number of steps"),
+                ("above loss ", ": pause", "it must be a number"),
+            ]
+        ),
     ],
 )
 def test_a_wrong_text_says_what_is_expected_with_an_example(text: str, said: str) -> None:
@@ -140,6 +148,7 @@ def test_a_wrong_text_says_what_is_expected_with_an_example(text: str, said: str
     assert "such as 'spike loss deviations=8: go_back, skip_batches 10; at most 3'" in str(
         error.value
     )
+    assert len(str(error.value)) < 600
 
 
 @pytest.mark.parametrize(

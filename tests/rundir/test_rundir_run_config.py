@@ -85,6 +85,7 @@ def test_everything_that_can_be_set(run):
         ("[[alerts.webhooks]]\nurl = 'http://example.org'", "expected https"),
         ("guards = [", "is not valid TOML"),
         (f"guards = {'[' * 100_000}", "is not valid TOML"),
+        pytest.param(f"guards = [{'1' * 5000}]", "is not valid TOML", id="digits"),
         ("guards = ['\udcff']", "is not valid TOML"),
         (f"# {'x' * (1 << 18)}", "expected at most"),
     ],

@@ -149,6 +149,8 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("keep_last = 3", "keep_last"),
         ("[retention", "is not valid TOML"),
         ("\x00", "is not valid TOML"),
+        pytest.param(f"poll = {'1' * 5000}", "is not valid TOML", id="digits"),
+        pytest.param(f"poll = {'[' * 50_000}", "is not valid TOML", id="brackets"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_the_file(home: Path, text: str, message: str) -> None:

@@ -74,9 +74,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -> Alert:
     """Returns the alert of an event."""
     known = f"{run.root}\n{entry.at!r}\n{entry.kind}\n{entry.message}"
-    details = _cleaned(entry.details)
-    if len(json.dumps(details)) > _MOST_DETAILS:
-        details = {}
+    try:
+        details = _cleaned(entry.details)
+        is_small = len(json.dumps(details)) <= _MOST_DETAILS
+    except RecursionError:
+        is_small = False
     return Alert(
         id=hashlib.sha256(known.encode(errors="replace")).hexdigest()[:16],
         kind=entry.kind,
@@ -88,7 +90,7 @@ def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -
         branch=entry.branch,
         checkpoint=clean(entry.checkpoint) if entry.checkpoint is not None else None,
         by=clean(entry.by),
-        details=details,
+        details=details if is_small else {},
         is_test=is_test,
     )
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, Alert, make_alert
+from tfckpt_trainer.alerts.delivery import Delivery
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
 from tfckpt_trainer.counts import count, noun
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.event_log import Tail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -99,11 +100,18 @@ class AlertSender:
             entries, is_open = self._next_entries()
             for entry in entries:
                 if entry.kind in kinds and entry.by != BY_ALERTS and self._is_new(entry):
-                    alert = make_alert(self._run, entry)
-                    for channel in self._channels:
-                        channel.put(alert)
+                    self._put(entry)
         for channel in self._channels:
             channel.end()
+
+    def _put(self, entry: EventEntry) -> None:
+        """Has an event sent to all receivers. An error of ours ends no later alert."""
+        try:
+            alert = make_alert(self._run, entry)
+            for channel in self._channels:
+                channel.put(alert)
+        except Exception as error:
+            self._note(f"An alert was not sent: {describe_error(error)}")
 
     def _next_entries(self) -> tuple[list[EventEntry], bool]:
         """Waits for events; returns them, and whether more may come."""
@@ -188,7 +196,10 @@ class _Channel:
 
     def _work(self) -> None:
         while (alert := self._waiting.get()) is not None and not self._is_closed:
-            delivery = self._receiver.deliver(alert)
+            try:
+                delivery = self._receiver.deliver(alert)
+            except Exception as error:
+                delivery = Delivery(self._receiver.name, False, describe_error(error), 0.0)
             if delivery.is_sent:
                 self._is_failing = False
             else:

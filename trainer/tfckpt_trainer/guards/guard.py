@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Self
 
@@ -12,6 +13,8 @@ from tfckpt_trainer.guards.terms import Word, parse_term, split_words
 from tfckpt_trainer.rundir.records.command import CommandArguments
 
 EXAMPLE = "spike loss deviations=8: go_back, skip_batches 10; at most 3"
+
+_LIMIT = re.compile(r"[0-9]{1,15}")
 
 DEFAULT_LIMIT = 3
 """How often a guard fires that changes training, before the next firing pauses the run."""
@@ -80,8 +83,8 @@ class Guard:
             return cls._parse(split_words(text))
         except UsageError as error:
             raise UsageError(
-                f"{text!r} is no guard: {error} A guard is CONDITION: ACTION, ACTION; at most N, "
-                f"such as {EXAMPLE!r}."
+                f"{text!r:.200} is no guard: {error} "
+                f"A guard is CONDITION: ACTION, ACTION; at most N, such as {EXAMPLE!r}."
             ) from None
 
     @classmethod
@@ -141,6 +144,6 @@ def _split(words: list[Word], mark: str) -> list[list[Word]]:
 
 def _limit(words: list[Word]) -> int:
     texts = [word.text for word in words]
-    if len(texts) != 3 or texts[:2] != ["at", "most"] or not texts[2].isdecimal():
-        raise UsageError(f"After ; it has {' '.join(texts)!r}; write at most N.")
+    if len(texts) != 3 or texts[:2] != ["at", "most"] or not _LIMIT.fullmatch(texts[2]):
+        raise UsageError(f"After ; it has {' '.join(texts)!r:.80}; write at most N.")
     return int(texts[2])

@@ -12,10 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 import msgspec
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.command import MOST_STEPS
 
 Metric = Annotated[str, msgspec.Meta(min_length=1, description="the name of a metric")]
 Number = Annotated[float, msgspec.Meta(description="a number")]
-Steps = Annotated[int, msgspec.Meta(ge=1, description="a whole number of steps, at least 1")]
+Steps = Annotated[
+    int, msgspec.Meta(ge=1, le=MOST_STEPS, description="a whole number of steps, at least 1")
+]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?(e[-+]?\d+)?)(?P<unit>[smhd])")
@@ -222,5 +225,5 @@ def _converted(name: str, value: object, kind: Any) -> Any:
         # A class of a script may have plain types.
         described = getattr(kind, "__metadata__", ())
         expected = described[-1].description if described else f"a value of type {kind.__name__}"
-        raise UsageError(f"{name} is {value!r}; it must be {expected}.") from None
+        raise UsageError(f"{name} is {value!r:.80}; it must be {expected}.") from None
     return converted

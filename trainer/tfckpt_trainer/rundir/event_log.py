@@ -193,6 +193,8 @@ class Tail(Generic[DocumentT]):
                 self._inode = facts.st_ino
                 self._offset = facts.st_size if skips else max(0, facts.st_size - TAIL_BYTES)
             file.seek(self._offset)
-            documents, used = parse_lines(file.read(TAIL_BYTES), self._kind, self._path.name)
-        self._offset += used
+            data = file.read(TAIL_BYTES)
+        documents, used = parse_lines(data, self._kind, self._path.name)
+        # A line that is longer is none of ours. Its end is skipped as a damaged line.
+        self._offset += used or (len(data) if len(data) == TAIL_BYTES else 0)
         return documents

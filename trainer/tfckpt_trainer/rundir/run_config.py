@@ -144,10 +144,11 @@ def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except DamagedFileError as error:
         raise UsageError(str(error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}. Correct the file.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}. {_what_is_known(error)}") from error
+    except (ValueError, RecursionError) as error:
+        # Also numbers of too many digits.
+        raise UsageError(f"{path} is not valid TOML: {error}. Correct the file.") from error
     if to_send and config.alerts.has_receivers:
         _require_own(path, facts)
     return config

@@ -144,10 +144,11 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         raise UsageError(f"{path} does not exist; name another file with --config.") from None
     except OSError as error:
         raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
+    except (ValueError, RecursionError) as error:
+        # Also numbers of too many digits.
+        raise UsageError(f"{place} is not valid TOML: {error}.") from error
     config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
     own_keys = {name: action.key for name, action in config.actions.items()}

@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.storage.documents import Document, prepare
 LONGEST_NAME = 255
 """Characters of a file name, on all common file systems."""
 
-MOST_STEPS = 2**53
+MOST_STEPS = 10**15 - 1
 """Steps that JSON and floating-point numbers hold exactly."""
 
 _LONGEST_VALUE = 60
