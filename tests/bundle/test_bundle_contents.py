@@ -337,6 +337,20 @@ def test_where_the_object_graph_is_lost_nothing_is_said_of_what_tensors_are_for(
     assert found == {("model/kernel", Role.UNKNOWN), ("optimizer/m", Role.UNKNOWN)}
 
 
+def test_values_of_the_root_object_have_a_path(tmp_path):
+    # As Keras 2 writes it with `save_weights`.
+    config, nameless = "/.ATTRIBUTES/OBJECT_CONFIG_JSON", key_of("")
+    values = [("OBJECT_CONFIG_JSON", "", config), variable("", "w")]
+    nodes = [Object({"dense": 1}, values), Object({}, [variable("dense")])]
+    text = strings([b"{}"], ())
+    tensors = {config: text, nameless: ONE, key_of("dense"): ONE}
+    write(tmp_path / "c", {**tensors, GRAPH_KEY: graph(nodes)})
+    paths = {"dense", ".OBJECT_CONFIG_JSON", ".VARIABLE_VALUE"}
+    assert contents_of(tmp_path / "c").keys() == paths
+    lost = describe_tensors_without_graph(read_index(tmp_path / "c"))
+    assert {one.path for one in lost} == {"dense", config, nameless}
+
+
 def test_tensors_that_would_have_one_path_get_others(tmp_path):
     nodes = [
         Object({"a/b": 1, "a": 2, "m": 3}),

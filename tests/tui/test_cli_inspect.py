@@ -474,6 +474,20 @@ def test_inspect_shows_what_is_in_it_and_what_comes_back(tool: Tool, tmp_path: P
     assert tool("inspect", tmp_path, "1").data.startswith("checkpoint  ckpt-1,")
 
 
+def test_inspect_shows_all_tensors_beside_a_value_of_the_root_object(
+    tool: Tool, tmp_path: Path
+) -> None:
+    # As Keras 2 writes it with `save_weights`.
+    config = "/.ATTRIBUTES/OBJECT_CONFIG_JSON"
+    root = Object({"kernel": 1}, [("OBJECT_CONFIG_JSON", "", config)])
+    nodes = [root, Object({}, [variable("kernel")])]
+    weights = {key_of("kernel"): array(np.ones(3, np.float32)), config: strings([b"{}"], ())}
+    write(tmp_path / "weights", {**weights, GRAPH_KEY: graph(nodes)})
+    said = tool("inspect", tmp_path, "weights")
+    rows = [line.split()[:2] for line in said.data.split("\n\n")[1].splitlines()]
+    assert rows == [["PATH", "DTYPE"], ["kernel", "float32"], [".OBJECT_CONFIG_JSON", "string"]]
+
+
 def test_json_of_inspect_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 2)
     said = tool("inspect", tmp_path, "--json")

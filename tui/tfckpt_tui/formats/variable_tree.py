@@ -109,7 +109,7 @@ class VariableTree:
     """Variables by path, with the slot variables of each below it."""
 
     def __init__(self, variables: Sequence[Tensor]) -> None:
-        paths = {variable.path for variable in variables}
+        paths = {variable.path for variable in variables if not variable.slot_of}
         self._slots: dict[str, list[Tensor]] = {}
         self._root = _Node("")
         for variable in variables:

@@ -62,9 +62,9 @@ class Variable(msgspec.Struct, frozen=True):
     """One tensor and its role.
 
     Attributes:
-        path: How it is named everywhere, unique in its checkpoint: the path from the root object,
-            with Keras names if the variable has them. A slot variable is named by the optimizer,
-            the slot and its variable: `optimizer/momentums/model/dense/kernel`.
+        path: How it is named everywhere, unique in its checkpoint and not empty: the path from the
+            root object, with Keras names if the variable has them. A slot variable is named by the
+            optimizer, the slot and its variable: `optimizer/momentums/model/dense/kernel`.
         object_path: Path from the root object by attributes alone; empty without an object graph.
         full_name: Name of the variable in the program that saved it.
         slot_of: For a slot variable, the path of the variable that it belongs to.
@@ -165,7 +165,7 @@ def _natural(path: str) -> list[str | int]:
 def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
     """Returns all tensors without roles, for a checkpoint whose object graph is unreadable."""
     return tuple(
-        Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"), entry, Role.UNKNOWN)
+        Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}") or name, entry, Role.UNKNOWN)
         for name, entry in sorted(tensors_of(index).items())
     )
 
@@ -229,7 +229,8 @@ class SavedObjects:
                     # Objects with several tensors, such as tables, need a suffix per tensor.
                     rest = name.removeprefix(key) if len(own) > 1 else ""
                     objects = "/".join(map(escaped, path)) + rest
-                    shown = readable.get(number, "/".join(path)) + rest
+                    # The root object has no path; its value is named as one without an object.
+                    shown = readable.get(number, "/".join(path)) + rest or f".{attribute.name}"
                     role = self._role(number, path, attribute.name, entry)
                     variables[name] = Variable(
                         shown, entry, role, attribute.full_name, object_path=objects

@@ -241,7 +241,7 @@ def _print_variables(
 ) -> None:
     header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
     header += STATISTICS if figures else []
-    paths = {variable.path for variable in variables}
+    paths = {variable.path for variable in variables if not variable.slot_of}
     rows = [
         [
             f"  {variable.path}" if variable.slot_of in paths else variable.path,

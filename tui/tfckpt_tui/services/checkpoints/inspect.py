@@ -198,7 +198,7 @@ def _total(group: str, variables: Sequence[Variable]) -> Total:
 
 def in_families(variables: Sequence[Variable]) -> list[Variable]:
     """Returns the variables, each followed by its slot variables."""
-    paths = {variable.path for variable in variables}
+    paths = {variable.path for variable in variables if not variable.slot_of}
     slots: dict[str, list[Variable]] = {}
     for variable in variables:
         if variable.slot_of in paths:
