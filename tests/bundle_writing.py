@@ -132,10 +132,17 @@ def key_of(path: str) -> str:
     return f"{path}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def write(prefix: Path, tensors: Mapping[str, Stored | Parts], shards: int = 1) -> list[Path]:
+def write(
+    prefix: Path,
+    tensors: Mapping[str, Stored | Parts],
+    shards: int = 1,
+    *,
+    is_big_endian: bool = False,
+) -> list[Path]:
     """Writes data files and index of checkpoint `prefix`; returns their paths, the index last."""
     paths = [prefix.with_name(f"{prefix.name}.data-{n:05d}-of-{shards:05d}") for n in range(shards)]
-    entries = {b"": _field(1, shards) + _bytes(3, _field(1, 1))}
+    endianness = _field(2, 1) if is_big_endian else b""
+    entries = {b"": _field(1, shards) + endianness + _bytes(3, _field(1, 1))}
     with ExitStack() as stack:
         files = [stack.enter_context(open(path, "wb")) for path in paths]
         _write_all(files, tensors, entries)

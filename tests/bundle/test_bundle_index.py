@@ -17,7 +17,7 @@ from executed_lines import ExecutedLines
 from tfckpt_trainer.bundle.index import read_index, read_shard_count
 from tfckpt_trainer.bundle.table import MAGIC, Table
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
 
 ONE_SHARD = b"\x08\x01"
 FLOAT = b"\x08\x01"
@@ -117,6 +117,8 @@ def test_an_error_tells_which_entry_and_where_it_is(prefix, key, value, words):
     assert error.problem.startswith(words)
     assert error.offset == len(header) + 3 + len(key)
     assert content[error.offset :].startswith(value)
+    is_sound = "machine" in words or "reader" in words or "know" in words
+    assert isinstance(error, UnsupportedBundleError) == is_sound
 
 
 def test_the_place_is_right_in_a_shortened_key_too(prefix):

@@ -400,6 +400,7 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
         CheckpointState.TRASHED,
         CheckpointState.CORRUPT,
         CheckpointState.UNREADABLE,
+        CheckpointState.UNSUPPORTED,
     }
     must_stay |= {c.name for c in history if c.pinned or c.is_head or c.state in never}
     must_stay |= {c.name for c in history if c.dropped_by_manager and c.restorable}

@@ -382,6 +382,32 @@ def test_tensors_in_a_data_file_that_may_not_be_read_are_not_called_damaged(
 
 
 @pytest.mark.usefixtures("together")
+def test_a_checkpoint_of_a_big_endian_machine_is_unsupported_and_stays(
+    tool: Tool, tmp_path: Path
+) -> None:
+    write(tmp_path / "ckpt-1", {"v": array(np.ones(3, np.float32))}, is_big_endian=True)
+    for step in (2, 3):
+        save(tmp_path, step)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
+    listed = tool("ls", tmp_path, "--json").json
+    assert [one["state"] for one in listed["checkpoints"]] == [
+        "unsupported", "complete", "complete",
+    ]  # fmt: skip
+    (newest,) = [one for one in listed["diagnostics"] if one["kind"] == "latest-unusable"]
+    assert "which is unsupported" in newest["message"]
+    assert "restore it with TensorFlow and save it again." in newest["message"]
+    said = tool("verify", tmp_path)
+    assert said.code == 1
+    assert said.data.splitlines()[-1] == "3 checkpoints: 2 sound, 1 unsupported."
+    for path in tmp_path.glob("ckpt-1.*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    planned = tool("prune", tmp_path, "--keep-last", "1", "--dry-run", "--json").json["plan"]
+    reasons = {one["name"]: one["reason"] for one in planned["decisions"]}
+    assert reasons["ckpt-1"].startswith("unsupported: delete it by name (ckpt-1.index at byte")
+    assert "was written on a big-endian machine" in tool("inspect", tmp_path, "ckpt-1").data
+
+
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 def test_what_could_not_be_read_is_not_held_against_a_checkpoint(
     tool: Tool, open_place: Path, become_nobody: Callable[[], None], part: str

@@ -129,6 +129,14 @@ class BundleError(TfckptError):
         self.problem = problem
 
 
+class UnsupportedBundleError(BundleError):
+    """A TensorFlow checkpoint file is sound, in a form that only other programs read."""
+
+
+class MissingExtensionError(TfckptError):
+    """A package is installed without its compiled part: nothing can be said about any file."""
+
+
 class LaunchError(TfckptError):
     """The supervisor or the workers could not be started or stopped."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
+from tfckpt_trainer.errors import MissingExtensionError
 
-from tfckpt_trainer.errors import TfckptError
+with warnings.catch_warnings():
+    # It warns without its C extension, which is an error here.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    import google_crc32c
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,15 +31,29 @@ def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
         value: The checksum of the preceding bytes.
 
     Raises:
-        TfckptError: Only the pure-Python fallback is installed, which is 1000 times slower.
+        MissingExtensionError: Only the pure-Python fallback is installed, which is 1000 times
+            slower.
     """
     return _extend(value, data)
 
 
+def require_extension() -> None:
+    """Raises an error if checksums cannot be computed.
+
+    Call it before checkpoints are judged by their checksums.
+
+    Raises:
+        MissingExtensionError: google-crc32c is installed without its C extension.
+    """
+    crc32c(b"")
+
+
 def _refuse(value: int, data: object) -> int:
-    raise TfckptError(
-        "google-crc32c has no compiled implementation for this Python; reinstall it with "
-        "`pip install --force-reinstall google-crc32c`."
+    raise MissingExtensionError(
+        "google-crc32c is installed without its C extension, so no checkpoint can be checked. "
+        "Run `pip install --force-reinstall --no-cache-dir google-crc32c`. If pip finds no wheel "
+        "for this system, such as Alpine Linux, use a system with glibc, or install "
+        "https://github.com/google/crc32c first."
     )
 
 

@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.wire import (
     BYTES,
     FIXED32,
     VARINT,
+    UnsupportedError,
     WireError,
     encode_varint,
     fields,
@@ -27,7 +28,7 @@ from tfckpt_trainer.bundle.wire import (
     signed64,
     typed_fields,
 )
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
 
 VERSION = 1
 """Version of the bundle format. TensorFlow has only had this one."""
@@ -187,7 +188,7 @@ class IndexReader:
                     )
             except WireError as error:
                 name = repr(key) if key[0] == 0 else key.decode("utf-8", "backslashreplace")
-                raise BundleError(table.name, table.offset_of(key), f"{name}: {error}") from error
+                raise _refusal(table, key, name, error) from error
         return index
 
 
@@ -222,7 +223,12 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
     try:
         return _shard_count(value)
     except WireError as error:
-        raise BundleError(table.name, table.offset_of(key), f"header: {error}") from error
+        raise _refusal(table, key, "header", error) from error
+
+
+def _refusal(table: Table, key: bytes, name: str, error: WireError) -> BundleError:
+    kind = UnsupportedBundleError if isinstance(error, UnsupportedError) else BundleError
+    return kind(table.name, table.offset_of(key), f"{name}: {error}")
 
 
 @lru_cache(maxsize=16)
@@ -238,7 +244,10 @@ def _shard_count(data: bytes) -> int:
         elif number == 3:
             versions.append(content)
     if endianness != 0:
-        raise WireError("was written on a big-endian machine; only little-endian is supported")
+        raise UnsupportedError(
+            "was written on a big-endian machine, and only little-endian files are read here. To "
+            "convert it, restore it with TensorFlow and save it again"
+        )
     _check_version(_merged(versions))
     if not 0 < count <= MAX_SHARDS:
         raise WireError(f"has {count} data files; expected 1 to {MAX_SHARDS}")
@@ -263,9 +272,11 @@ def _check_version(data: bytes) -> None:
     if producer > _MAX_INT32:
         raise WireError(f"was written by version {producer}, which does not exist")
     if needed > VERSION:
-        raise WireError(f"needs a reader of version {needed}; this one reads version {VERSION}")
+        raise UnsupportedError(
+            f"needs a reader of version {needed}; this one reads version {VERSION}"
+        )
     if VERSION in refused:
-        raise WireError(f"says that readers of version {VERSION} cannot read it")
+        raise UnsupportedError(f"says that readers of version {VERSION} cannot read it")
 
 
 def _merged(messages: list[bytes]) -> bytes:
@@ -348,7 +359,7 @@ def _known_head(data: bytes) -> _Head | None:
 def _any_entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     dtype, shapes, shard, offset, size, checksum, slices = _any_fields(data)
     if dtype not in DTYPES:
-        raise WireError(f"has type number {dtype}, which this version does not know")
+        raise UnsupportedError(f"has type number {dtype}, which this version does not know")
     if not 0 <= shard < shard_count or offset < 0 or size < 0:
         raise WireError("has an invalid shard, offset or size")
     shape = _known_shape(shapes)

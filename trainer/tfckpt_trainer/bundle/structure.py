@@ -21,7 +21,7 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
 
-UNREADABLE = "unreadable"
+UNREADABLE, UNSUPPORTED = "unreadable", "unsupported"
 
 _Edges = tuple[tuple[int, int], ...]
 """Start and end of a part of a tensor in each dimension."""
@@ -33,7 +33,8 @@ class Finding(msgspec.Struct, frozen=True):
     Attributes:
         severity: An error prevents a correct restore; a warning does not.
         kind: A short name for scripts, such as `checksum` or `shard-missing`. `UNREADABLE` means
-            that a file could not be read; its content may still be good.
+            that a file could not be read; its content may still be good. `UNSUPPORTED` means that
+            it is sound, and that only other programs read it.
         tensor: The affected tensor, if any.
     """
 

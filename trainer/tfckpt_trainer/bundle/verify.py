@@ -27,13 +27,14 @@ from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import CHUNK, Shard
 from tfckpt_trainer.bundle.structure import (
     UNREADABLE,
+    UNSUPPORTED,
     Finding,
     graph_findings,
     structure_findings,
 )
 from tfckpt_trainer.bundle.table import Table
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
 
 Progress = Callable[[int, int], None]
 
@@ -116,6 +117,8 @@ def verify(
         if leads_to_no_file(path):
             message = f"{path.name} is a symbolic link that leads to no file"
             return Verification((_error("index-missing", path, message),))
+        if isinstance(error, UnsupportedBundleError):
+            return Verification((_error(UNSUPPORTED, path, str(error)),))
         kind = "index-empty" if _is_empty(path) else "index"
         return Verification((_error(kind, path, str(error)),))
 

@@ -17,6 +17,10 @@ class WireError(ValueError):
     """The bytes are not a valid encoding."""
 
 
+class UnsupportedError(WireError):
+    """The bytes are a valid encoding that is not read here."""
+
+
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Returns the unsigned varint at `position` and the position after it."""
     value = shift = 0

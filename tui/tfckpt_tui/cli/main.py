@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer import __version__
+from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.errors import (
     ExitCode,
     TfckptError,
@@ -200,6 +201,9 @@ _COMMAND_MODULES = {
 }
 
 
+_EXPLAINING = frozenset({"-h", "--help", "--version", "schema", "completion"})
+"""Words of command lines that read no checkpoint."""
+
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
 
@@ -331,6 +335,8 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
         words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
+        if not _EXPLAINING & {*words}:
+            require_extension()
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return ExitCode.INTERRUPTED

@@ -17,7 +17,7 @@ class VerifyFinding(msgspec.Struct, frozen=True):
             `shard-missing`, `shard-short`, `shard-long`, `shard-extra`, `shard-not-plain`. Of a
             tensor: `tensor-cut`, `overlap`, `checksum`, `size`, `dtype`, `name`, `slice`,
             `slice-unused`. Others: `object-graph`, `record`, `record-missing`, `record-short`,
-            `record-unusable`, `unreadable`, and `head` of the run.
+            `record-unusable`, `unreadable`, `unsupported`, and `head` of the run.
         file: In which file.
         tensor: Of which tensor.
         message: One sentence.

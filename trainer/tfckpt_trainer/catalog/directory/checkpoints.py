@@ -25,6 +25,7 @@ class CheckpointState(StrEnum):
     INCOMPLETE = "incomplete"
     CORRUPT = "corrupt"
     UNREADABLE = "unreadable"
+    UNSUPPORTED = "unsupported"
     ORPHANED = "orphaned"
     TRASHED = "trashed"
 

@@ -177,9 +177,9 @@ def _why_left(checkpoint: Checkpoint) -> str:
         return f"made by `{made.operation}`: delete it by name"
     if checkpoint.restorable:
         return "its CheckpointManager may keep it: delete it by name"
-    if checkpoint.state is CheckpointState.UNREADABLE:
+    if checkpoint.state in {CheckpointState.UNREADABLE, CheckpointState.UNSUPPORTED}:
         problem = checkpoint.problem.rstrip(".")
-        return f"unreadable: delete it by name ({problem})"
+        return f"{checkpoint.state}: delete it by name ({problem})"
     if not checkpoint.is_proven:
         return "not known to be a checkpoint: prune it by name"
     if checkpoint.lacks_file:

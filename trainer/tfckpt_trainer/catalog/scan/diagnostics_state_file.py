@@ -102,7 +102,7 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
     def _damaged_latest(self, checkpoint: Checkpoint) -> Diagnostic:
         name = checkpoint.name
         what = f"The state file names {name} as the newest, which is {checkpoint.state.value}"
-        if NOT_FETCHED in checkpoint.problem:
+        if checkpoint.state is CheckpointState.UNSUPPORTED or NOT_FETCHED in checkpoint.problem:
             message = f"{what}: {checkpoint.problem}"
         elif checkpoint.state is CheckpointState.UNREADABLE:
             message = (

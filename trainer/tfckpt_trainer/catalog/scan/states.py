@@ -19,14 +19,15 @@ The first rule that applies decides:
 6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk), or
    permissions forbid to read a data file that I counts. Each scan tries again. Also: one of them
    is a pointer of Git LFS.
-7. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
+7. *unsupported*: the index says that its data is big-endian, or needs a newer reader.
+8. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
    newer than the index: a save under the same name was killed, and index and data do not match.
-8. *incomplete*: a data file that I counts is missing or too short, or a worker's own state that
+9. *incomplete*: a data file that I counts is missing or too short, or a worker's own state that
    the record names.
-9. *verified*: a stored verification result of these files has no error. Or the record has the
+10. *verified*: a stored verification result of these files has no error. Or the record has the
    sizes that the files have now, and no file is newer than it. A record is written only after
    all bytes were read back and matched.
-10. *complete*: everything else.
+11. *complete*: everything else.
 
 A checkpoint that is verified or complete by these rules is *inexact* if its record and the copy of
 it cannot be used.
@@ -64,7 +65,7 @@ import msgspec
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
-from tfckpt_trainer.bundle.structure import UNREADABLE
+from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED
 from tfckpt_trainer.bundle.table import read_table
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
@@ -76,7 +77,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import BundleError, DamagedFileError, UnsupportedBundleError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ActionResult
@@ -238,14 +239,14 @@ def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Dept
     try:
         content = _read_index(root, index, recorded)
         return _with_index(root, evidence, index, holding, recorded, content, depth)
-    except (TfckptError, OSError) as error:
+    except (BundleError, DamagedFileError, OSError) as error:
         return _unreadable(root / evidence.files.name, evidence, index, error, moment)
 
 
 def state_for_fault(fault: FoundFault) -> CheckpointState:
     """Returns the state that an error found by a verification implies."""
-    if fault.kind == UNREADABLE:
-        return CheckpointState.UNREADABLE
+    if fault.kind in {UNREADABLE, UNSUPPORTED}:
+        return CheckpointState(fault.kind)
     return CheckpointState.INCOMPLETE if fault.kind in _CUT else CheckpointState.CORRUPT
 
 
@@ -461,6 +462,8 @@ def _unreadable(
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.CORRUPT if index.size else CheckpointState.INCOMPLETE
+    if isinstance(error, UnsupportedBundleError):
+        state = CheckpointState.UNSUPPORTED
     return Verdict(state, len(evidence.files.shards), f"{str(error).rstrip('.')}.")
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
@@ -185,6 +186,7 @@ class TrainingRun:
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
+            MissingExtensionError: Checksums cannot be computed.
         """
         options = RunOptions(
             total_steps=total_steps,
@@ -201,6 +203,7 @@ class TrainingRun:
             guards=guards_of(guards),
         )
         options.check()
+        require_extension()
         forget_left_run()
         order = check_order(run_dir)
         if order is not None:

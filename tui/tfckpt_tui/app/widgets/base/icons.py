@@ -75,6 +75,7 @@ CHECKPOINT: Mapping[CheckpointState, Icon] = {
     CheckpointState.INCOMPLETE: Icon("◐", "bad", "a file is missing or too short"),
     CheckpointState.CORRUPT: Icon("✗", "bad", "its contents do not match its checksums"),
     CheckpointState.UNREADABLE: Icon("∅", "warn", "a file cannot be read"),
+    CheckpointState.UNSUPPORTED: Icon("∅", "warn", "sound, in a form that is not read here"),
     CheckpointState.ORPHANED: Icon("?", "warn", "left by a save that was killed"),
     CheckpointState.TRASHED: Icon("♻", "muted", "in the trash; undo restores it"),
 }
