@@ -15,7 +15,9 @@ from supervised import WORKER, Run
 
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from waiting import wait_until
+from tfckpt_trainer.rundir.run_info import update_run_info
+from tfckpt_trainer.rundir.storage.documents import copy_of
+from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -101,6 +103,31 @@ def test_a_worker_killed_from_outside_is_started_again_beside_its_peer(run: Run)
     assert {w.pid for w in status.workers}.isdisjoint(w.pid for w in first)
     assert not any(lives(worker.pid) for worker in first)
     assert "Worker 0 was killed by SIGKILL" in run.event_log(EventKind.WORKER_LOST)[0].message
+
+
+def test_nothing_that_lies_in_the_run_directory_prevents_a_restart(run: Run) -> None:
+    run.directory.create()
+    update_run_info(run.directory)
+    ended = run.supervise(run.options("step", "ready", "a0:sleep=600", "step"))
+    run.wait_until_ready()
+    control = run.directory.control
+    for path in (run.directory.run_file, copy_of(run.directory.run_file)):
+        path.write_bytes(b"{")
+    (control / "other.json").write_text('{"schema": 99}')
+    for place in (run.directory.tensorboard, run.directory.stacks_directory):
+        shutil.rmtree(place)
+    run.directory.tensorboard.write_text("a file")
+    run.directory.stacks_directory.symlink_to(run.root.parent)
+    psutil.Process(run.status().workers[1].pid).kill()
+    ended.wait(LEAST_SECONDS)
+
+    assert run.status().state is SupervisorState.FINISHED
+    notes = "\n".join(entry.message for entry in run.event_log(EventKind.NOTE))
+    for name in ("run.json", "tensorboard", "stacks"):
+        assert f"is {name}.damaged-" in notes
+        (kept,) = control.glob(f"{name}.damaged-*")
+        assert kept.exists()
+    assert (control / "other.json").exists()
 
 
 def test_who_died_first_is_named_and_not_who_lost_it(run: Run) -> None:

@@ -14,6 +14,7 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
@@ -153,6 +154,21 @@ def test_no_error_in_any_part_of_a_handler_ends_training(make_run):
     assert mixup == [0.5]
     told = [e.message for e in read_entries(directory) if "planted" in e.message]
     assert len(told) == len(failing) + len(HANDLERS)
+
+
+def test_a_document_of_a_newer_release_prevents_a_start_and_no_restart(make_run, monkeypatch):
+    import tensorflow as tf
+
+    run = RunDirectory(make_run(dataset=None).directory)
+    (run.control / "other.json").write_text('{"schema": 99}')
+    with pytest.raises(RefusedError, match=r"other\.json was written by a newer"):
+        make_run()
+    monkeypatch.setenv("TFCKPT_ATTEMPT", "1")
+    again = make_run(dataset=tf.data.Dataset.from_tensors(tf.ones((1, 2))).repeat(), total_steps=2)
+    step = again.function(tf.reduce_mean)
+    for batch in again:
+        step(batch)
+    assert (run.root / "ckpt-2.index").exists()
 
 
 IN_A_HANDLER = "tfckpt_trainer.training.commands"

@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
-
-import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.code_version import code_directory, read_code_version
@@ -29,8 +26,9 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.run_info import update_run_info
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
@@ -88,20 +86,8 @@ def launch(
 
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
     """Writes `run.json`; the id of an earlier launch in this directory stays."""
-    info = load_if_exists(run.run_file, RunInfo) or RunInfo(
-        id=uuid.uuid4().hex[:12], created_at=time.time()
-    )
-    store(
-        run.run_file,
-        msgspec.structs.replace(
-            info,
-            launched=True,
-            worker_count=len(options.tasks),
-            code=read_code_version(
-                code_directory(options.command, Path(options.working_directory))
-            ),
-        ),
-    )
+    code = read_code_version(code_directory(options.command, Path(options.working_directory)))
+    update_run_info(run, launched=True, worker_count=len(options.tasks), code=code)
 
 
 def _take_lock(run: RunDirectory) -> int | None:

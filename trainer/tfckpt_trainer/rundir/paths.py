@@ -13,7 +13,7 @@ import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import make_directory, move_aside
 from tfckpt_trainer.user_directories import cache_key
 
 CONTROL = ".tfckpt"
@@ -397,6 +397,20 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         newer = self.newer_documents()
         if newer:
             raise RefusedError(f"{newer[0]} Nothing was changed.")
+
+    def move_others_aside(self) -> list[str]:
+        """Renames links and files that lie where directories belong; returns what it did.
+
+        For a run that has to go on. Only one process may call it, and the trainer must not run.
+
+        Raises:
+            OSError: One cannot be renamed.
+        """
+        return [
+            f"{directory} is not a directory. It is {move_aside(directory)} now."
+            for directory in (self.control, *self.directories)
+            if directory.is_symlink() or (directory.exists() and not directory.is_dir())
+        ]
 
     def create(self) -> None:
         """Creates missing directories and flushes them to disk.

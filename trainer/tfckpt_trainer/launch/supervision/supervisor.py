@@ -40,12 +40,9 @@ from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.failure import WorkerLoss
-from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
+from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
-from tfckpt_trainer.rundir.storage.documents import (
-    load_if_exists,
-    store,
-)
 
 PEERS_GRACE_SECONDS = 3.0
 """Grace period of the other workers after one was lost; they cannot save without it."""
@@ -214,12 +211,11 @@ class Supervisor:
     def _start_workers(self) -> Placement:
         placement = self._starter.place()
         members = placement.tasks
-        info = load_if_exists(self._run.run_file, RunInfo)
-        if info is not None:
-            changed = msgspec.structs.replace(
-                info, cluster=placement.cluster, worker_count=len(members)
-            )
-            store(self._run.run_file, changed)
+        # Whatever was put there since the launch must not end the run.
+        for moved in self._run.move_others_aside():
+            self._report.note(EventKind.NOTE, moved)
+        self._run.create()
+        update_run_info(self._run, cluster=placement.cluster, worker_count=len(members))
         # An old heartbeat must not be taken for that of a starting worker.
         for path in self._run.status_directory.glob("worker-*.json"):
             path.unlink(missing_ok=True)

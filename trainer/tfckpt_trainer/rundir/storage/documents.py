@@ -165,6 +165,11 @@ def replace_newer_documents() -> None:
     _training.set()
 
 
+def runs_training() -> bool:
+    """Whether this process has called `replace_newer_documents`."""
+    return _training.is_set()
+
+
 def find_newer(path: Path) -> str:
     """Returns which release is needed to read a document of any kind; empty if this one can.
 
@@ -344,7 +349,7 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
         NotFlushedError: The document was written but not flushed to disk.
         OSError: The file was not replaced.
     """
-    newer = "" if _training.is_set() else find_newer(path)
+    newer = "" if runs_training() else find_newer(path)
     if newer:
         raise RefusedError(f"{newer} Nothing was changed.")
     data = encode(document, release=__version__)

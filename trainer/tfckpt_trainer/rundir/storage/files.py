@@ -119,6 +119,17 @@ def move(source: Path, target: Path) -> None:
     os.rename(source, target)
 
 
+def move_aside(path: Path) -> str:
+    """Renames what lies at `path`, so that it is kept and the name is free; returns its new name.
+
+    Raises:
+        OSError: The rename failed.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{uuid4().hex[:8]}")
+    os.rename(path, aside)
+    return aside.name
+
+
 def sync_directory(directory: Path) -> None:
     """Flushes the entries of `directory`, so that renames in it survive a power loss.
 

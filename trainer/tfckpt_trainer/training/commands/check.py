@@ -9,6 +9,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.records.command import CheckArguments, Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.check.quick_check import CheckOutcome
 from tfckpt_trainer.training.commands.handler import (
     AGREED,
@@ -16,7 +17,6 @@ from tfckpt_trainer.training.commands.handler import (
     Handler,
     Vote,
 )
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 
 class CheckHandler(Handler[CheckArguments]):

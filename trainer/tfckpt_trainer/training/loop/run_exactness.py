@@ -6,9 +6,9 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import Exactness, merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 

@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.script_objects import objects_with
@@ -58,6 +59,7 @@ from tfckpt_trainer.training.process.open_runs import (
 )
 from tfckpt_trainer.training.process.signals_and_exit import (
     in_main_thread,
+    is_restart,
     leave,
     on_interrupt,
     on_preemption_of_cluster,
@@ -67,7 +69,6 @@ from tfckpt_trainer.training.process.signals_and_exit import (
 )
 from tfckpt_trainer.training.steps.inputs import InputDataset
 from tfckpt_trainer.training.steps.step_functions import ReplicaStep
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import (
@@ -705,7 +706,8 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     run = RunDirectory(Path(os.path.realpath(run_dir)))
     refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
-        refuse_newer_release(run)
+        if not is_restart():
+            refuse_newer_release(run)
         replace_newer_documents()
         run.create()
     return run

@@ -42,6 +42,11 @@ def was_launched() -> bool:
     return "TFCKPT_ATTEMPT" in os.environ
 
 
+def is_restart() -> bool:
+    """Whether a supervisor has started this process again."""
+    return os.environ.get("TFCKPT_ATTEMPT", "0") != "0"
+
+
 def in_main_thread() -> bool:
     """Whether this is the thread that Python calls signal handlers in."""
     return threading.current_thread() is threading.main_thread()

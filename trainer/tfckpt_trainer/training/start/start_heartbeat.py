@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.training.process.signals_and_exit import is_restart
 from tfckpt_trainer.training.telemetry.stacks import answer_before_run
 
 START_SECONDS = 60.0
@@ -52,7 +53,8 @@ def report_start(phase: Phase) -> None:
         return
     run, index = place
     with explain_disk_errors(run):
-        run.require_changeable()
+        if not is_restart():
+            run.require_changeable()
         run.create()
         refuse_another_trainer(run, index)
         _write(run, index, phase)

@@ -24,8 +24,8 @@ from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 LOCK_TIMEOUT_SECONDS = 1.0
 """How long training waits for the lock of the trash; the next save tries again."""

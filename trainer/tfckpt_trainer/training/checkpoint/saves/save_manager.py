@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFac
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
@@ -29,7 +30,6 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
 )
 from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
