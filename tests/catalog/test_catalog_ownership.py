@@ -109,6 +109,16 @@ def test_they_are_no_checkpoints_by_name_either(made, name):
     assert scan_checkpoints(made.run, {name}, NOW) == {}
 
 
+def test_a_save_goes_to_a_branch_where_nothing_has_its_name(made):
+    made.ours(1)
+    for name in ("ckpt-b1-2.index", "train-9.index"):
+        (made.root / name).write_bytes(b"of another program")
+    catalog = Catalog(made.run)
+    catalog.scan(NOW)
+    tips = catalog.branch_tips([])
+    assert (tips.next, tips.steps) == (2, {0: 1, 1: 2})
+
+
 def test_a_folder_of_others_stays_when_the_checkpoint_of_its_name_goes(made):
     made.tensorflow("ckpt-1", listed=False)
     made.tensorflow("ckpt-2")
@@ -199,6 +209,17 @@ class TestRename:
         made.ours(2)
         os.rename(made.root / "ckpt-1.index", made.root / "ckpt-1.index.old")
         assert deleted_by_rules(made) == []
+
+    def test_no_older_one_is_called_the_newest(self, made):
+        made.tensorflow("ckpt-1", age=2 * LONG_AGO)
+        made.tensorflow("ckpt-2")
+        os.rename(made.root / "ckpt-2.index", made.root / "ckpt-2.index.old")
+        made.run.state_file.unlink()
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        (told,) = [d for d in catalog.diagnostics(NOW) if d.kind == "state-file-missing"]
+        assert "ckpt-2.data-00000-of-00001 is newer than ckpt-1, and has no index" in told.message
+        assert "printf" not in told.message
 
 
 def test_what_arrives_is_being_written(made):

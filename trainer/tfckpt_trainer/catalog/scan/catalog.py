@@ -191,7 +191,8 @@ class Catalog:
             trash: What is in the trash now.
         """
         records = self._reader.records.found.values()
-        return find_branch_tips(self._result, records, trash, self._annotations.head)
+        # What is no checkpoint has a name that no save can take.
+        return find_branch_tips(self._result, records, self.others, trash, self._annotations.head)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last scan found for checkpoint `name`.

@@ -16,6 +16,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.links import NOT_FETCHED
 from tfckpt_trainer.bundle.state_file import StateFileCondition, state_line
+from tfckpt_trainer.catalog.directory.checkpoint_files import place_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
@@ -212,6 +213,12 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
                 f"{doubtful.name} is newer than {name}, and {doubtful.state.value}: "
                 f"{doubtful.problem} Find out first whether that one can be restored."
             )
+        data = self._data_newer_than(name)
+        if data:
+            return (
+                f"{data} is newer than {name}, and has no index: find out first whether it is part "
+                "of a newer checkpoint."
+            )
         if not observed.is_settled(self.now, self.quiet_seconds):
             return "A save or a copy may be under way: look again in a minute, and change nothing."
         if observed.is_network:
@@ -240,6 +247,13 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             if not checkpoint.state.restorable and checkpoint.state not in _LOST:
                 return checkpoint
         return None
+
+    def _data_newer_than(self, name: str) -> str:
+        """Returns a data file without an index that is newer; empty if none is."""
+        saved_at = next(c.saved_at for c in self.observed.checkpoints if c.name == name)
+        files = self.observed.unowned.values()
+        newer = [fact for fact in files if fact.modified_at > saved_at and place_of(fact.name)]
+        return max(newer, key=lambda fact: fact.modified_ns).name if newer else ""
 
     def _name_command(self, name: str) -> str:
         file = self.observed.path("checkpoint")

@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_trained
 from tfckpt_trainer.catalog.directory.history import ResumePoint
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import checkpoint_name, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -69,6 +69,7 @@ class BranchTips(msgspec.Struct, frozen=True):
 def find_branch_tips(
     checkpoints: Iterable[Checkpoint],
     records: Iterable[PackedRecord],
+    taken: Iterable[str],
     trash: Iterable[TrashManifest],
     head: Head | None,
 ) -> BranchTips:
@@ -80,6 +81,7 @@ def find_branch_tips(
     Args:
         checkpoints: All checkpoints of the run, in whatever state.
         records: All readable records.
+        taken: Names of files that are no checkpoint.
         trash: All prunes whose checkpoints are in the trash.
         head: The last restore.
     """
@@ -87,7 +89,7 @@ def find_branch_tips(
     highest = head.highest_branch if head is not None else 0
     places = [BranchStep(c.branch, c.step or 0) for c in checkpoints]
     places += [BranchStep(record.branch, record.step) for record in records]
-    names = [record.name for record in records]
+    names = [*filter(_is_of_save, taken), *(record.name for record in records)]
     names += [name for manifest in trash for name in manifest.names]
     for name in names:
         said = parse_checkpoint_name(name)
@@ -96,6 +98,12 @@ def find_branch_tips(
     for branch, step in places:
         steps[branch] = max(step, steps.get(branch, step))
     return BranchTips(steps, max([highest, *steps]))
+
+
+def _is_of_save(name: str) -> bool:
+    """Whether a save of this library may take a name."""
+    said = parse_checkpoint_name(name)
+    return said is not None and checkpoint_name(said.step, said.branch) == name
 
 
 class Lineage(msgspec.Struct, frozen=True):

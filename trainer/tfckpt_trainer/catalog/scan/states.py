@@ -461,10 +461,12 @@ def _unreadable(
         # Permissions may change without a change of the file.
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
-    state = CheckpointState.CORRUPT if index.size else CheckpointState.INCOMPLETE
-    if isinstance(error, UnsupportedBundleError):
-        state = CheckpointState.UNSUPPORTED
-    return Verdict(state, len(evidence.files.shards), f"{str(error).rstrip('.')}.")
+    shards = len(evidence.files.shards)
+    if not index.size:
+        return Verdict(CheckpointState.INCOMPLETE, shards, f"{index.name} is empty.")
+    unsupported = isinstance(error, UnsupportedBundleError)
+    state = CheckpointState.UNSUPPORTED if unsupported else CheckpointState.CORRUPT
+    return Verdict(state, shards, f"{str(error).rstrip('.')}.")
 
 
 def _identity_at_end(path: Path) -> Identity | None:
