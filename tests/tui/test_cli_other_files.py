@@ -37,6 +37,19 @@ def hub_cache(root: Path) -> Path:
     return snapshot
 
 
+def test_files_of_one_save_of_weights_are_no_epochs(tool: Tool, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "m.weights.json").write_text("{}")
+    for name in ("m_00000.weights.h5", "m_00001.weights.h5", "n_00002.weights.h5"):
+        (tmp_path / name).write_bytes(b"x")
+    listed = tool("ls", tmp_path, "--json").json["other_files"]
+    assert {one["name"]: one["epoch"] for one in listed} == {
+        "m_00000.weights.h5": None,
+        "m_00001.weights.h5": None,
+        "n_00002.weights.h5": 2,
+    }
+
+
 def test_a_hub_cache_is_read_and_never_pruned(tool: Tool, tmp_path: Path) -> None:
     root = hub_cache(tmp_path)
     blobs = contents(tmp_path / "blobs")

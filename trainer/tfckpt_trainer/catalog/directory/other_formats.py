@@ -70,6 +70,10 @@ _NUMBER = r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)"
 """An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
 
 
+_PART = r"(?P<name>.+)_\d{5}\.weights\.h5"
+"""What `model.save_weights("NAME.weights.json", max_shard_size=…)` writes beside that file."""
+
+
 class OtherFile(msgspec.Struct, frozen=True):
     """A file or a directory of another format.
 
@@ -214,7 +218,8 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
             with suppress(OSError):
                 facts = os.stat(root / name)
                 if stat.S_ISREG(facts.st_mode):
-                    epoch, step = position_in_name(name)
+                    is_part = _is_part(root, name)
+                    epoch, step = (None, None) if is_part else position_in_name(name)
                     if name == _BACKUP:
                         epoch = _epoch_of_backup(root)
                     yield OtherFile(name, form, facts.st_size, facts.st_mtime, epoch, step)
@@ -237,6 +242,12 @@ def _is_same_directory(path: Path, file: OtherFile) -> bool:
         facts = os.lstat(path)
         return stat.S_ISDIR(facts.st_mode) and facts.st_mtime == file.saved_at
     return False
+
+
+def _is_part(root: Path, name: str) -> bool:
+    """Whether Keras wrote a file as one of several: its number is no epoch."""
+    match = re.fullmatch(_PART, name, re.DOTALL)
+    return match is not None and (root / f"{match['name']}.weights.json").is_file()
 
 
 def _epoch_of_backup(directory: Path) -> int | None:
