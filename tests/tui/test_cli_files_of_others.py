@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from command_running import Tool
 
 OTHERS = {
@@ -25,7 +25,7 @@ OTHERS = {
 def place(tmp_path: Path) -> Path:
     """Three checkpoints, whose files of others all changed a day ago."""
     for step in (1, 2, 3):
-        write_bundle(tmp_path / f"ckpt-{step}", (float(step),))
+        write_floats(tmp_path / f"ckpt-{step}", (float(step),))
     for name, content in OTHERS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)

@@ -16,8 +16,8 @@ import msgspec
 import psutil
 import pytest
 from rundir_factory import RunFactory, two_branches
-from tiny_bundle import write_bundle
 
+from bundle_writing import write_floats
 from command_running import Tool, run_binary
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
@@ -132,7 +132,7 @@ def test_ls_says_that_no_checkpoint_has_a_metric(tool: Tool, tmp_path: Path) -> 
 def test_file_names_are_printed_without_control_characters(tmp_path: Path) -> None:
     two_branches(tmp_path)
     for name in (HOSTILE, os.fsdecode(b"bad-\xff-5")):
-        write_bundle(tmp_path / name, (1.0,))
+        write_floats(tmp_path / name, (1.0,))
     for words in (["ls"], ["ls", "--json"], ["prune", "--keep-last", "1", "--dry-run"]):
         said = run_binary(words[0], tmp_path, *words[1:])
         assert said.code == 0
