@@ -112,3 +112,10 @@ def test_the_page_on_moving_a_script_shows_the_difference_of_the_examples():
     assert {line[1:] for line in lines if re.match(r"-.*\w", line)} <= set(removed)
     page = " ".join((DOCS / "how-to" / "move-a-script.md").read_text().split())
     assert f"These {len(added)} lines replace {len(removed)}:" in page
+
+
+def test_every_test_that_the_security_page_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named - set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE)) == set()
+    assert named

@@ -128,7 +128,7 @@ def test_alerts_of_a_file_that_others_may_write_are_not_sent(run, receiver):
 def test_alerts_of_a_file_of_another_user_are_not_sent(run, receiver):
     written(run, receiver)
     os.chown(run.config_file, 65534, 65534)
-    with pytest.raises(UsageError, match="belongs to user 65534"):
+    with pytest.raises(UsageError, match=r"belongs to \w+ \(user 65534\); expected root"):
         read_run_config(run, to_send=True)
     assert read_run_config(run).alerts.has_receivers
 

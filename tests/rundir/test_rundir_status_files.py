@@ -93,7 +93,7 @@ def test_a_torn_status_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(whole[:50])
     seen = []
 
-    def becomes_whole(source: Path | str, limit: int = 0) -> bytes:
+    def becomes_whole(source: Path | str, limit: int = 0, **_: object) -> bytes:
         data = Path(source).read_bytes()
         seen.append(data)
         path.write_bytes(whole)

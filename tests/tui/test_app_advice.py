@@ -192,7 +192,7 @@ def errors_of(made: RunFactory) -> Iterator[TfckptError]:
     yield refused(lambda: plan_of_names(checkpoints, ["ckpt-1"]))
     yield refused(lambda: choose_start(run, "ckpt-1", through=through))
     yield refused(lambda: submit_again(run, through=through))
-    yield refused(lambda: export.export_checkpoint(run, "ckpt-500", "weights", through=through))
+    yield refused(lambda: export.script_of(run))
     pruned = prune.prune(run, ["ckpt-100"], through=through)
     yield refused(lambda: set_pins(run, ["ckpt-100"], pinned=True))
     yield disk_full_error(run, OSError(28, "No space left on device"))
@@ -225,8 +225,8 @@ def test_a_full_disk_under_an_export_names_no_option_in_the_app(
             RunDirectory(tmp_path),
             "ckpt-1",
             export.ExportFormat.WEIGHTS,
+            export.Script((sys.executable, "train.py"), tmp_path, {}),
             target=tmp_path / "m.weights.h5",
-            command=(sys.executable, "train.py"),
             through=FrontEnd.APP,
         )
     )

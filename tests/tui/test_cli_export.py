@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_export_answers_in_another_process_as_the_model_does(tool, trained, tmp_path, form):
     target = tmp_path / f"model{FORMATS[form]}"
-    words = ("export", trained.root, "10", "--format", form, "--to", target)
+    words = ("export", trained.root, "10", "--format", form, "--to", target, "--yes")
     done = tool(*words, "--json")
     assert done.code == 0, done
     check(ExportReport, done.json)

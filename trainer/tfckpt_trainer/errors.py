@@ -89,6 +89,10 @@ class RefusedError(TfckptError):
     exit_code = ExitCode.REFUSED
 
 
+class NotTrustedError(RefusedError):
+    """Another user could have written a file whose content would be executed or believed."""
+
+
 class NotWritableError(TfckptError):
     """A run directory cannot be written to, and nothing was changed."""
 

@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
-from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.documents import encode, store
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
@@ -103,7 +103,7 @@ def _take_lock(run: RunDirectory) -> int | None:
 
 
 def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> None:
-    """Starts the supervisor detached, in its own session, and hands it the lock."""
+    """Starts the supervisor detached, in its own session; hands it the lock and the options."""
     # -P: modules in the working directory must not shadow those of this library.
     command = [sys.executable, "-P", "-m", "tfckpt_trainer.launch.local.local_supervisor"]
     command += ["--lock", str(lock), str(run.root)]
@@ -111,14 +111,15 @@ def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> N
         process = subprocess.Popen(
             command,
             cwd=options.working_directory,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=(lock,),
         )
     try:
-        code = process.wait(SUPERVISOR_SECONDS)
+        process.communicate(encode(options), SUPERVISOR_SECONDS)
+        code: int | None = process.returncode
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

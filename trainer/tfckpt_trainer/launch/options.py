@@ -12,8 +12,8 @@ from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.storage.documents import Document
 
 
-class LaunchOptions(Document, frozen=True, kw_only=True):
-    """`launch.json`: the options that the supervisor reads; all times in seconds.
+class LaunchRecord(Document, frozen=True, kw_only=True):
+    """`launch.json`, to be shown: whoever wrote it. All times in seconds.
 
     Attributes:
         run_directory: Absolute path of the run directory.
@@ -58,6 +58,12 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of all processes, in the order of their numbers."""
         return tasks(self.workers, self.parameter_servers)
+
+
+class LaunchOptions(LaunchRecord, frozen=True, kw_only=True):
+    """`launch.json`, to be executed: only this user or root could have written it."""
+
+    is_trusted: ClassVar[bool] = True
 
 
 def program_name(command: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,10 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, NotTrustedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.owners import require_owner
 
 _SIZE_LIMIT = 1 << 18
 
@@ -131,27 +131,35 @@ def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
     path = run.config_file
     try:
         with open_plain(path) as file:
-            facts = os.fstat(file.fileno())
             data = file.read(_SIZE_LIMIT + 1)
-        if len(data) > _SIZE_LIMIT:
-            raise UsageError(
-                f"{path} has {facts.st_size} bytes; expected at most {_SIZE_LIMIT}. Shorten it."
-            )
-        config = msgspec.convert(tomllib.loads(data.decode()), RunConfig)
+            if len(data) > _SIZE_LIMIT:
+                size = os.fstat(file.fileno()).st_size
+                raise UsageError(
+                    f"{path} has {size} bytes; expected at most {_SIZE_LIMIT}. Shorten it."
+                )
+            config = _parse(path, data)
+            if to_send and config.alerts.has_receivers:
+                # It names commands to run and environment variables to send.
+                require_owner(path, file.fileno(), os.geteuid())
+            return config
     except (FileNotFoundError, NotADirectoryError):
         return RunConfig()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except DamagedFileError as error:
         raise UsageError(str(error)) from error
+    except NotTrustedError as error:
+        raise UsageError(f"{error} The file sends alerts.") from error
+
+
+def _parse(path: Path, data: bytes) -> RunConfig:
+    try:
+        return msgspec.convert(tomllib.loads(data.decode()), RunConfig)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}. {_what_is_known(error)}") from error
     except (ValueError, RecursionError) as error:
         # Also numbers of too many digits.
         raise UsageError(f"{path} is not valid TOML: {error}. Correct the file.") from error
-    if to_send and config.alerts.has_receivers:
-        _require_own(path, facts)
-    return config
 
 
 def why_refused(url: str) -> str:
@@ -180,23 +188,6 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _require_own(path: Path, facts: os.stat_result) -> None:
-    """Raises an error if a user other than this one and root could have written the file.
-
-    It names commands to run and environment variables to send, with the rights of this process.
-    """
-    if facts.st_uid not in {0, os.geteuid()}:
-        raise UsageError(
-            f"{path} sends alerts and belongs to user {facts.st_uid}; expected user "
-            f"{os.geteuid()}, who runs this. Write the file as that user."
-        )
-    if stat.S_IMODE(facts.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            f"{path} sends alerts, and other users may write to it. Run "
-            f"`chmod go-w {shlex.quote(str(path))}`."
-        )
 
 
 def _what_is_known(error: msgspec.ValidationError) -> str:

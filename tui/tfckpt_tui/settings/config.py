@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,10 +13,11 @@ import msgspec
 
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import NotTrustedError, UsageError
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_trainer.rundir.storage.owners import require_owner
 from tfckpt_trainer.user_directories import NO_HOME, config_directory
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
@@ -128,22 +130,27 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         path: The file; by default the user's own, which may not exist.
 
     Raises:
-        UsageError: The file cannot be read, is not TOML, or has an invalid key or value.
+        UsageError: The file cannot be read, is not TOML, or has an invalid key or value; or it
+            defines actions, and another user could have written it.
     """
     place = path or config_path()
     if place is None:
         return Config()
     try:
-        data = place.read_bytes()[:_SIZE_LIMIT]
-        raw = tomllib.loads(data.decode())
-        section = raw.pop("retention", {})
-        config = msgspec.convert(raw, Config)
+        with open(place, "rb") as file:
+            raw = tomllib.loads(file.read(_SIZE_LIMIT).decode())
+            section = raw.pop("retention", {})
+            config = msgspec.convert(raw, Config)
+            if config.actions:
+                require_owner(place, file.fileno(), os.geteuid())
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
         raise UsageError(f"{path} does not exist; name another file with --config.") from None
     except OSError as error:
         raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
+    except NotTrustedError as error:
+        raise UsageError(f"{error} The file defines actions, which run commands.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placeme
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_trainer.rundir.storage.documents import load, replace_newer_documents
+from tfckpt_trainer.rundir.storage.documents import decode, load, replace_newer_documents
 
 
 class LocalStarter:
@@ -104,7 +104,7 @@ class LocalStarter:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Supervises the run that `launch.json` in the run directory describes."""
+    """Supervises a run: by the options on its standard input if detached, else by `launch.json`."""
     parser = argparse.ArgumentParser(prog="python -m tfckpt_trainer.launch.local.local_supervisor")
     parser.add_argument("run", type=Path, help="the run directory")
     parser.add_argument("--lock", type=int, help="descriptor that holds the lock; runs detached")
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lock = take_lock(run) if given.lock is None else given.lock
         if lock is None:
             raise LaunchError(f"{run.root} already has a supervisor.")
-        options = load(run.launch_file, LaunchOptions)
+        options = load(run.launch_file, LaunchOptions) if given.lock is None else _given_options()
         replace_newer_documents()
         with sending_alerts(run, lock) as on_event:
             state = Supervisor(run, options, LocalStarter(run, options), on_event).run()
@@ -125,6 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
+
+
+def _given_options() -> LaunchOptions:
+    """Reads the options that the launch hands over; nobody can replace them, as they can a file."""
+    return decode(sys.stdin.buffer.read(), LaunchOptions, "The options of the launch")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.health import (
@@ -15,7 +17,8 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import are_pids_valid_here
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import Document
 
 
 class OrphanProcess(msgspec.Struct, frozen=True):
@@ -23,6 +26,8 @@ class OrphanProcess(msgspec.Struct, frozen=True):
 
     Attributes:
         pid: Its process id; `process_started_at` distinguishes a later process with the same id.
+        named_in: The file that names it.
+        kind: The type of that file.
         namespace: The PID namespace of `pid`; empty if unknown.
     """
 
@@ -30,6 +35,8 @@ class OrphanProcess(msgspec.Struct, frozen=True):
     host: str
     pid: int
     process_started_at: float
+    named_in: Path
+    kind: type[Document]
     namespace: str = ""
 
     @property
@@ -68,19 +75,27 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
     for told in read_workers(run):
         if told.activity is not Activity.EXITED and is_live(told, now):
             worker = OrphanProcess(
-                told.index, told.host, told.pid, told.process_started_at, told.namespace
+                index=told.index,
+                host=told.host,
+                pid=told.pid,
+                process_started_at=told.process_started_at,
+                named_in=run.worker_status(told.index),
+                kind=WorkerStatus,
+                namespace=told.namespace,
             )
             orphans[worker.host, worker.pid] = worker
     supervisor = read_supervisor(run)
     for started in supervisor.workers if supervisor is not None else ():
         assert supervisor is not None
         worker = OrphanProcess(
-            started.index,
-            started.host or supervisor.host,
-            started.pid,
-            started.process_started_at,
+            index=started.index,
+            host=started.host or supervisor.host,
+            pid=started.pid,
+            process_started_at=started.process_started_at,
+            named_in=run.supervisor_status,
+            kind=SupervisorStatus,
             # On another host, the host name decides whether it is this one.
-            supervisor.namespace if started.host in {"", supervisor.host} else "",
+            namespace=supervisor.namespace if started.host in {"", supervisor.host} else "",
         )
         if started.exit_code is None and worker.is_here and worker.lives:
             orphans.setdefault((worker.host, worker.pid), worker)

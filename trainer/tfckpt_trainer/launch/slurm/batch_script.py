@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import write_atomic
 
 SIGNAL_MARGIN_SECONDS = 15
 """Time between the end of the grace period and the time limit."""
@@ -61,8 +62,8 @@ def seconds_to_save(options: LaunchOptions) -> int:
 
 
 def store_batch_script(run: RunDirectory, text: str) -> Path:
-    """Writes the script into the run directory."""
-    run.job_script.write_text(text, encoding="utf-8")
+    """Writes the script into the run directory, as a new file: a file of another user stays one."""
+    write_atomic(run.job_script, text.encode())
     return run.job_script
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchRecord
 
 ALIVE_SECONDS = 2.0
 """Interval of the signs of life between the supervisor and the tasks."""
@@ -25,7 +25,7 @@ SILENT_PEERS = 3
 """How many intervals, and how often the silence that other workers allow, a task may be silent."""
 
 
-def silence_seconds(options: LaunchOptions) -> float:
+def silence_seconds(options: LaunchRecord) -> float:
     """Returns after which silence of a task or of the supervisor the other counts it as gone."""
     return max(SILENT_INTERVALS * ALIVE_SECONDS, SILENT_PEERS * options.peer_seconds)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.launch.slurm.batch_script import batch_script, store_batch_script
 from tfckpt_trainer.launch.slurm.commands import (
     Runner,
@@ -200,7 +200,7 @@ def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> 
 def last_slurm_options(run: RunDirectory) -> SlurmOptions | None:
     """Returns what the last launch asked of Slurm; None if it did not use Slurm."""
     try:
-        options = load_if_exists(run.launch_file, LaunchOptions)
+        options = load_if_exists(run.launch_file, LaunchRecord)
     except (TfckptError, OSError):
         return None
     return options.slurm if options is not None else None

@@ -257,7 +257,11 @@ def _die_with_parent() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Runs the worker of this task."""
     run = RunDirectory(Path(arguments[0]))
-    options = load(run.launch_file, LaunchOptions)
+    try:
+        options = load(run.launch_file, LaunchOptions)
+    except (TfckptError, OSError) as error:
+        sys.stderr.write(f"{describe_error(error)}\n")
+        return ExitCode.PROBLEM
     return TaskProcess(run, options).run()
 
 

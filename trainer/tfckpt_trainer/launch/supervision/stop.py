@@ -13,6 +13,7 @@ import msgspec
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
+from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.launch.processes.orphans import (
     OrphanProcess,
     living_supervisor,
@@ -108,7 +109,8 @@ def stop_supervisor(
         Whether any process ran.
 
     Raises:
-        LaunchError: It runs on another machine, belongs to another user, or cannot be killed.
+        LaunchError: It runs on another machine, belongs to another user, or cannot be killed; or
+            another user could have named it.
     """
     deadline = time.monotonic() + timeout
     supervisor = living_supervisor(run, time.time())
@@ -116,38 +118,43 @@ def stop_supervisor(
     if supervisor is None and not workers:
         return False
     if supervisor is not None:
-        _check_here(supervisor, workers)
+        _check_here(run, supervisor, workers)
         _signal(supervisor.pid, signal.SIGTERM)
         if not _wait(lambda: not is_live(supervisor, time.time()), deadline):
             _signal(supervisor.pid, signal.SIGKILL)
         # It may have started others meanwhile.
         workers = orphan_processes(run, time.time())
-    killed = _end(workers, deadline)
+    killed = _end(run, workers, deadline)
     if supervisor is None or killed:
         _tell(run, workers, by, on_warning)
     return True
 
 
-def _check_here(supervisor: SupervisorStatus, workers: Sequence[OrphanProcess]) -> None:
+def _check_here(
+    run: RunDirectory, supervisor: SupervisorStatus, workers: Sequence[OrphanProcess]
+) -> None:
     if not is_pid_valid_here(supervisor):
         raise LaunchError(
             f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
         )
-    _check_workers_here(workers)
+    require_named_by_its_user(run, supervisor.pid, run.supervisor_status, SupervisorStatus)
+    _check_workers_here(run, workers)
 
 
-def _check_workers_here(workers: Sequence[OrphanProcess]) -> None:
+def _check_workers_here(run: RunDirectory, workers: Sequence[OrphanProcess]) -> None:
     elsewhere = [str(worker) for worker in workers if not worker.is_here]
     if elsewhere:
         raise LaunchError(
             f"Processes of another machine cannot be ended from here: {', '.join(elsewhere)}; "
             "end them there."
         )
+    for worker in workers:
+        require_named_by_its_user(run, worker.pid, worker.named_in, worker.kind)
 
 
-def _end(workers: Sequence[OrphanProcess], deadline: float) -> bool:
+def _end(run: RunDirectory, workers: Sequence[OrphanProcess], deadline: float) -> bool:
     """Asks workers to exit and kills those that do not; returns whether any was killed."""
-    _check_workers_here(workers)
+    _check_workers_here(run, workers)
     for worker in workers:
         _signal(worker.pid, signal.SIGTERM)
     ended = _wait(lambda: not any(worker.lives for worker in workers), deadline)

@@ -42,6 +42,24 @@ def find_process(pid: int) -> ProcessFacts | None:
     return ProcessFacts(started_at, is_zombie=state == b"Z", is_stopped=state == b"T")
 
 
+def process_user(pid: int) -> int | None:
+    """Returns the ID of the user as whom a process acts; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next(int(line.split()[2]) for line in file if line.startswith(b"Uid:"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None if os.path.exists("/proc/stat") else _user_without_proc(pid)
+
+
+def _user_without_proc(pid: int) -> int | None:
+    import psutil
+
+    try:
+        return psutil.Process(pid).uids().effective
+    except psutil.NoSuchProcess:
+        return None
+
+
 def _boot_time() -> float:
     """Returns when this machine was started, by its present clock."""
     with open("/proc/stat", "rb") as file:

@@ -14,6 +14,7 @@ import msgspec
 from tfckpt_trainer.errors import (
     DamagedFileError,
     NewerFileError,
+    NotTrustedError,
     RefusedError,
     TfckptError,
     UsageError,
@@ -53,6 +54,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         version: The schema version that is written.
         has_copy: Whether a second copy is stored beside the file.
         is_private: Whether only the owner may read the file, because it may hold secrets.
+        is_trusted: Whether it is executed or believed. It is read only if this user or root alone
+            could have written it.
         schema: The schema version that was read.
         unknown: Fields of the file that this version does not know. They are written back.
     """
@@ -60,6 +63,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     version: ClassVar[int] = SCHEMA
     has_copy: ClassVar[bool] = False
     is_private: ClassVar[bool] = False
+    is_trusted: ClassVar[bool] = False
 
     schema: int = SCHEMA
     unknown: dict[str, Any] = {}
@@ -264,27 +268,47 @@ def copy_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.copy")
 
 
-def load(path: Path | str, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> DocumentT:
+def load(
+    path: Path | str,
+    kind: type[DocumentT],
+    limit: int = RECORD_LIMIT,
+    *,
+    written_by: int | None = None,
+) -> DocumentT:
     """Reads and validates one document. Falls back to its copy if it is damaged.
+
+    Args:
+        path: The file.
+        kind: Its type.
+        limit: Its largest size in bytes.
+        written_by: The only user besides root who may have written it; by default any, and this
+            user for a type that is trusted.
 
     Raises:
         FileNotFoundError: The file does not exist, even if its copy does.
+        NotTrustedError: Another user could have written the file.
         DamagedFileError: The file is damaged, and so is its copy if there is one.
     """
-    return load_with_text(path, kind, limit)[0]
+    return load_with_text(path, kind, limit, written_by=written_by)[0]
 
 
 def load_with_text(
-    path: Path | str, kind: type[DocumentT], limit: int = RECORD_LIMIT
+    path: Path | str,
+    kind: type[DocumentT],
+    limit: int = RECORD_LIMIT,
+    *,
+    written_by: int | None = None,
 ) -> tuple[DocumentT, bytes]:
     """Reads one document as `load` does; returns it with the text that it was decoded from."""
+    if kind.is_trusted and written_by is None:
+        written_by = os.geteuid()
     try:
-        text = read_bounded(path, limit)
+        text = read_bounded(path, limit, written_by=written_by)
         return decode(text, kind, os.fspath(path).rpartition("/")[2]), text
     except DamagedFileError as error:
         # The copy of what a newer release wrote may be older.
         may_use_copy = kind.has_copy and not isinstance(error, NewerFileError)
-        copy = _load_copy(Path(path), kind, limit) if may_use_copy else None
+        copy = _load_copy(Path(path), kind, limit, written_by) if may_use_copy else None
         if copy is None:
             raise
         return copy
@@ -371,11 +395,13 @@ def remove(path: Path) -> None:
     copy_of(path).unlink(missing_ok=True)
 
 
-def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> tuple[DocumentT, bytes] | None:
+def _load_copy(
+    path: Path, kind: type[DocumentT], limit: int, written_by: int | None
+) -> tuple[DocumentT, bytes] | None:
     try:
-        text = read_bounded(copy_of(path), limit)
+        text = read_bounded(copy_of(path), limit, written_by=written_by)
         return decode(text, kind, path.name), text
-    except (DamagedFileError, OSError):
+    except (DamagedFileError, NotTrustedError, OSError):
         return None
 
 

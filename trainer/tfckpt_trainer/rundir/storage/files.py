@@ -11,6 +11,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.storage.owners import require_owner
 from tfckpt_trainer.rundir.storage.server_facts import ask_server
 
 RECORD_LIMIT = 16 << 20
@@ -209,31 +210,42 @@ def _open_itself(path: Path | str, flags: int) -> int:
         raise
 
 
-def read_bounded(path: Path | str, limit: int = RECORD_LIMIT) -> bytes:
+def read_bounded(
+    path: Path | str, limit: int = RECORD_LIMIT, *, written_by: int | None = None
+) -> bytes:
     """Reads a regular file of at most `limit` bytes. Does not follow symbolic links.
 
+    Args:
+        path: The file.
+        limit: Its largest size in bytes.
+        written_by: The only user besides root who may have written it; None for any. Give it
+            whenever the content is executed or believed.
+
     Raises:
+        NotTrustedError: Another user could have written the file.
         FileNotFoundError: The file does not exist.
         DamagedFileError: The path is not a regular file, or the file is larger than `limit`.
         OSError: The file cannot be read.
     """
     for _ in range(STALE_TRIES - 1):
         try:
-            return _read_once(path, limit)
+            return _read_once(path, limit, written_by)
         except OSError as error:
             # Another machine replaced the file between the opening and the reading.
             if error.errno != errno.ESTALE:
                 raise
-    return _read_once(path, limit)
+    return _read_once(path, limit, written_by)
 
 
-def _read_once(path: Path | str, limit: int) -> bytes:
+def _read_once(path: Path | str, limit: int, written_by: int | None) -> bytes:
     descriptor = _open_itself(path, os.O_RDONLY)
     try:
         # The size that the kernel remembers may be an old one on a network disk.
         facts = ask_server(descriptor)
         if not stat.S_ISREG(facts.mode):
             raise DamagedFileError(f"{path} is not a regular file. Move it away.")
+        if written_by is not None:
+            require_owner(path, descriptor, written_by)
         if facts.size > limit:
             raise DamagedFileError(
                 f"{path} has {facts.size} bytes; expected at most {limit}. tfckpt-tui did not "

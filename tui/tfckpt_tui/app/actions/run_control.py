@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.guards.replay import Replay
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -188,11 +188,16 @@ class RunControl:
 
         dashboard = self._dashboard
         name = self._selected.name
+        script, problem = None, ""
+        try:
+            script = export.script_of(self._run)
+        except (TfckptError, OSError) as error:
+            problem = describe_error(error)
 
         def answered(form: ExportFormat | None) -> None:
-            if form is not None:
+            if form is not None and script is not None:
                 work = partial(
-                    export.export_checkpoint, self._run, name, form, through=FrontEnd.APP
+                    export.export_checkpoint, self._run, name, form, script, through=FrontEnd.APP
                 )
                 dashboard.run_app.start_job(
                     "export",
@@ -201,7 +206,8 @@ class RunControl:
                     progress=f"Exporting {name} …",
                 )
 
-        dashboard.app.push_screen(ExportDialog(dashboard.loaded_snapshot, name), answered)
+        dialog = ExportDialog(dashboard.loaded_snapshot, name, script, problem)
+        dashboard.app.push_screen(dialog, answered)
 
     def pause(self) -> None:
         """Pauses training, or resumes it."""

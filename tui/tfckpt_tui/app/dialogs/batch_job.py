@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, NotTrustedError
 from tfckpt_trainer.rundir.storage.files import read_bounded
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
@@ -82,7 +83,7 @@ class SubmitJobDialog(Dialog[bool]):
         self._start = start
         self._job = job
         self._script = script
-        self._options = _options(script)
+        self._options, self._problem = _options(script)
         if job is None:
             self.caption = " submit the job? "
 
@@ -107,7 +108,7 @@ class SubmitJobDialog(Dialog[bool]):
     def refusal(self) -> str:
         """Returns why the script cannot be submitted."""
         if self._script.is_file():
-            return ""
+            return self._problem
         return f"The batch script is missing. {launch_to_slurm(self.snapshot.path)}"
 
     def choices(self) -> list[Choice[bool]]:
@@ -115,15 +116,18 @@ class SubmitJobDialog(Dialog[bool]):
         return [Choice("n", "cancel", None), Choice("y", "submit", True, "primary")]
 
 
-def _options(script: Path) -> list[str]:
-    """Returns the options of Slurm in a batch script; safe to show."""
+def _options(script: Path) -> tuple[list[str], str]:
+    """Returns the options of Slurm in a batch script, and why Slurm must not run it."""
     try:
-        text = read_bounded(script, _MOST_BYTES).decode(errors="replace")
+        text = read_bounded(script, _MOST_BYTES, written_by=os.geteuid()).decode(errors="replace")
+    except NotTrustedError as error:
+        return [], clean(str(error))
     except (OSError, DamagedFileError):
-        return []
+        return [], ""
     marker = "#SBATCH "
-    return [
+    options = [
         clean(line.removeprefix(marker).strip())
         for line in text.splitlines()
         if line.startswith(marker)
     ]
+    return options, ""

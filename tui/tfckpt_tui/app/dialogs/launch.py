@@ -78,6 +78,8 @@ class LaunchDialog(Dialog[LaunchOptions]):
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what the launch starts."""
+        if self._form.note:
+            yield ((clean(self._form.note), "warn"),)
         options = self._options
         if options is None:
             return
@@ -88,6 +90,8 @@ class LaunchDialog(Dialog[LaunchOptions]):
         yield ((verb, ""), (processes_in_words(options.tasks), "strong"), *where, (end, ""))
         if self._start is not None:
             yield (("Training continues from ", ""), (clean(self._start), "strong"), (".", ""))
+        for name, value in options.environment:
+            yield (("With ", ""), (clean(f"{name}={value}"), "value"))
 
     def refusal(self) -> str:
         """Returns why the values are invalid."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import read_bounded
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
@@ -123,6 +125,7 @@ def submit_again(
 
     Raises:
         UsageError: The last launch was not one to Slurm, or its script is missing.
+        NotTrustedError: Another user could have written the batch script.
         RefusedError: The run is active, its job waits, or Slurm cannot be asked about its job.
         LaunchError: Slurm did not accept the job.
         OSError: The new job cannot be recorded.
@@ -137,6 +140,8 @@ def submit_again(
             f"{run.root} has no batch script.",
             launch_to_slurm(run.root),
         )
+    # Slurm runs what it says, as this user.
+    read_bounded(script, written_by=os.geteuid())
     _refuse_active(run, before, runner)
     job_id, cluster = submit_script(run, script, through.requester, runner)
     job = new_job(run, job_id, cluster, asked)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.launch.options import LaunchOptions, program_name
+from tfckpt_trainer.launch.options import LaunchRecord, program_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
@@ -136,7 +136,7 @@ def _command_of(run: RunDirectory) -> StartedCommand | None:
     """Returns the command of a run; None if it is not known, or another user's."""
     try:
         started = load_if_exists(run.command_file, ScriptCommand)
-        return started or load_if_exists(run.launch_file, LaunchOptions)
+        return started or load_if_exists(run.launch_file, LaunchRecord)
     except (DamagedFileError, OSError):
         return None
 

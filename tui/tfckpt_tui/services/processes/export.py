@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
         command: The command that the user gave; by default the one of the launch.
 
     Raises:
+        NotTrustedError: Another user could have written the command of the launch.
         UsageError: No command is known, or its program does not exist.
     """
     options = None if command else load_if_exists(run.launch_file, LaunchOptions)
@@ -49,6 +51,13 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
         )
     environment = dict(options.environment) if options is not None else {}
     return Script(words, directory, environment)
+
+
+def describe_script(script: Script) -> str:
+    """Describes what an export runs: the command, its directory and its environment variables."""
+    told = f"Runs {shlex.join(script.command)} in {script.working_directory}"
+    settings = ", ".join(f"{name}={value}" for name, value in script.environment.items())
+    return f"{told}, with {settings}." if settings else f"{told}."
 
 
 def default_target(run: RunDirectory, checkpoint: str, form: ExportFormat) -> Path:
@@ -75,9 +84,9 @@ def export_checkpoint(
     run: RunDirectory,
     checkpoint: str,
     form: ExportFormat,
+    script: Script,
     *,
     target: Path | None = None,
-    command: tuple[str, ...] = (),
     through: FrontEnd,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
@@ -87,8 +96,8 @@ def export_checkpoint(
         run: The run directory.
         checkpoint: Its name.
         form: The format.
+        script: How the script is started.
         target: The target path; by default within the run directory.
-        command: The command of the script; by default the one of the launch.
         through: The front end that asks, for the event log.
         on_progress: Called with a description of each phase.
 
@@ -97,7 +106,6 @@ def export_checkpoint(
         DiskFullError: The disk of the target or of the run directory is full.
         TfckptError: See `tfckpt_trainer.launch.export.export`.
     """
-    script = script_of(run, command)
     place = target_for(target, form) if target else default_target(run, checkpoint, form)
     if place.parent.is_dir() and not os.access(place.parent, os.W_OK | os.X_OK):
         raise UsageError(

@@ -10,6 +10,7 @@ from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exit_statuses import choose_statuses
+from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
@@ -32,8 +33,10 @@ def follow_run(
 
     Raises:
         UsageError: The environment has an invalid status.
+        LaunchError: Another user could have named the process of the supervisor.
     """
     statuses = choose_statuses()
+    require_named_by_its_user(run, supervisor.pid, run.supervisor_status, SupervisorStatus)
     asked: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:

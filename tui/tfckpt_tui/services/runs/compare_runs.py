@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from tfckpt_tui.formats.text import clean, clean_message, strategy_words
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.runs.brief_reading import brief_account, read_info
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
-from tfckpt_tui.services.runs.launch_form import form_of
+from tfckpt_tui.services.runs.launch_form import last_launch
 from tfckpt_tui.services.runs.timed_reads import TimedReads
 
 READ_SECONDS = 10.0
@@ -111,7 +112,8 @@ def _settings(run: RunDirectory, info: RunInfo | None) -> Iterator[tuple[str, st
     with suppress(TfckptError):
         for name, one in read_hyperparameters(run).values.items():
             yield clean(name), number(one.value)
-    yield "command", clean(form_of(run).command)
+    launched = last_launch(run)
+    yield "command", clean(shlex.join(launched.command)) if launched is not None else ""
     if info is None:
         return
     yield "strategy", clean(strategy_words(info.strategy))

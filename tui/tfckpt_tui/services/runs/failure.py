@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
-from tfckpt_tui.services.runs.launch_form import form_of, launch_command
+from tfckpt_tui.services.runs.launch_form import last_launch, launch_command
 
 RUN_FAILED = "run-failed"
 SUBMIT_REFUSED = "submit-refused"
@@ -49,7 +49,7 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     if state is not RunState.FAILED:
         return ()
     reason = reason or "The run failed without a recorded reason."
-    if form_of(run).first is None:
+    if last_launch(run) is None:
         return (_failed(reason, _START_AGAIN),)
     before = "Read the logs with {logs} and {cure}. Then launch the run again with "
     advice = Advice.of(
@@ -167,7 +167,7 @@ def _restart_words(
     is_lost = any(seen is WorkerState.LOST for _, seen in heartbeats.workers)
     if state is not RunState.DEGRADED or not is_lost or job is None:
         return ""
-    options = form_of(run).first
+    options = last_launch(run)
     if options is None or heartbeats.living_supervisor is None:
         return ""
     # Imported here: few runs are degraded, and with it come modules for processes.

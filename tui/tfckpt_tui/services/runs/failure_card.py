@@ -22,7 +22,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.reports.run_facts import FailureFacts, WorkerPlace
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
-from tfckpt_tui.services.runs.launch_form import form_of
+from tfckpt_tui.services.runs.launch_form import last_launch
 
 EXPLAINED = frozenset({RunState.FAILED, RunState.RESTARTING, RunState.DEGRADED})
 """States of a run that are explained."""
@@ -388,7 +388,7 @@ def _next(trouble: Trouble, verdict: str) -> tuple[str, float | None]:
         return f"All workers {'start' if waits else 'are starting'} again{used}.", at
     if trouble.has_ended_workers:
         return "The supervisor ends the other workers, and then starts all again or gives up.", None
-    options = form_of(trouble.run).first
+    options = last_launch(trouble.run)
     seconds = options.hang_seconds if options is not None else None
     if seconds is None:
         return "The supervisor waits: it restarts all workers only when one ends.", None

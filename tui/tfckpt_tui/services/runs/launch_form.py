@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.errors import TfckptError, UsageError
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.errors import NotTrustedError, TfckptError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 
@@ -23,6 +23,7 @@ class LaunchForm(msgspec.Struct, frozen=True):
 
     Attributes:
         first: The options of the previous launch, for all options without a field.
+        note: Why the options of the previous launch are not taken; empty if they are.
     """
 
     directory: str
@@ -32,6 +33,7 @@ class LaunchForm(msgspec.Struct, frozen=True):
     parameter_servers: str = "0"
     max_restarts: str = "3"
     first: LaunchOptions | None = None
+    note: str = ""
 
     @property
     def asks_slurm(self) -> bool:
@@ -69,14 +71,25 @@ class LaunchForm(msgspec.Struct, frozen=True):
         return options
 
 
+def last_launch(run: RunDirectory) -> LaunchRecord | None:
+    """Returns the options of the last launch, to be shown; None if they cannot be read."""
+    return try_read(lambda: load_if_exists(run.launch_file, LaunchRecord))
+
+
 def form_of(run: RunDirectory) -> LaunchForm:
-    """Returns a form with the options of the last launch; an empty one if there was none."""
+    """Returns a form with the options of the last launch; an empty one if there was none.
+
+    What another user could have written is not taken: the form would start it.
+    """
+    note = ""
     try:
         first = load_if_exists(run.launch_file, LaunchOptions)
+    except NotTrustedError as error:
+        first, note = None, str(error)
     except (TfckptError, OSError):
         first = None
     if first is None:
-        return LaunchForm(str(run.root), working_directory=os.getcwd())
+        return LaunchForm(str(run.root), working_directory=os.getcwd(), note=note)
     return LaunchForm(
         directory=str(run.root),
         command=shlex.join(first.command),
@@ -129,7 +142,7 @@ def launch_command(run: RunDirectory) -> str:
     If that is unknown, the command of the workers is `COMMAND`.
     """
     place = run.shell_word
-    options = form_of(run).first
+    options = last_launch(run)
     if options is None:
         return f"tfckpt-tui launch {place} -- COMMAND"
     words = ["tfckpt-tui", "launch", str(run.root), *_words(options, _LAUNCH_OPTIONS)]

@@ -1,0 +1,130 @@
+"""What others who may write to a run directory, or to one file, can make front ends run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from app_driving import opened, top, until_shown
+from rundir_factory import RunFactory
+
+from bundle_writing import array, write
+from command_running import Tool
+from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.errors import NotTrustedError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.control.job_control import submit_again
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.runs.launch_form import form_like, form_of, launch_command
+from tfckpt_tui.settings.config import read_config
+
+
+def launched(run: RunDirectory, touched: Path, mode: int = 0o600) -> LaunchOptions:
+    """Stores a launch whose command leaves a file."""
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=(sys.executable, "-c", f"open({str(touched)!r}, 'w')"),
+        working_directory=str(run.root),
+        environment=(("PYTHONPATH", "/of/others"),),
+    )
+    run.create()
+    store(run.launch_file, options)
+    run.launch_file.chmod(mode)
+    return options
+
+
+def test_an_export_runs_no_command_that_others_could_have_written(
+    tool: Tool, tmp_path: Path
+) -> None:
+    write(tmp_path / "ckpt-1", {"a": array([1.0])})
+    run, touched = RunDirectory(tmp_path), tmp_path / "touched"
+    launched(run, touched, 0o666)
+    done = tool("export", tmp_path, "1", "--yes")
+    assert done.code == 4
+    assert f"{run.launch_file} belongs to " in done.words
+    assert f"run `chmod go-w {run.launch_file}`" in done.words
+    assert not touched.exists()
+
+
+def test_an_export_shows_the_command_and_its_environment_and_asks(
+    tool: Tool, tmp_path: Path
+) -> None:
+    write(tmp_path / "ckpt-1", {"a": array([1.0])})
+    run, touched = RunDirectory(tmp_path), tmp_path / "touched"
+    launched(run, touched)
+    done = tool("export", tmp_path, "1")
+    assert done.code == 4
+    assert f"Runs {sys.executable} -c " in done.words
+    assert f"in {tmp_path}, with PYTHONPATH=/of/others." in done.words
+    assert "Give --yes." in done.words
+    assert not touched.exists()
+    assert tool("export", tmp_path, "1", "--yes").code == 1
+    assert touched.exists()
+
+
+def test_a_form_takes_no_launch_that_others_could_have_written(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    options = launched(run, tmp_path / "touched")
+    assert form_of(run).first == options
+    run.launch_file.chmod(0o620)
+    for form in (form_of(run), form_like(run)):
+        assert (form.first, form.command) == (None, "")
+        assert f"`chmod go-w {run.launch_file}`" in form.note
+    # It may be shown: who pastes it has read it.
+    assert "-c" in launch_command(run)
+
+
+async def test_a_launch_shows_its_environment_and_why_others_words_are_not_taken(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    options = launched(ended.run, tmp_path / "touched")
+    options = msgspec.structs.replace(options, environment=(("PYTHONPATH", "/of/\x1b[31mothers"),))
+    store(ended.run.launch_file, options)
+    async with opened(ended.run, size=(120, 40)) as pilot:
+        await pilot.press("L")
+        await until_shown(pilot, "With PYTHONPATH=/of/")
+        assert "\x1b" not in top(pilot.app)
+    ended.run.launch_file.chmod(0o666)
+    async with opened(ended.run, size=(120, 40)) as pilot:
+        await pilot.press("L")
+        await until_shown(pilot, "other users may write to it")
+        assert "PYTHONPATH" not in top(pilot.app)
+
+
+def test_a_batch_script_that_others_could_have_written_is_not_submitted(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    script = ended.run.job_script
+    script.write_text("#!/bin/bash\n#SBATCH --nodes=1\n")
+    script.chmod(0o666)
+    options = launched(ended.run, tmp_path / "touched")
+    store(ended.run.launch_file, msgspec.structs.replace(options, slurm=SlurmOptions()))
+    slurm = RecordedSlurm()
+    with pytest.raises(NotTrustedError, match="chmod go-w"):
+        submit_again(ended.run, through=FrontEnd.APP, runner=slurm)
+    assert not [command for command in slurm.commands if command[0] == "sbatch"]
+    dialog = SubmitJobDialog(RunSnapshot(at=0.0, root=ended.run.root), None, script)
+    assert "other users may write to it" in dialog.refusal()
+
+
+def test_actions_come_from_a_file_that_nobody_else_may_write(tmp_path: Path) -> None:
+    place = tmp_path / "team.toml"
+    place.write_text('[actions.evaluate]\ncommand = "true {path}"\n')
+    place.chmod(0o600)
+    link = tmp_path / "link.toml"
+    link.symlink_to(place)
+    for path in (place, link):
+        assert "evaluate" in read_config(DEFAULT_KEYS, path).actions
+    place.chmod(0o664)
+    with pytest.raises(UsageError, match=r"chmod go-w .*The file defines actions"):
+        read_config(DEFAULT_KEYS, place)
+    place.write_text('[app]\ntheme = "tfckpt-light"\n')
+    assert read_config(DEFAULT_KEYS, place).app.theme == "tfckpt-light"

@@ -1,0 +1,75 @@
+"""Decides whose word a file is. What is executed or believed comes from its user or root alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.errors import NotTrustedError
+
+
+def require_owner(path: Path | str, descriptor: int, user: int) -> None:
+    """Raises an error if anyone but a user and root could have written an open file.
+
+    The owner decides, not the directory. Whoever may write there can put three things in its
+    place: an own file, which has another owner; a further link to a file of this user, which has
+    two links; or an earlier file of this user.
+
+    Args:
+        path: Its path, for the error.
+        descriptor: The open file that is read.
+        user: The ID of the user.
+
+    Raises:
+        NotTrustedError: It has another owner, other users may write to it, or it has further
+            links.
+    """
+    facts = os.fstat(descriptor)
+    file = shlex.quote(os.fspath(path))
+    copy = shlex.quote(f"{os.fspath(path)}.own")
+    take = Advice.of(
+        "Read it. If it says what you want, make it yours: "
+        "`install -m 600 {file} {copy} && mv {copy} {file}`.",
+        file=file,
+        copy=copy,
+    )
+    owner = f"{path} belongs to {user_name(facts.st_uid)}"
+    if facts.st_uid not in {0, user} and not _is_own_there(Path(path).parent, facts.st_uid, user):
+        raise NotTrustedError(f"{owner}; expected {user_name(user)}.", take)
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        close = Advice.of("Read it, and run `chmod go-w {file}`.", file=file)
+        raise NotTrustedError(f"{owner}, and other users may write to it.", close)
+    if facts.st_nlink > 1:
+        raise NotTrustedError(f"{owner}, and has another hard link.", take)
+
+
+def user_name(user: int) -> str:
+    """Returns the name of a user with the ID, or the ID alone."""
+    # Imported here: only errors need it, and directories of users may be slow.
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(user).pw_name} (user {user})"
+    except KeyError:
+        return f"user {user}"
+
+
+def _is_own_there(directory: Path, owner: int, user: int) -> bool:
+    """Whether a disk shows the files of this process as those of another user.
+
+    SSHFS, containers, and network disks that map or squash users do so. All users that such a disk
+    shows as one are one for it.
+    """
+    if user != os.geteuid():
+        return False
+    # Imported here: of what nobody replaced, it is never needed.
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            return os.fstat(probe.fileno()).st_uid == owner
+    except OSError:
+        return False
