@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir import command_queue
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.storage.documents import load
 
 NAMES_OF_THE_USER = {"LOGNAME", "USER", "LNAME", "USERNAME"}
 
@@ -140,6 +141,32 @@ def test_garbage_in_the_inbox_does_not_stop_the_next_command(box, run):
     (run.inbox / "1.json").symlink_to("/etc/passwd")
     command = submit(box)
     assert box.claim(time.time()).id == command.id
+
+
+def test_each_file_of_a_full_inbox_is_read_once(box, run, monkeypatch):
+    asked = [submit(box).id for _ in range(20)]
+    for number in range(30):
+        (run.inbox / f"junk-{number}.json").write_bytes(b"{")
+    read = []
+
+    def noted(path, *words):
+        if path.parent == run.inbox:
+            read.append(path.name)
+        return load(path, *words)
+
+    monkeypatch.setattr("tfckpt_trainer.rundir.storage.documents.load", noted)
+    monkeypatch.setattr(command_queue, "load", noted)
+    assert [command.id for command in box.claims(time.time())] == asked
+    assert sorted(read) == sorted(
+        [f"{name}.json" for name in asked] + [f"junk-{number}.json" for number in range(30)]
+    )
+    box.clear_damaged(100.0)
+    read.clear()
+    later = submit(box)
+    assert [command.id for command in box.claims(time.time())] == [later.id]
+    assert box.clear_damaged(105.0) == []
+    assert read == [f"{later.id}.json"]
+    assert len(box.clear_damaged(110.0)) == 30
 
 
 def test_what_is_no_command_is_deleted_after_some_seconds(box, run):

@@ -11,7 +11,7 @@ import getpass
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -246,21 +246,27 @@ class CommandQueue:
         return self._commands_in(self._run.active)
 
     def claim(self, now: float, kind: CommandKind | None = None) -> Command | None:
-        """Claims the oldest command. Withdraws expired commands and drops repeated ones.
+        """Claims the oldest command as `claims` does; returns None if there is none."""
+        return next(self.claims(now, kind), None)
+
+    def claims(self, now: float, kind: CommandKind | None = None) -> Iterator[Command]:
+        """Claims commands, oldest first. Withdraws expired commands and drops repeated ones.
+
+        Each file is read once, however many there are.
 
         Args:
             now: Seconds since the epoch.
             kind: The kind of commands to claim; by default all.
 
-        Returns:
-            The command, which expires by the clock of this machine, or None if there is none. One
-            with invalid arguments is refused: its state is final then.
+        Yields:
+            Each command when it is claimed. It expires by the clock of this machine. One with
+            invalid arguments is refused: its state is final then.
         """
+        ahead = self._disk_ahead
         for command in map(_as_requested, self._commands_in(self._run.inbox, _Request)):
             if kind is not None and command.kind is not kind:
                 continue
             seen = _accepted(command)
-            ahead = self._disk_ahead
             if (self._run.done / f"{command.id}.json").exists():
                 (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
             elif now + ahead > command.expires_at:
@@ -271,8 +277,7 @@ class CommandQueue:
                 seen = msgspec.structs.replace(seen, expires_at=seen.expires_at - ahead)
                 place = self._run.done if seen.state.is_final else self._run.active
                 if self._move(self._run.inbox, place, seen):
-                    return seen
-        return None
+                    yield seen
 
     @property
     def _disk_ahead(self) -> float:
@@ -321,15 +326,17 @@ class CommandQueue:
         damaged_files: dict[Path, tuple[tuple[int, int, int], float]] = {}
         for place in (self._run.inbox, self._run.active):
             for path in _json_files(place):
-                problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
-                if not problem:
+                is_known = self._is_known_as_damaged(path)
+                since = self._damaged[path][1] if is_known else now
+                is_due = now - since >= DAMAGED_SECONDS or (at_once and place == self._run.active)
+                if is_known and not is_due:
+                    damaged_files[path] = self._damaged[path]
                     continue
-                before = self._damaged.get(path)
-                since = before[1] if before is not None and before[0] == identity else now
-                if now - since >= DAMAGED_SECONDS or (at_once and place == self._run.active):
+                problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
+                if problem and is_due:
                     path.unlink(missing_ok=True)
                     cleared.append(f"Deleted {path.name} from {place.name}: {problem}")
-                else:
+                elif problem:
                     damaged_files[path] = identity, since
         self._damaged = damaged_files
         return cleared
@@ -337,11 +344,18 @@ class CommandQueue:
     def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:
         commands = []
         for path in _json_files(place):
+            if self._is_known_as_damaged(path):
+                continue
             # Another process may move it at any moment.
             command = try_read(partial(load_if_exists, path, form), self._on_error)
             if command is not None and command.id == path.stem:
                 commands.append(command)
         return sorted(commands, key=lambda c: (c.requested_at, c.id))
+
+    def _is_known_as_damaged(self, path: Path) -> bool:
+        with suppress(OSError):
+            return path in self._damaged and self._damaged[path][0] == _identity(os.lstat(path))
+        return False
 
     def _move(self, source: Path, target: Path, command: Command) -> bool:
         """Renames a command's file and updates it; returns False if another process was first."""
@@ -409,7 +423,11 @@ def _damage(path: Path, form: type[Command]) -> tuple[str, tuple[int, int, int]]
         return "", (0, 0, 0)
     else:
         problem = "" if command.id == path.stem else f"it contains command {command.id!r}."
-    return problem, (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+    return problem, _identity(facts)
+
+
+def _identity(facts: os.stat_result) -> tuple[int, int, int]:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
 def _json_files(place: Path) -> list[Path]:

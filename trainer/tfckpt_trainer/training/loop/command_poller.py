@@ -65,12 +65,13 @@ class CommandPoller:
             message = f"The trainer ended before it ran the command.{saved}"
             self._telemetry.event_log.advance_command(command, CommandState.FAILED, message)
 
-    def take(self) -> list[Command]:
-        """Returns the claimed commands, oldest first, and forgets them."""
+    def take(self, most: int | None = None) -> list[Command]:
+        """Returns the claimed commands, oldest first, or so many at most; forgets them."""
         self.has_commands = False
-        taken = []
-        while self._claimed:
+        taken: list[Command] = []
+        while self._claimed and len(taken) != most:
             taken.append(self._claimed.popleft())
+        self.has_commands = bool(self._claimed)
         return taken
 
     def _work(self) -> None:
@@ -98,7 +99,7 @@ class CommandPoller:
         self._changes = None
 
     def _claim_all(self) -> None:
-        while (command := self._queue.claim(time.time())) is not None:
+        for command in self._queue.claims(time.time()):
             if command.state.is_final:
                 message = f"{command.kind}: {command.message}"
                 by = command.requested_by

@@ -31,6 +31,9 @@ RequestT = TypeVar("RequestT")
 INTERRUPTED = "interrupted with ctrl+c"
 """The reason of a stop by SIGINT."""
 
+MOST_COMMANDS = 10
+"""Commands that are carried out between two steps; others wait for the next step."""
+
 PAUSE_POLL_SECONDS = 0.05
 """How long paused workers sleep between two synchronizations."""
 
@@ -344,7 +347,11 @@ class Coordinator:
         return msgspec.structs.replace(
             request,
             save_trigger=trigger or ("" if self._loop.paused else self._schedule.timed_trigger),
-            commands=[command for command in self._poller.take() if not self._has_expired(command)],
+            commands=[
+                command
+                for command in self._poller.take(MOST_COMMANDS)
+                if not self._has_expired(command)
+            ],
             has_disk_space=self._waits_for_disk_space and self._saves.has_disk_space,
         )
 
