@@ -13,6 +13,7 @@ from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui.cli.answer_guard import network_paths
 
 NO_UTF_8 = os.fsdecode(b"bad-\xff-5")
 
@@ -183,3 +184,14 @@ def test_a_run_whose_checkpoints_are_all_gone_still_opens(tool: Tool, tmp_path: 
     assert tool("status", tmp_path).code == 0
     said = tool("restore", tmp_path, "--step", "300")
     assert (said.code, "near are: none" in said.words) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["status"], ["ls"], ["verify"], ["export"], ["runs"]])
+def test_the_home_directory_of_nobody_is_no_directory(tool: Tool, command: list[str]) -> None:
+    said = tool(*command, "~nobody-of-this-name/run", *(["out"] if command == ["export"] else []))
+    assert said.code == 2
+    assert "~nobody-of-this-name/run" in said.words
+
+
+def test_a_word_with_the_home_directory_of_nobody_is_not_on_a_network_disk() -> None:
+    assert network_paths(["~nobody-of-this-name"]) == []

@@ -67,3 +67,8 @@ def _placed(place: str, default: str, _home: str | None) -> Path | None:
     if not os.path.isabs(place):
         place = os.path.expanduser(default)
     return Path(place, _NAME) if os.path.isabs(place) else None
+
+
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """Returns a path with the home directory for `~`; the path itself if there is no such user."""
+    return Path(os.path.expanduser(path))

@@ -19,6 +19,7 @@ from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.user_directories import expand_user
 
 DEFAULT_SECONDS = 10.0
 """How long a directory may take to answer by default."""
@@ -49,7 +50,7 @@ def network_paths(arguments: Sequence[str], others: Sequence[Path] = ()) -> list
         arguments: The command line.
         others: Further paths to consider.
     """
-    named = [Path(word).expanduser() for word in arguments if word and not word.startswith("-")]
+    named = [expand_user(word) for word in arguments if word and not word.startswith("-")]
     candidates = dict.fromkeys(Path(os.path.abspath(path)) for path in (*named, *others))
     return [path for path in candidates if is_network_file_system(path)][:_MOST_PATHS]
 

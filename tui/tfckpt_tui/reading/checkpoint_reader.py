@@ -26,6 +26,7 @@ from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, U
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats import units
 from tfckpt_tui.reading.notebook import html_table
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path
@@ -76,7 +77,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointReader:
         OSError: Its index cannot be read.
     """
     refuse_url(os.fspath(path), "a checkpoint")
-    given = Path(os.path.abspath(Path(path).expanduser()))
+    given = Path(os.path.abspath(expand_user(path)))
     if not given.name or (given.is_dir() and not index_path(given).exists()):
         raise UsageError(
             f"{given} is a directory. Open one of its checkpoints, such as {given / 'ckpt-500'}, "

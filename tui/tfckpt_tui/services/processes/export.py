@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 DIRECTORY = "exports"
@@ -74,7 +75,7 @@ def target_for(path: Path, form: ExportFormat) -> Path:
         UsageError: It has not the suffix that Keras requires, or is a URL.
     """
     refuse_url(path, "the target of an export")
-    target = path.expanduser().absolute()
+    target = expand_user(path).absolute()
     if form.suffix and not target.name.endswith(form.suffix):
         raise UsageError(f"{path} must end in {form.suffix} for the format {form.value}.")
     return target

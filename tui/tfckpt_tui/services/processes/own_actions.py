@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.directory.stored_results import store_action_result
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.processes.captured import Captured, run_captured
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn, fill
@@ -186,7 +187,7 @@ def _files_of(run: RunDirectory, checkpoint: Checkpoint) -> CheckpointFiles:
 
 
 def _directory_of(action: ActionSection) -> Path:
-    directory = Path(action.directory).expanduser() if action.directory else Path.cwd()
+    directory = expand_user(action.directory) if action.directory else Path.cwd()
     if not directory.is_dir():
         raise RefusedError(f"{directory} is no directory; the action is to be run there.")
     return directory

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.user_directories import expand_user
 
 
 def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
@@ -22,7 +23,7 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
     """
     refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
-    run = RunDirectory(Path(os.path.realpath(Path(directory).expanduser())))
+    run = RunDirectory(Path(os.path.realpath(expand_user(directory))))
     with suppress(OSError), os.scandir(run.root):
         if run.is_ours:
             return run

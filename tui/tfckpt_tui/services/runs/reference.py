@@ -16,6 +16,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.measurements import main_metric, metric_of
 from tfckpt_tui.charting.series import Series
@@ -49,7 +50,7 @@ class ReferenceReader:
         """
         began = time.monotonic()
         try:
-            size = RunDirectory(self._directory.expanduser()).series.stat().st_size
+            size = RunDirectory(expand_user(self._directory)).series.stat().st_size
         except OSError:
             size = 0
         if size == self._size or began < self._not_before:
@@ -69,7 +70,7 @@ def read_reference(directory: Path) -> RunSeries:
     Raises:
         UsageError: It has no measurements.
     """
-    run = RunDirectory(directory.expanduser())
+    run = RunDirectory(expand_user(directory))
     series = Series()
     for points in read_series(run):
         series.add(points)

@@ -39,6 +39,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
 from tfckpt_tui.services.checkpoints.tensor_files import TensorSource
 from tfckpt_tui.services.tensors.new_checkpoint import source_facts
@@ -316,7 +317,7 @@ def _check_output(path: Path) -> None:
 @contextmanager
 def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDirectory]:
     """Gives the directory of a new checkpoint; one that was made for it goes if that fails."""
-    root = Path(os.path.realpath(directory.expanduser()))
+    root = Path(os.path.realpath(expand_user(directory)))
     parent = next(place for place in (root, *root.parents) if os.path.lexists(place))
     if not parent.is_dir():
         raise UsageError(f"{parent} is not a directory; name the directory of the new checkpoint.")
