@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.paths import (
     StepName,
     checkpoint_name,
     parse_checkpoint_name,
+    parse_numbered_name,
 )
 from tfckpt_trainer.rundir.storage.files import (
     NotFlushedError,
@@ -119,6 +120,34 @@ def test_names_never_collide(a, b):
 @pytest.mark.parametrize("name", ["checkpoint", "ckpt-", "model.ckpt", "-5", ""])
 def test_other_names_say_nothing(name):
     assert parse_checkpoint_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("cp-0012.ckpt", "cp.ckpt"),
+        ("cp-0012", "cp"),
+        ("cp-0012-0.35.ckpt", "cp.ckpt"),
+        ("epoch_12", "epoch"),
+        ("model_epoch_12.ckpt", "model_epoch.ckpt"),
+        ("epoch_12-val_loss=-0.51", "epoch"),
+        ("weights.12-0.51", "weights"),
+        ("weights.12-nan", "weights"),
+        ("weights-improvement-12-0.85", "weights-improvement"),
+        ("ckpt12", "ckpt"),
+        ("Step12", "Step"),
+        ("model.ckpt-12", "model.ckpt"),
+    ],
+)
+def test_names_of_tutorials_have_a_place(name, line):
+    assert parse_numbered_name(name) == StepName(line, 0, 12)
+
+
+@pytest.mark.parametrize(
+    "name", ["best", "resnet50", "mobilenet_v2", "final-1.0", "ckpt", "12", "cp.ckpt", "ckpt12a"]
+)
+def test_numbers_of_other_names_are_no_place(name):
+    assert parse_numbered_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../../etc/passwd", "", "x\0y", "n" * 300])

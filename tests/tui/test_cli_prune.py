@@ -83,6 +83,39 @@ def test_a_prune_by_rule_says_first_that_steps_and_times_disagree(
     assert "ckpt-75" not in tool("prune", tmp_path, "--keep-last", "1", "--dry-run").words
 
 
+@pytest.mark.parametrize("form", ["cp-{}.ckpt", "epoch_{}", "weights.{}-0.51", "ckpt{}", "cp-{}"])
+@pytest.mark.parametrize("times", [(0, 0, 0), (2, 1, 0)])
+def test_the_last_epoch_of_a_callback_stays(
+    tool: Tool, tmp_path: Path, form: str, times: tuple[int, ...]
+) -> None:
+    for epoch, later in zip((8, 9, 12), times, strict=True):
+        for path in write(tmp_path / form.format(epoch), {"w": array([1.0])}):
+            os.utime(path, (1_700_000_000 + later,) * 2)
+    listed = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert [one["step"] for one in listed] == [12, 9, 8]
+    assert tool("inspect", tmp_path, "9", "--json").json["checkpoint"] == form.format(9)
+    assert tool("prune", tmp_path, "--keep-last", "1", "--yes").code == 0
+    assert [path.name for path in tmp_path.glob("*.index")] == [f"{form.format(12)}.index"]
+
+
+def test_a_prune_by_rule_asks_where_the_order_is_a_guess(tool: Tool, tmp_path: Path) -> None:
+    for name in ("better", "worse", "ckpt-1"):
+        for path in write(tmp_path / name, {"w": array([1.0])}):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+    said = tool("prune", tmp_path, "--keep-last", "1", "--dry-run")
+    assert said.code == 0
+    assert "Nothing tells whether ckpt-1 or worse is newer" in said.words
+    said = tool("prune", tmp_path, "--keep-last", "1", "--yes")
+    assert said.code == 4
+    assert "--yes does not answer which checkpoint is newer. Nothing was changed." in said.words
+    assert steps(RunDirectory(tmp_path)) == ["better", "ckpt-1", "worse"]
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "worse"\nall_model_checkpoint_paths: "worse"\n'
+    )
+    assert tool("prune", tmp_path, "--keep-last", "1", "--yes").code == 0
+    assert steps(RunDirectory(tmp_path)) == ["worse"]
+
+
 def test_prune_and_undo(tool: Tool, ended: RunFactory) -> None:
     before = steps(ended.run)
     pruned = tool("prune", ended.run.root, *RULES, "--yes", "--json").json

@@ -26,6 +26,15 @@ _LONGEST_FILE_NAME = 255
 _LONGEST_CHECKPOINT_NAME = _LONGEST_FILE_NAME - len(".data-00000-of-00001")
 _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<step>\d{1,18})")
 
+_NUMBERED_NAME = re.compile(
+    r"(?P<prefix>(?:.*[^a-z])?(?:ckpt|cp|checkpoint|epoch|step|iter|iteration)[-_.]?"
+    r"|(?:.*[^a-z])?(?:weights|model)[-_.]|.+-)"
+    r"(?P<number>\d{1,18})(?:[-_](?:\w+[-_=])?[-+]?(?:\d+\.\d+|nan|inf))*"
+    r"(?P<ending>\.(?:ckpt|weights|tf|model))?",
+    re.IGNORECASE,
+)
+"""Names that the callbacks of tutorials give: an epoch or a step, and often a metric."""
+
 
 class StepName(NamedTuple):
     """A parsed checkpoint name: `ckpt-b2-500` is step 500 of branch 2."""
@@ -51,6 +60,23 @@ def parse_checkpoint_name(name: str) -> StepName | None:
         return None
     prefix, branch, step = match.groups()
     return StepName(prefix, int(branch or 0), int(step))
+
+
+def parse_numbered_name(name: str) -> StepName | None:
+    """Parses a checkpoint name for its place among others; returns None if it has no number.
+
+    Beside the names that `parse_checkpoint_name` knows: `cp-0012.ckpt`, `epoch_12`, `ckpt12` and
+    `weights.12-0.51`. Their number may be an epoch, so nothing continues from it as a step. The
+    prefix has the ending too: `cp.ckpt`.
+    """
+    said = parse_checkpoint_name(name)
+    if said is not None:
+        return said
+    match = _NUMBERED_NAME.fullmatch(name)
+    if match is None:
+        return None
+    prefix = match["prefix"].rstrip("-_.") + (match["ending"] or "")
+    return StepName(prefix, 0, int(match["number"]))
 
 
 def is_plain_name(name: str) -> bool:

@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import (
 )
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.scan.order import OrderGuess, find_order_guess
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
@@ -58,6 +59,12 @@ class Plan:
     def deleted(self) -> tuple[Checkpoint, ...]:
         """The checkpoints that the prune deletes."""
         return tuple([c for c in self.checkpoints if c.name not in self.kept])
+
+    @cached_property
+    def order_guess(self) -> OrderGuess | None:
+        """What it parts although nothing tells which is newer; None if it guesses nothing."""
+        kept = [checkpoint for checkpoint in self.checkpoints if checkpoint.name in self.kept]
+        return find_order_guess(kept, self.deleted)
 
     @cached_property
     def freed_bytes(self) -> int:

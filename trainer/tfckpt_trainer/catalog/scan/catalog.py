@@ -35,7 +35,7 @@ from tfckpt_trainer.catalog.scan.states import (
     derive_state,
     quiet_seconds_of,
 )
-from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
 from tfckpt_trainer.rundir.records.results import values_of
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -459,7 +459,7 @@ def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkp
             packed=record,
             links=files.links,
         )
-    parsed = parse_checkpoint_name(files.name)
+    parsed = parse_numbered_name(files.name)
     return Checkpoint(
         name=files.name,
         step=parsed.step if parsed else None,

@@ -14,7 +14,12 @@ from tfckpt_trainer.catalog.directory.history import list_directory, load_head, 
 from tfckpt_trainer.catalog.directory.stored_results import names_with_results
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.catalog.scan.protection import LAST_VERIFIED, protections
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import (
+    RunDirectory,
+    is_plain_name,
+    parse_checkpoint_name,
+    parse_numbered_name,
+)
 
 NEWEST_COMPARED = 16
 """How many of the newest checkpoints are compared with the named ones."""
@@ -64,7 +69,7 @@ def _names_with_steps(run: RunDirectory, steps: AbstractSet[str]) -> dict[str, s
     for directory in (run.root, run.saving_directory):
         for entry in list_directory(directory):
             name = owner_of(entry.name)
-            said = parse_checkpoint_name(name)
+            said = parse_numbered_name(name)
             step = str(said.step) if said is not None else name
             if step in by_step:
                 by_step[step].add(name)
@@ -205,5 +210,5 @@ def _is_order_known(
 
 
 def _place(name: str) -> tuple[int, int]:
-    said = parse_checkpoint_name(name)
+    said = parse_numbered_name(name)
     return (said.branch, said.step) if said is not None else (-1, -1)

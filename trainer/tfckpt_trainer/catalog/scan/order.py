@@ -8,12 +8,12 @@ times, and no copy changes steps. Only if the state file contradicts the steps d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
-from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import parse_numbered_name
 
 _Line = tuple[str, int]
 """Prefix and branch: the checkpoints of one line have steps that grow."""
@@ -147,7 +147,7 @@ class _Places:
         """Returns the names of each line, by growing step."""
         lines: dict[_Line, list[tuple[int, str]]] = defaultdict(list)
         for name, checkpoint in self.checkpoints.items():
-            said = parse_checkpoint_name(name)
+            said = parse_numbered_name(name)
             if said is not None and checkpoint.packed is None and not checkpoint.links:
                 lines[said.prefix, said.branch].append((said.step, name))
         return {line: [name for _, name in sorted(entries)] for line, entries in lines.items()}
@@ -171,6 +171,53 @@ class _Places:
                 if place >= 0:
                     self.places[name] = place
             earlier, place = self._time(name), self._place(name)
+
+
+class OrderGuess(NamedTuple):
+    """Two checkpoints of which nothing tells the order; their names decide."""
+
+    kept: Checkpoint
+    going: Checkpoint
+
+    @property
+    def words(self) -> str:
+        """What was found, as sentences."""
+        return (
+            f"Nothing tells whether {self.kept.name} or {self.going.name} is newer: their file "
+            "times are equal, and no record, list or step orders them."
+        )
+
+
+def find_order_guess(kept: Iterable[Checkpoint], going: Iterable[Checkpoint]) -> OrderGuess | None:
+    """Returns two checkpoints that a prune parts by a guess; None if it guesses nothing.
+
+    Args:
+        kept: The checkpoints that stay.
+        going: The checkpoints that go.
+    """
+    by_time: dict[float, dict[object, Checkpoint]] = defaultdict(dict)
+    for checkpoint in kept:
+        # The state file says that it is the newest.
+        is_known = checkpoint.is_head and checkpoint.listed
+        if checkpoint.restorable and not (is_known or checkpoint.pinned or is_derived(checkpoint)):
+            by_time[checkpoint.saved_at].setdefault(_known_order(checkpoint), checkpoint)
+    for checkpoint in going:
+        if checkpoint.restorable:
+            order = _known_order(checkpoint)
+            for other, beside in by_time.get(checkpoint.saved_at, {}).items():
+                if other != order:
+                    return OrderGuess(beside, checkpoint)
+    return None
+
+
+def _known_order(checkpoint: Checkpoint) -> object:
+    """Returns what orders a checkpoint among others for which this is equal."""
+    if checkpoint.sequence is not None:
+        return "records"
+    if checkpoint.listed:
+        return "list"
+    said = parse_numbered_name(checkpoint.name)
+    return (said.prefix, said.branch) if said is not None else (checkpoint.name,)
 
 
 class OrderDoubt(NamedTuple):
@@ -208,7 +255,7 @@ def find_order_doubt(checkpoints: Sequence[Checkpoint]) -> OrderDoubt | None:
     lines: dict[_Line, list[Checkpoint]] = defaultdict(list)
     for checkpoint in checkpoints:
         if checkpoint.is_placed_by_step and checkpoint.restorable:
-            said = parse_checkpoint_name(checkpoint.name)
+            said = parse_numbered_name(checkpoint.name)
             if said is not None:
                 lines[said.prefix, said.branch].append(checkpoint)
     doubts = (_doubt_in(line) for line in lines.values())

@@ -246,8 +246,10 @@ class PruneDialog(PlanDialog):
         elif self._policy.own:
             names = ", ".join(map(name_of, self._policy.own))
             yield ((f"Rules of the script always apply: {clean(names)}.", "muted"),)
-        doubt = self._doubt
-        if doubt is not None and self._plan.deleted:
+        doubt, guess = self._doubt, self._plan.order_guess
+        if guess is not None:
+            yield ((clean(guess.words), "warn"),)
+        elif doubt is not None and self._plan.deleted:
             yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
         yield from super().text()
 

@@ -70,6 +70,7 @@ class _Intent:
         before: What was pruned before this time is deleted for good; None deletes nothing.
         overdue: The prunes that are deleted for good.
         doubt: Why the order of the checkpoints, which rules depend on, may be wrong.
+        is_guess: Whether nothing at all tells that order.
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class _Intent:
     before: float | None = None
     overdue: tuple[TrashManifest, ...] = ()
     doubt: str = ""
+    is_guess: bool = False
 
     @property
     def rows(self) -> list[PruneDecision]:
@@ -179,7 +181,9 @@ def prune(
         if as_json:
             print_json(prune_report(intent.rows, None))
         return ExitCode.DONE
-    if not yes:
+    if yes:
+        _refuse_guess(intent)
+    else:
         _confirm(intent, None if beside_trainer else presence.foreign, delete=delete)
         beside_trainer = beside_trainer or presence.foreign is not None
     chosen = [checkpoint.name for checkpoint in intent.plan.deleted]
@@ -267,10 +271,20 @@ def _rules_intent(
     in_use: Mapping[str, str],
 ) -> _Intent:
     made, doubt = plan(checkpoints, policy, in_use=in_use), find_order_doubt(checkpoints)
+    if made.order_guess is not None:
+        return _Intent(made, doubt=made.order_guess.words, is_guess=True)
     if doubt is None or not made.deleted:
         return _Intent(made)
     pin = f"`tfckpt-tui pin {run.shell_word} {shlex.quote(doubt.later.name)}`"
     return _Intent(made, doubt=f"{doubt.words} {doubt.reservation}, run {pin} first.")
+
+
+def _refuse_guess(intent: _Intent) -> None:
+    if intent.is_guess:
+        raise RefusedError(
+            "--yes does not answer which checkpoint is newer. Nothing was changed. Name the "
+            "checkpoints that go, or run this in a terminal without --yes."
+        )
 
 
 def _confirm(intent: _Intent, foreign: ForeignWriters | None, *, delete: bool) -> None:

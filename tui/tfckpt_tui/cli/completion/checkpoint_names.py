@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.catalog.directory.other_formats import format_of
-from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import parse_numbered_name
 from tfckpt_tui.cli.completion.run_directories import complete_directory
 from tfckpt_tui.cli.completion.shells import words_of_shell
 from tfckpt_tui.formats.text import clean
@@ -111,7 +111,7 @@ def offered(names: Iterable[str], typed: str) -> Sequence[str]:
     candidates = [name for name in names if clean(name) == name]
     offers = {name for name in candidates if name.startswith(typed)}
     if not offers and typed.isdigit():
-        steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, candidates) if parsed}
+        steps = {str(parsed.step) for parsed in map(parse_numbered_name, candidates) if parsed}
         offers = {step for step in steps if step.startswith(typed)}
     if len(offers) <= MOST_OFFERED:
         return sorted(offers, key=newest_first)
@@ -128,5 +128,5 @@ def common_length(text: str, other: str) -> int:
 
 def newest_first(name: str) -> tuple[int, str]:
     """Returns a sort key: names with the highest step first, names without one last."""
-    parsed = parse_checkpoint_name(name)
+    parsed = parse_numbered_name(name)
     return (-parsed.step if parsed is not None else 1, name)

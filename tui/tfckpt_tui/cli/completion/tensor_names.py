@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import parse_numbered_name
 from tfckpt_tui.cli.completion.checkpoint_names import (
     MOST_OFFERED,
     common_length,
@@ -98,7 +98,7 @@ def paths_in(directory: Path, checkpoint: str) -> list[str]:
 
     names = sorted(names_in(directory), key=newest_first)
     if checkpoint and checkpoint not in names:
-        steps = ((name, parse_checkpoint_name(name)) for name in names)
+        steps = ((name, parse_numbered_name(name)) for name in names)
         names = [name for name, said in steps if said and str(said.step) == checkpoint]
     elif checkpoint:
         names = [checkpoint]

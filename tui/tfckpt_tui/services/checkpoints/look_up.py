@@ -11,7 +11,7 @@ from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
-from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
 from tfckpt_tui.services.checkpoints.choose import find_checkpoint
 
 
@@ -81,6 +81,6 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
 
 def _is_named(unsupported: VersionOne, text: str) -> bool:
     """Whether a text is a name or the step of a checkpoint in the V1 format."""
-    said = parse_checkpoint_name(unsupported.name)
+    said = parse_numbered_name(unsupported.name)
     names = {unsupported.name, unsupported.path, *unsupported.files}
     return text in names or (said is not None and text == str(said.step))

@@ -235,7 +235,7 @@ def plan_prune(run: RunDirectory, given: Policy, config: Config) -> RunPlan:
     if not names:
         count = units.count(len(checkpoints), "checkpoint")
         return RunPlan(run.root, f"The rules keep all {count}.", reason="nothing to prune")
-    doubt = find_order_doubt(checkpoints)
+    doubt = made.order_guess or find_order_doubt(checkpoints)
     words = (
         f"{len(names):,} of {units.count(len(checkpoints), 'checkpoint')} "
         f"({units.size(made.freed_bytes)}) go to the trash: {policy}."
