@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from app_driving import opened, top, until_shown
 from rundir_factory import RunFactory
 
+from accounts import BOB, replace_as
 from bundle_writing import array, write
 from command_running import Tool
-from recorded_slurm import RecordedSlurm
-from tfckpt_trainer.errors import NotTrustedError, UsageError
+from recorded_slurm import RecordedSlurm, job_line
+from requirements import needs
+from tfckpt_trainer.errors import LaunchError, NotTrustedError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import encode, store
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.control.job_control import submit_again
+from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.control.job_control import cancel_waiting_job, submit_again
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.runs.launch_form import form_like, form_of, launch_command
 from tfckpt_tui.settings.config import read_config
+
+
+def by_force(run: RunDirectory, **given: Any) -> object:
+    """Cancels the job of a run as `stop --force` does."""
+    return force_stop(run, plan_force_stop(run, given["runner"]), **given)
 
 
 def launched(run: RunDirectory, touched: Path, mode: int = 0o600) -> LaunchOptions:
@@ -128,3 +140,22 @@ def test_actions_come_from_a_file_that_nobody_else_may_write(tmp_path: Path) -> 
         read_config(DEFAULT_KEYS, place)
     place.write_text('[app]\ntheme = "tfckpt-light"\n')
     assert read_config(DEFAULT_KEYS, place).app.theme == "tfckpt-light"
+
+
+@needs("root")
+@pytest.mark.parametrize("stop", [cancel_waiting_job, by_force])
+def test_no_batch_job_is_cancelled_because_another_user_names_it(
+    ended: RunFactory, stop: Callable[..., object]
+) -> None:
+    """Slurm cancels for root the jobs of all users."""
+    slurm = RecordedSlurm(job_line(user="root"))
+    record = BatchJob(scheduler="slurm", id="1234", submitted_at=1795341252.0, script="")
+    replace_as(BOB, ended.run.job_file, encode(record))
+    with pytest.raises(LaunchError, match=f"job.json belongs to user {BOB}; expected root") as told:
+        stop(ended.run, through=FrontEnd.APP, runner=slurm)
+    assert "`scancel 1234`" in str(told.value)
+    replace_as(0, ended.run.job_file, encode(record))
+    assert not [command for command in slurm.commands if command[0] == "scancel"]
+    with suppress(LaunchError):
+        stop(ended.run, through=FrontEnd.APP, runner=slurm)
+    assert [command for command in slurm.commands if command[0] == "scancel"]

@@ -11,10 +11,14 @@ from enum import StrEnum
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.cluster.host_list import expand_hosts
-from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.errors import LaunchError, NotTrustedError, UsageError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.owners import user_id
 
 QUERY_SECONDS = 10.0
 """Time limit of a question to Slurm."""
@@ -247,6 +251,40 @@ def cancel_job(
         # An answer of Slurm's controller is the same on all hosts.
         advice = "" if _REFUSED in done.errors else f" {by_hand}"
         raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}{advice}")
+
+
+def cancel_recorded_job(
+    run: RunDirectory, job: BatchJob, *, only_waiting: bool = False, runner: Runner = run_command
+) -> None:
+    """Cancels the batch job of a run, as `cancel_job` does.
+
+    Whoever may write to the run directory can name any job there, and Slurm cancels for root the
+    jobs of all users. So only the user of a job, or root, can have recorded it.
+
+    Raises:
+        LaunchError: Another user could have recorded it, or Slurm did not cancel it.
+    """
+    user = os.geteuid()
+    if user == 0:
+        report = read_jobs([job.id], runner=runner).jobs.get(job.id)
+        user = user_id(report.user, user) if report is not None else user
+    try:
+        is_recorded = load(run.job_file, BatchJob, written_by=user).id == job.id
+        problem = "" if is_recorded else f"{run.job_file} names it no longer."
+    except FileNotFoundError:
+        problem = f"{run.job_file} is gone."
+    except NotTrustedError as error:
+        problem = error.found
+    if problem:
+        raise LaunchError(
+            f"Job {job.id} is not cancelled. {problem}",
+            Advice.of(
+                "Look at it with `scontrol show job {job}`. If it belongs to this run, cancel it: "
+                "`scancel {job}`.",
+                job=job.id,
+            ),
+        )
+    cancel_job(job.id, only_waiting=only_waiting, runner=runner)
 
 
 def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:

@@ -57,6 +57,16 @@ def user_name(user: int) -> str:
         return f"user {user}"
 
 
+def user_id(name: str, unknown: int) -> int:
+    """Returns the ID of a user with this name; `unknown` if there is none."""
+    import pwd
+
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return unknown
+
+
 def _is_own_there(directory: Path, owner: int, user: int) -> bool:
     """Whether a disk shows the files of this process as those of another user.
 

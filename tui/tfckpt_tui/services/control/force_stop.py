@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.errors import NoTrainerError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_recorded_job
 from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -69,9 +69,10 @@ def force_stop(
     """
     if plan.job is None:
         return _end_processes(run, through=through)
-    job_id = plan.job.record.id
-    cancel_job(job_id, runner=runner)
-    message = f"Cancelled batch job {job_id}. Slurm ends its processes; they may save first."
+    cancel_recorded_job(run, plan.job.record, runner=runner)
+    message = (
+        f"Cancelled batch job {plan.job.record.id}. Slurm ends its processes; they may save first."
+    )
     warning = log_event(run, EventKind.STOP, message, through=through)
     return message, (warning,) if warning else ()
 

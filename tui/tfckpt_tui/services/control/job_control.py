@@ -20,7 +20,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     WAITING,
     JobReport,
     JobState,
-    cancel_job,
+    cancel_recorded_job,
     read_jobs,
 )
 from tfckpt_trainer.launch.slurm.submission import (
@@ -88,7 +88,7 @@ def cancel_waiting_job(
     job = read_job_record(run)
     if job is None:
         raise UsageError(f"{run.root} has no batch job; there is nothing to cancel.")
-    cancel_job(job.id, only_waiting=True, runner=runner)
+    cancel_recorded_job(run, job, only_waiting=True, runner=runner)
     report = _await_cancel(job, runner, sleep)
     if report is not None and report.state is JobState.COMPLETING:
         raise RefusedError(
