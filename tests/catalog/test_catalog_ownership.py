@@ -20,6 +20,7 @@ from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
+from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
 
@@ -107,6 +108,17 @@ def test_they_are_no_checkpoints_by_name_either(made, name):
     made.tensorflow("ckpt-1")
     add_others(made)
     assert scan_checkpoints(made.run, {name}, NOW) == {}
+
+
+def test_what_others_write_is_no_evidence_of_a_trainer(made):
+    made.tensorflow("ckpt-1")
+    add_others(made, ["train.data-00000-of-00001", "faiss.index", "notes_temp/diary.txt"])
+    for path in made.root.iterdir():
+        if not path.name.startswith("ckpt-"):
+            made.touch(path, 1)
+    assert not foreign_writers(made.run, NOW).is_likely
+    made.temporary("ckpt-2", age=1)
+    assert foreign_writers(made.run, NOW).fresh_checkpoints == {"ckpt-2"}
 
 
 def test_a_save_goes_to_a_branch_where_nothing_has_its_name(made):

@@ -525,23 +525,26 @@ def look_into_temporary(directory: str | Path) -> tuple[float | None, float | No
         The times in seconds since the epoch; None, None and an empty mark if no save made it.
     """
     newest: float | None = None
-    writer, is_of_parts = "", True
     try:
         own = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.name.startswith(WRITER):
-                    writer = entry.name.removeprefix(WRITER)
-                    continue
-                is_of_parts = is_of_parts and re.fullmatch(_PART, entry.name) is not None
-                with suppress(FileNotFoundError):
-                    newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
+            content = {entry.name: entry for entry in entries}
+        mark = next((name for name in content if name.startswith(WRITER)), "")
+        content.pop(mark, None)
+        if not mark and not (content and all(map(_is_part, content.values()))):
+            return None, None, ""
+        for entry in content.values():
+            with suppress(FileNotFoundError):
+                newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
     except OSError:
         # Its save has just ended, or nobody here may know what it holds.
         return None, None, ""
-    if not writer and (newest is None or not is_of_parts):
-        return None, None, ""
-    return max(own, newest or 0.0), newest, writer
+    return max(own, newest or 0.0), newest, mark.removeprefix(WRITER)
+
+
+def _is_part(entry: os.DirEntry[str]) -> bool:
+    """Whether TensorFlow wrote a file of `NAME_temp`."""
+    return re.fullmatch(_PART, entry.name) is not None and entry.is_file(follow_symlinks=False)
 
 
 __all__ = [

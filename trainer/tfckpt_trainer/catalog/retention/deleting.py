@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.pins import is_pinned
@@ -22,7 +21,7 @@ from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
-from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE
+from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
@@ -60,7 +59,7 @@ def delete_for_good(
         catalog, checkpoints = scan_for_prune(run, names, in_use, now)
         catalog.refuse_newer()
         chosen = require_prunable(checkpoints, names, in_use, "deleted")
-        require_proven(run, chosen)
+        require_proven(run.root, chosen)
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)
         deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
@@ -78,22 +77,6 @@ def delete_for_good(
             deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
     keep_reserve(run)
     return deletion.done(chosen)
-
-
-def require_proven(run: RunDirectory, checkpoints: Iterable[Checkpoint]) -> None:
-    """Refuses to delete for good what neither content nor a record shows to be a checkpoint.
-
-    Raises:
-        RefusedError: One of them is not known to be a checkpoint.
-    """
-    for checkpoint in checkpoints:
-        if not checkpoint.is_proven:
-            raise RefusedError(
-                f"{checkpoint.name} is not deleted for good: neither its content nor a record "
-                f"shows that it is a checkpoint ({checkpoint.problem.rstrip('.')}). Nothing was "
-                "changed.",
-                only_command("Move it to the trash with ", "prune", run.root, checkpoint.name),
-            )
 
 
 class _Deletion:

@@ -122,7 +122,9 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     fresh = {
         name: age
         for name, checkpoint in files.items()
-        if (age := _age(checkpoint, now)) <= quiet and not _was_made_here(run, checkpoint)
+        if (age := _age(checkpoint, now)) <= quiet
+        and _shows_save(checkpoint)
+        and not _was_made_here(run, checkpoint)
     }
     return ForeignWriters(
         processes=tuple(_describe(opened) for opened in writers.values()),
@@ -246,6 +248,11 @@ def _perhaps_fresh(root: Path, now: float, quiet: float) -> set[str]:
 def _checkpoint_of(file: str) -> str:
     first, _, rest = file.partition("/")
     return first.removesuffix(_TEMPORARY) if rest else owner_of(first)
+
+
+def _shows_save(files: CheckpointFiles) -> bool:
+    """Whether a save may have changed files: other programs have files of such names too."""
+    return files.temporary_at is not None or (files.has_index and bool(files.shard_counts))
 
 
 def _was_made_here(run: RunDirectory, files: CheckpointFiles) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
@@ -147,3 +148,19 @@ def refuse_protected_files(names: Iterable[str], reasons: Mapping[str, str]) -> 
     for name in names:
         if name in reasons:
             raise RefusedError(f"{name} cannot be pruned: {reasons[name]}. Nothing was changed.")
+
+
+def require_proven(root: Path, checkpoints: Iterable[Checkpoint]) -> None:
+    """Refuses to delete for good what neither content nor a record shows to be a checkpoint.
+
+    Raises:
+        RefusedError: One of them is not known to be a checkpoint.
+    """
+    for checkpoint in checkpoints:
+        if not checkpoint.is_proven:
+            raise RefusedError(
+                f"{checkpoint.name} is not deleted for good: neither its content nor a record "
+                f"shows that it is a checkpoint ({checkpoint.problem.rstrip('.')}). Nothing was "
+                "changed.",
+                only_command("Move it to the trash with ", "prune", root, checkpoint.name),
+            )

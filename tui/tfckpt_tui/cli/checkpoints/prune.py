@@ -22,6 +22,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
+from tfckpt_trainer.catalog.scan.protection import require_proven
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -170,7 +171,7 @@ def prune(
         else _by_rules(run, policy, config, in_use)
     )
     if delete:
-        service.require_deletable(run, {checkpoint.name for checkpoint in intent.plan.deleted})
+        require_proven(run.root, intent.plan.deleted)
     if not as_json:
         print_before_acting(lambda: _print_plan(intent))
     if intent.doubt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, format_of
 from tfckpt_trainer.catalog.directory.trash import find_in_trash
-from tfckpt_trainer.catalog.retention.deleting import delete_for_good, require_proven
+from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
@@ -24,7 +24,7 @@ from tfckpt_trainer.catalog.retention.prune import (
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
-from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, file_protections
+from tfckpt_trainer.catalog.scan.protection import file_protections, require_proven
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
@@ -191,13 +191,14 @@ def delete(
     If a trainer runs, it moves them to the trash, and they are deleted from there.
 
     Raises:
-        RefusedError: A checkpoint is protected, or a trainer seems to be running that cannot be
-            asked; nothing was deleted.
+        RefusedError: A checkpoint is protected or not known to be one, or a trainer seems to be
+            running that cannot be asked; nothing was deleted.
         UsageError: A checkpoint does not exist.
     """
     presence = detect_trainer(run, on_full_disk=True)
     if presence.answers:
-        require_deletable(run, names)
+        _, checkpoints = scan_for_prune(run, names, presence.in_use, time.time())
+        require_proven(run.root, [c for c in checkpoints if c.name in names])
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
         return _with_event(
             run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
@@ -213,16 +214,6 @@ def delete(
             on_progress=on_progress,
         )
     return _with_event(run, emptied, through)
-
-
-def require_deletable(run: RunDirectory, names: Collection[str]) -> None:
-    """Refuses to delete for good what is not known to be a checkpoint.
-
-    Raises:
-        RefusedError: One of these is not.
-    """
-    _, checkpoints = scan_for_prune(run, names, NOT_IN_USE, time.time())
-    require_proven(run, [checkpoint for checkpoint in checkpoints if checkpoint.name in names])
 
 
 def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
