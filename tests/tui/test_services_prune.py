@@ -16,6 +16,7 @@ from answering_trainer import AnsweringTrainer, moving_files
 from filelock import FileLock
 from rundir_factory import RunFactory, two_branches
 
+from bundle_writing import write_floats
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -228,6 +229,19 @@ def test_a_live_trainer_does_it_itself(tmp_path: Path) -> None:
         back = prune.undo(run, pruned.trash, through=TEST)
     assert back.names == pruned.names == ("ckpt-100",)
     assert [c.kind for c in trainer.taken] == [CommandKind.PRUNE, CommandKind.UNDO]
+
+
+def test_a_live_trainer_is_not_asked_to_delete_what_may_be_no_checkpoint(tmp_path: Path) -> None:
+    run = two_branches(tmp_path / "run", live=True).run
+    write_floats(run.root / "other", (1.0,))
+    (run.root / "other.index").write_bytes(b"damaged")
+    with (
+        AnsweringTrainer(run, moving_files(run)) as trainer,
+        pytest.raises(RefusedError, match="neither its content nor a record"),
+    ):
+        prune.delete(run, ["other"], through=TEST)
+    assert trainer.taken == []
+    assert (run.root / "other.index").exists()
 
 
 def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_path: Path) -> None:
