@@ -43,14 +43,14 @@ KEYS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--metrics", type=int, default=100)
-    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--points", type=int, default=50_000)
     parser.add_argument("--profile", metavar="KEY", help="say where the time of this key goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         made = two_branches(Path(directory) / "run", live=True)
         snapshot = SnapshotReader(made.run).read(made.now)
-        points = series_of(options.metrics, options.points, made.now).points
-        app = TfckptApp(made.run, monitor=StillMonitor(replace(snapshot, points=points)))
+        samples = series_of(options.metrics, options.points, made.now).samples
+        app = TfckptApp(made.run, monitor=StillMonitor(replace(snapshot, samples=samples)))
         asyncio.run(measure(app, options.profile, options.metrics))
 
 

@@ -106,7 +106,7 @@ def main() -> None:
     )
     parser.add_argument("--checkpoints", type=int, default=20_000)
     parser.add_argument("--metrics", type=int, default=100)
-    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--points", type=int, default=50_000)
     parser.add_argument("--only", metavar="PAGE", help="press the keys of this page alone")
     parser.add_argument("--profile", metavar="KEY", help="say where the time of this key goes")
     options = parser.parse_args()
@@ -142,7 +142,7 @@ def measured(
             snapshot,
             # Those of the run itself are on disk, and come first.
             checkpoints=(*snapshot.checkpoints, *many[: -len(snapshot.checkpoints)]),
-            points=series_of(options.metrics, options.points, made.now).points,
+            samples=series_of(options.metrics, options.points, made.now).samples,
         )
         app = TimedApp(made.run, monitor=StillMonitor(snapshot))
         return asyncio.run(measure(app, snapshot, stops, options.profile, told=told))

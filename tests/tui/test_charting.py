@@ -28,7 +28,7 @@ from tfckpt_tui.charting.grid import (
     usual_grid,
 )
 from tfckpt_tui.charting.measurements import THROUGHPUT, measurements, metric
-from tfckpt_tui.charting.smoothing import WEIGHTS, smoothed
+from tfckpt_tui.charting.series import STEP, WEIGHTS, Series
 from tfckpt_tui.charting.value_axis import fit_log_axis
 from tfckpt_tui.charting.view import (
     REFERENCE_STYLE,
@@ -54,7 +54,8 @@ def style(branch: int, past: bool) -> str:
 
 
 def run_of(*points: SeriesPoint, **kept: float) -> RunSeries:
-    return RunSeries(points, {int(name[1:]): step for name, step in kept.items()})
+    kept_until = {int(name[1:]): step for name, step in kept.items()}
+    return RunSeries(Series(points).samples, kept_until)
 
 
 BACK = run_of(
@@ -67,7 +68,7 @@ BACK = run_of(
 
 
 def drawn(view: View, series: RunSeries = BACK, *more, reference: RunSeries | None = None):
-    return smoothed_curves(curves_in(view, series, (LOSS, *more), style, reference), view.smoothing)
+    return smoothed_curves(curves_in(view, series, (LOSS, *more), style, reference))
 
 
 def test_the_past_is_drawn_under_the_present_and_begins_where_it_was_left():
@@ -91,9 +92,9 @@ def test_no_line_goes_back_where_the_clock_does():
 
 def test_epochs_are_an_axis_only_where_the_run_or_the_script_tells_them():
     with_epochs = [point(step, 1.0, epoch=step / 10) for step in (0, 10, 20)]
-    assert Across.EPOCHS not in possible_axes(BACK.points, None)
-    assert possible_axes(BACK.points, 10) == [*Across]
-    assert possible_axes(with_epochs, None) == [*Across]
+    assert Across.EPOCHS not in possible_axes(BACK.samples, None)
+    assert possible_axes(BACK.samples, 10) == [*Across]
+    assert possible_axes(Series(with_epochs).samples, None) == [*Across]
     (curve,) = drawn(View(across=Across.EPOCHS), run_of(*with_epochs, b0=math.inf))
     assert [x for x, _ in curve.points] == [0, 1, 2]
 
@@ -101,26 +102,39 @@ def test_epochs_are_an_axis_only_where_the_run_or_the_script_tells_them():
 def test_two_runs_are_compared_by_their_own_epochs():
     view = View(across=Across.EPOCHS, epoch_steps=10)
     run = run_of(*(point(step, 1.0) for step in (0, 10, 20)), b0=math.inf)
-    other = RunSeries(tuple(point(step, 3.0) for step in (0, 5, 10)), {0: math.inf}, "other", 5)
+    other = replace(
+        run_of(*(point(step, 3.0) for step in (0, 5, 10)), b0=math.inf), name="other", epoch_steps=5
+    )
     curves = curves_in(view, run, (LOSS,), lambda branch, past: "", other)
     assert [[x for x, _ in curve.points] for curve in curves] == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_smoothing_is_the_debiased_average_of_tensorboard():
-    curve = Curve(((0, 4.0), (1, 8.0), (2, None), (3, 2.0)), "")
-    first, second, gap, last = (y for _, y in smoothed(curve, 0.5).points)
+    series = run_of(*(point(x, y) for x, y in enumerate((4.0, 8.0, None, 2.0))), b0=math.inf)
+    (curve,) = curves_in(View(smoothing=0.6), series, (LOSS,), style)
+    first, second, gap, last = (y for _, y in curve.smoothed)
     assert first == 4.0, "the first value is itself: the average began at 0, but does not show it"
-    assert second == pytest.approx((4 * 0.25 + 8 * 0.5) / 0.75)
+    assert second == pytest.approx((4 * 0.24 + 8 * 0.4) / 0.64)
     assert gap is None
-    assert last == pytest.approx((4 * 0.125 + 8 * 0.25 + 2 * 0.5) / 0.875)
-    assert smoothed(curve, 0) is curve
+    assert last == pytest.approx((4 * 0.144 + 8 * 0.24 + 2 * 0.4) / 0.784)
+    assert not curves_in(View(), series, (LOSS,), style)[0].smoothed
 
 
-@given(st.lists(st.none() | st.floats(-1e300, 1e300), max_size=50), st.floats(0, 0.999))
+def test_the_average_of_a_constant_is_the_constant():
+    series = run_of(*(point(step, 1e-4) for step in range(5000)), b0=math.inf)
+    for weight in WEIGHTS:
+        assert {y for c in drawn(View(smoothing=weight), series) for _, y in c.points} == {1e-4}
+
+
+@given(
+    st.lists(st.none() | st.floats(-1e300, 1e300), min_size=1, max_size=50),
+    st.sampled_from(WEIGHTS[1:]),
+)
 def test_a_smoothed_curve_stays_between_its_values(values, weight):
-    curve = Curve(tuple((float(x), y) for x, y in enumerate(values)), "")
+    series = run_of(*(point(x, y) for x, y in enumerate(values)), b0=math.inf)
+    (curve,) = curves_in(View(smoothing=weight), series, (LOSS,), style)
     seen = [y for y in values if y is not None]
-    for (x, y), (was_x, was) in zip(smoothed(curve, weight).points, curve.points, strict=True):
+    for (x, y), (was_x, was) in zip(curve.smoothed, curve.points, strict=True):
         assert x == was_x
         assert (y is None) == (was is None)
         if y is not None:
@@ -151,13 +165,14 @@ def test_each_of_several_measurements_has_a_colour_and_a_name():
 
 
 def test_a_reference_is_drawn_first_and_smoothed_alike():
-    other = RunSeries(tuple(point(step, 3.0) for step in (0, 50)), {0: math.inf}, "yesterday")
+    other = replace(run_of(*(point(step, 3.0) for step in (0, 50)), b0=math.inf), name="yesterday")
     first = drawn(View(smoothing=0.6), reference=other)[0]
     assert (first.style, first.label) == (REFERENCE_STYLE, "yesterday")
 
 
 def test_the_present_part_of_a_run_is_what_led_to_its_model():
-    assert [(p.branch, p.step) for p in BACK.present().points] == [
+    segments = BACK.present().samples.segments("loss")
+    assert [(one.branch, step) for one in segments for step in one.column(STEP)] == [
         *((0, 0), (0, 10), (1, 20), (1, 30), (1, 40)),
     ]
 
@@ -202,7 +217,7 @@ def test_thinning_keeps_ends_extremes_and_order(points, columns):
 
 def test_all_metrics_come_before_throughput():
     points = [point(0, 1.0, b=1.0, a=1.0)]
-    assert [one.name for one in measurements(points)] == [
+    assert [one.name for one in measurements(Series(points).samples.metrics)] == [
         *("loss", "a", "b", "throughput", "step time"),
     ]
     assert THROUGHPUT.from_zero
@@ -329,7 +344,7 @@ def test_joined_measurements_are_one_tile_where_the_first_would_be():
 
 
 def test_a_cursor_moves_from_point_to_point_and_not_beyond():
-    places = places_of(BACK.points, View().x_of)
+    places = places_of(BACK.samples.segments("loss"), View().x_of)
     assert places == [0, 10, 20, 30, 40]
     assert [snapped(places, x) for x in (-5, 0, 19, 99)] == [0, 0, 10, 40]
     assert [moved(places, 20, d) for d in (0.1, 15, 99, -0.1, -15, -99)] == [30, 40, 40, 10, 0, 0]
@@ -393,7 +408,7 @@ def test_damaged_choices_count_as_none(kept: dict[str, Any]) -> None:
 
 def test_a_reference_has_no_value_after_its_end_and_comes_last() -> None:
     own = run_of(*(point(step, 1.0, lr=0.1) for step in (0, 10, 20)), b0=math.inf)
-    other = RunSeries(tuple(point(step, 3.0) for step in (0, 10)), {0: math.inf}, "other")
+    other = replace(run_of(*(point(step, 3.0) for step in (0, 10)), b0=math.inf), name="other")
     curves = drawn(View(), own, reference=other)
     assert [value.label for value in values_at(curves, 10)] == ["", "other"]
     assert [value.label for value in values_at(curves, 12)] == [""]

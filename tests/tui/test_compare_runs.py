@@ -12,6 +12,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.charting.series import STEP
 from tfckpt_tui.services.runs.compare_runs import compare_runs
 from tfckpt_tui.settings.config import Config
 
@@ -53,7 +54,8 @@ def test_settings_that_differ_are_told_apart_from_equal_ones(
 
 def test_the_steps_that_a_run_left_are_not_compared(pair: tuple[RunFactory, RunFactory]) -> None:
     first, _ = compare_runs([made.run.root for made in pair]).runs
-    kept = {(point.branch, point.step) for point in first.series.points}
+    segments = first.series.samples.segments("loss")
+    kept = {(one.branch, step) for one in segments for step in one.column(STEP)}
     assert max(step for branch, step in kept if branch == 0) == 300
     assert max(step for branch, step in kept if branch == 1) > 400
 
@@ -61,7 +63,8 @@ def test_the_steps_that_a_run_left_are_not_compared(pair: tuple[RunFactory, RunF
 def test_a_run_that_is_gone_or_empty_has_no_curve(tmp_path: Path) -> None:
     RunFactory(tmp_path / "empty").create()
     gone, empty = compare_runs([tmp_path / "gone", tmp_path / "empty"]).runs
-    assert gone.series.points == empty.series.points == ()
+    assert not gone.series.samples
+    assert not empty.series.samples
 
 
 async def test_marked_runs_are_drawn_in_one_chart_with_their_settings(

@@ -14,9 +14,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_tui.charting.series import Series
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -69,7 +68,7 @@ def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     assert snapshot.head is not None
     assert snapshot.head.name == "ckpt-b1-400"
     assert [entry.kind for entry in snapshot.event_log][-1] is EventKind.RESTORE
-    assert {point.branch for point in snapshot.points} == {0, 1}
+    assert snapshot.samples.branches == [0, 1]
     assert snapshot.disk_used == sum(c.size for c in snapshot.checkpoints) > 0
     assert snapshot.disk_total is not None
     assert snapshot.forecast.seconds_left == pytest.approx((5000 - 438) * 0.118)
@@ -201,7 +200,7 @@ def test_a_directory_can_appear_disappear_and_be_replaced(
     other.checkpoint(7)
     snapshot = watching.wait_for_names("ckpt-7")
     assert [c.name for c in snapshot.checkpoints] == ["ckpt-7"]
-    assert snapshot.points == (), "nothing is left of the directory that stood there before"
+    assert not snapshot.samples, "nothing is left of the directory that stood there before"
     shutil.rmtree(tmp_path / "run")
     wait_until(lambda: not watching.seen[-1].present, 5, "absence is noticed again")
 
@@ -242,17 +241,3 @@ def test_the_monitor_stops_at_once(watching: Watching, tmp_path: Path) -> None:
     thread = watching.monitor._thread
     assert thread is not None
     assert not thread.is_alive()
-
-
-def test_a_series_is_bounded_and_keeps_branch_ends_and_nan() -> None:
-    series = Series(most=200)
-    for step in range(10_000):
-        loss = None if 5000 <= step < 5003 else 1.0
-        branch = 0 if step < 7000 else 1
-        series.add([SeriesPoint(at=step, step=step, branch=branch, metrics={"loss": loss})])
-    points = series.points
-    assert len(points) <= 200
-    assert points[0].step == 0
-    assert points[-1].step == 9999
-    assert any(point.metrics["loss"] is None for point in points), "not-a-number is not lost"
-    assert [p.step for p in points] == sorted(p.step for p in points)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,14 @@ from rundir_factory import RunFactory, two_branches
 from test_app_charts import charts_of
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir import event_log
+from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.app.screens import charts
 from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
 from tfckpt_tui.charting.curves import Across
 from tfckpt_tui.charting.measurements import metric
+from tfckpt_tui.charting.series import STEP, Series
 from tfckpt_tui.charting.view import RunSeries, View, curves_in
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.runs import reference
@@ -31,7 +31,6 @@ from tfckpt_tui.services.runs.reference import (
     ReferenceReader,
     branch_reference,
     good_branch,
-    read_earlier,
     read_reference,
 )
 from waiting import wait_until
@@ -53,10 +52,11 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFactory:
 def test_of_another_run_only_what_led_to_its_model_is_read(made: RunFactory) -> None:
     read = read_reference(made.run.root)
     assert read.name == "run"
-    assert {point.branch for point in read.points} == {0, 1}
-    assert max(point.step for point in read.points if point.branch == 0) <= 300
-    again = [(p.branch, p.step) for p in read.points]
-    assert again == sorted(again), "no step is there twice"
+    segments = read.samples.segments("loss")
+    assert {segment.branch for segment in segments} == {0, 1}
+    steps = [(one.branch, step) for one in segments for step in one.column(STEP)]
+    assert max(step for branch, step in steps if branch == 0) <= 300
+    assert steps == sorted(steps), "no step is there twice"
 
 
 def test_a_directory_without_measurements_is_refused(tmp_path: Path) -> None:
@@ -64,51 +64,29 @@ def test_a_directory_without_measurements_is_refused(tmp_path: Path) -> None:
         read_reference(tmp_path / "nothing")
 
 
-def test_a_long_series_is_read_from_its_beginning(made, monkeypatch) -> None:
-    monkeypatch.setattr(event_log, "TAIL_BYTES", 4000)
-    monkeypatch.setattr(reference, "TAIL_BYTES", 4000)
-    points = SnapshotReader(made.run).read(made.now).points
-    assert points[0].step > 0, "the monitor reads only the end"
-    earlier = read_earlier(made.run.root, points[0], threading.Event())
-    assert [point.step for point in earlier][:2] == [0, 4]
-    assert earlier[-1].at < points[0].at
-    stopped = threading.Event()
-    stopped.set()
-    assert read_earlier(made.run.root, points[0], stopped) == ()
-    monkeypatch.setattr(reference, "TAIL_BYTES", 8 << 20)
-    assert read_earlier(made.run.root, points[0], threading.Event()) == ()
-
-
-async def test_the_charts_show_a_long_run_from_its_beginning(made, monkeypatch) -> None:
-    monkeypatch.setattr(event_log, "TAIL_BYTES", 4000)
-    monkeypatch.setattr(reference, "TAIL_BYTES", 4000)
-    async with opened(made.run) as pilot:
-        await charts_of(pilot)
-        await until_shown(pilot, "steps 0 to 4")
-
-
 def test_the_newest_branch_that_ended_well_is_offered(made: RunFactory) -> None:
-    points = SnapshotReader(made.run).read(made.now).points
-    assert good_branch(points, present=1) == 0
-    assert good_branch(points, present=0) == 1
+    points = [one for block in read_series(made.run) for one in block]
+    assert good_branch(Series(points).samples, present=1) == 0
+    assert good_branch(Series(points).samples, present=0) == 1
     broken = SeriesPoint(at=made.now, step=900, branch=2, metrics={"loss": None})
-    assert good_branch([*points, broken], present=0) == 1
-    assert good_branch([broken], present=0) is None
+    assert good_branch(Series([*points, broken]).samples, present=0) == 1
+    assert good_branch(Series([broken]).samples, present=0) is None
 
 
 def test_a_branch_is_compared_with_all_that_led_to_it(made: RunFactory) -> None:
     snapshot = SnapshotReader(made.run).read(made.now)
-    left = branch_reference(snapshot.points, snapshot.checkpoints, 0, None)
-    assert (left.name, {point.branch for point in left.points}) == ("branch 0", {0})
-    assert max(point.step for point in left.points) == 500
+    left = branch_reference(snapshot.samples, snapshot.checkpoints, 0, None)
+    (segment,) = left.samples.segments("loss")
+    assert (left.name, segment.branch) == ("branch 0", 0)
+    assert max(segment.column(STEP)) == 500
 
 
 def test_on_the_axis_of_time_another_run_begins_where_this_one_does() -> None:
     own, theirs = (
         RunSeries(
-            tuple(
+            Series(
                 SeriesPoint(at=at + n, step=n, branch=0, metrics={"loss": 1.0}) for n in range(3)
-            ),
+            ).samples,
             {0: 9},
             name,
         )
@@ -180,8 +158,8 @@ async def test_a_reference_that_trains_on_is_read_again(made, other, monkeypatch
         await until(pilot, lambda: screen.reference, "the reference")
         first = screen.reference
         other.series(200, 300, 0)
-        await until(pilot, lambda: screen.reference.points[-1].step > 200, "newer points")
-        assert len(screen.reference.points) > len(first.points)
+        await until(pilot, lambda: screen.reference.samples.newest.step > 200, "newer points")
+        assert screen.reference.samples.points > first.samples.points
 
 
 def test_a_reference_is_read_again_only_if_its_series_changed(made, monkeypatch) -> None:
@@ -191,7 +169,7 @@ def test_a_reference_is_read_again_only_if_its_series_changed(made, monkeypatch)
     assert reader.read_new() is None
     made.series(500, 510, 1)
     longer = wait_until(reader.read_new, 10, "the longer series")
-    assert longer.points[-1].step > 500
+    assert longer.samples.newest.step > 500
 
 
 async def test_a_remembered_reference_that_is_gone_is_told_once(made, tmp_path) -> None:

@@ -108,20 +108,10 @@ def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
 
 def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:
     """Yields the points of the whole series in blocks, oldest first; at most `SERIES_BYTES`."""
-    try:
-        opened = open_plain(run.series)
-    except (OSError, DamagedFileError):
-        return
-    with opened as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - SERIES_BYTES))
-        begun = b""
-        while size > 0 and (data := file.read(_BLOCK)):
-            size -= len(data)
-            whole, end, begun = (begun + data).rpartition(b"\n")
-            if len(begun) > TAIL_BYTES:
-                begun = b""
-            yield _points(whole + end, run.series.name)
+    tail = SeriesTail(run)
+    yield tail.read_new()
+    while tail.is_behind:
+        yield tail.read_new()
 
 
 def _points(lines: bytes, source: str) -> list[SeriesPoint]:
@@ -160,7 +150,15 @@ class Tail(Generic[DocumentT]):
     read again from there.
     """
 
-    def __init__(self, path: Path, kind: type[DocumentT], *, from_end: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: type[DocumentT],
+        *,
+        from_end: bool = False,
+        first: int = TAIL_BYTES,
+        most: int = TAIL_BYTES,
+    ) -> None:
         """Creates a reader.
 
         Args:
@@ -168,12 +166,20 @@ class Tail(Generic[DocumentT]):
             kind: The type of its documents.
             from_end: Whether to read only what is appended from now on, or after the file was
                 replaced.
+            first: Bytes at the end of the file in which the first read begins.
+            most: Bytes that a read takes at most.
         """
         self._path = path
         self._kind = kind
         self._from_end = from_end
+        self._first = first
+        self._most = most
         self._offset = 0
         self._inode: int | None = None
+        self.beginnings = 0
+        """How often it began to read: more than once if the file was replaced or truncated."""
+        self.is_behind = False
+        """Whether the last read found as much as it takes, so that there may be more."""
         if from_end:
             with suppress(OSError):
                 facts = path.lstat()
@@ -181,6 +187,7 @@ class Tail(Generic[DocumentT]):
 
     def read_new(self) -> list[DocumentT]:
         """Returns the documents appended since the last call; none if there is no file."""
+        self.is_behind = False
         try:
             opened = open_plain(self._path)
         except (OSError, DamagedFileError):
@@ -191,10 +198,32 @@ class Tail(Generic[DocumentT]):
                 # All that the first file has was appended later.
                 skips = self._from_end and self._inode is not None
                 self._inode = facts.st_ino
-                self._offset = facts.st_size if skips else max(0, facts.st_size - TAIL_BYTES)
+                self._offset = facts.st_size if skips else max(0, facts.st_size - self._first)
+                self.beginnings += 1
             file.seek(self._offset)
-            data = file.read(TAIL_BYTES)
-        documents, used = parse_lines(data, self._kind, self._path.name)
+            data = file.read(self._most)
+        documents, used = self._parse(data)
+        self.is_behind = len(data) == self._most
         # A line that is longer is none of ours. Its end is skipped as a damaged line.
-        self._offset += used or (len(data) if len(data) == TAIL_BYTES else 0)
+        self._offset += used or (len(data) if self.is_behind else 0)
         return documents
+
+    def _parse(self, data: bytes) -> tuple[list[DocumentT], int]:
+        return parse_lines(data, self._kind, self._path.name)
+
+
+class SeriesTail(Tail[SeriesPoint]):
+    """Reads the new points of a series, in blocks that a screen need not wait for."""
+
+    def __init__(self, run: RunDirectory, first: int = SERIES_BYTES) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+            first: Bytes at the end of the series in which the first read begins.
+        """
+        super().__init__(run.series, SeriesPoint, first=first, most=_BLOCK)
+
+    def _parse(self, data: bytes) -> tuple[list[SeriesPoint], int]:
+        end = data.rfind(b"\n") + 1
+        return _points(data[:end], self._path.name), end

@@ -27,7 +27,8 @@ from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
-from tfckpt_tui.charting.measurements import THROUGHPUT, main_metric, metric
+from tfckpt_tui.charting.measurements import THROUGHPUT, metric
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -103,7 +104,7 @@ class DashboardPanes(Widget):
 
     def _choose_metric(self, snapshot: RunSnapshot) -> None:
         """Draws another metric if the script reports none with the name `loss`."""
-        name = main_metric(snapshot.points)
+        name = main_of(snapshot.samples.metrics)
         if name != self._metric:
             self._metric = name
             self.query_one("#loss", Chart).show_measurements(metric(name))

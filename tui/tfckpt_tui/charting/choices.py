@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfckpt_tui.charting.grid import SIZES, GridSize
-from tfckpt_tui.charting.smoothing import WEIGHTS
+from tfckpt_tui.charting.series import WEIGHTS
 from tfckpt_tui.charting.view import View
 
 

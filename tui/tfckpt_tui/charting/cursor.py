@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.charting.curves import XOf
+from tfckpt_tui.charting.series import Segment
 
 
-def places_of(points: Sequence[SeriesPoint], x_of: XOf) -> list[float]:
-    """Returns the positions of points on an axis, from left to right, each once."""
-    return sorted({x for x in map(x_of, points) if x is not None})
+def places_of(segments: Iterable[Segment], x_of: XOf) -> list[float]:
+    """Returns the positions of samples on an axis, from left to right, each once."""
+    return sorted({x for segment in segments for x in x_of(segment) if x == x})
 
 
 def snapped(places: Sequence[float], x: float) -> float | None:

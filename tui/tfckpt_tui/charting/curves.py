@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice, pairwise
+from operator import le
 
 import msgspec
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.scan.lineage import Lineage
-from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.charting.axis import Window
-from tfckpt_tui.charting.measurements import ValueOf, names_in
-
-EPOCH = "epoch"
-"""The metric that places points on the axis of epochs, if the run does not tell its epochs."""
+from tfckpt_tui.charting.series import (
+    AT,
+    AVERAGE,
+    EPOCH,
+    EPOCHS,
+    STEP,
+    VALUE,
+    WEIGHTS,
+    Samples,
+    Segment,
+    extremes,
+)
 
 
 class Across(StrEnum):
@@ -27,51 +36,34 @@ class Across(StrEnum):
     EPOCHS = "epochs"
 
 
-def possible_axes(points: Sequence[SeriesPoint], epoch_steps: int | None) -> list[Across]:
+def possible_axes(samples: Samples, epoch_steps: int | None) -> list[Across]:
     """Returns the x axes of a run.
 
     Args:
-        points: Its points.
+        samples: Its values.
         epoch_steps: Steps of an epoch; None if the run does not tell. Then epochs are an axis only
             if the script reports a metric named `epoch`.
     """
-    has_epochs = epoch_steps or (
-        EPOCH in names_in(points) and any(point.metrics.get(EPOCH) is not None for point in points)
-    )
+    reported = samples.channels.get(EPOCH)
+    has_epochs = epoch_steps or (reported and reported.not_finite < reported.recorded)
     return [Across.STEPS, Across.TIME, *([Across.EPOCHS] if has_epochs else [])]
 
 
-XOf = Callable[[SeriesPoint], float | None]
-"""Returns the position of a point on the x axis; None if it has none."""
+XOf = Callable[[Segment], Sequence[float]]
+"""Returns the positions of samples on the x axis; NaN for those that have none."""
 
 
 def x_axis(across: Across, epoch_steps: int | None = None) -> XOf:
-    """Returns what places the points of a run.
+    """Returns what places the samples of a run.
 
     Args:
         across: What the axis counts.
         epoch_steps: Steps of an epoch of this run; None if it does not tell.
     """
-    if across is Across.TIME:
-        return _time_of
-    if across is Across.STEPS:
-        return step_of
-    if epoch_steps:
-        return lambda point: point.step / epoch_steps
-    return _reported_epoch
-
-
-def step_of(point: SeriesPoint) -> float:
-    """Returns the step of a point."""
-    return float(point.step)
-
-
-def _time_of(point: SeriesPoint) -> float:
-    return point.at
-
-
-def _reported_epoch(point: SeriesPoint) -> float | None:
-    return finite(point.metrics.get(EPOCH))
+    if across is Across.EPOCHS and epoch_steps:
+        return lambda segment: [step / epoch_steps for step in segment.column(STEP)]
+    field = {Across.TIME: AT, Across.STEPS: STEP, Across.EPOCHS: EPOCHS}[across]
+    return lambda segment: segment.column(field)
 
 
 Place = tuple[float, float | None]
@@ -89,6 +81,7 @@ class Curve(msgspec.Struct, frozen=True):
         branch: The branch that it belongs to.
         is_past: Whether training left this part of the branch.
         dim: Name of the style of its values while it is smoothed; empty to leave them out.
+        smoothed: Its points with moving averages in place of values; empty if it is not smoothed.
     """
 
     points: tuple[Place, ...]
@@ -97,6 +90,7 @@ class Curve(msgspec.Struct, frozen=True):
     branch: int = 0
     is_past: bool = False
     dim: str = ""
+    smoothed: tuple[Place, ...] = ()
 
     @property
     def ends(self) -> tuple[float, ...]:
@@ -131,65 +125,86 @@ def kept_until(lineage: Lineage, branch: int) -> Mapping[int, float]:
 
 
 def curves_of(
-    points: Sequence[SeriesPoint],
-    value_of: ValueOf,
+    segments: Sequence[Segment],
     kept: Mapping[int, float],
     style_of: Callable[[int, bool], str],
-    x_of: XOf = step_of,
+    x_of: XOf | None = None,
     name: str = "",
+    smoothing: float = 0.0,
 ) -> list[Curve]:
     """Returns the curves of a measurement; those of the present model come last.
 
     Args:
-        points: The points of a run, oldest first.
-        value_of: Returns the value of a point.
+        segments: Its values.
         kept: The result of `kept_until`.
         style_of: Returns the style of a branch, by whether training left this part of it.
-        x_of: The x axis.
+        x_of: The x axis; by default steps.
         name: The label of the curves of the present model; others also name their branch.
+        smoothing: The weight of the moving average; 0 does not smooth.
     """
     past: list[Curve] = []
     present: list[Curve] = []
-    for branch, steps, places in _segments(points, value_of, x_of):
-        split = bisect_right(steps, kept.get(branch, -math.inf))
-        if split:
-            style, dim = style_of(branch, False), style_of(branch, True)
-            kept_points = tuple(places[:split])
-            present.append(Curve(kept_points, style, name, branch, dim="" if dim == style else dim))
-        if split < len(steps):
-            # The past begins where the present model left it.
-            rest = tuple(places[max(0, split - 1) :])
-            label = f"{name}, branch {branch}" if name else f"branch {branch}"
-            past.append(Curve(rest, style_of(branch, True), label, branch, is_past=True))
+    for segment in segments:
+        branch = segment.branch
+        for steps, places, averages in _rising(segment, x_of or x_axis(Across.STEPS), smoothing):
+            split = bisect_right(steps, kept.get(branch, -math.inf))
+            if split:
+                style, dim = style_of(branch, False), style_of(branch, True)
+                dim = "" if dim == style else dim
+                parts = places[:split], averages[:split]
+                present.append(Curve(parts[0], style, name, branch, dim=dim, smoothed=parts[1]))
+            if split < len(steps):
+                # The past begins where the present model left it.
+                begin = max(0, split - 1)
+                label = f"{name}, branch {branch}" if name else f"branch {branch}"
+                style = style_of(branch, True)
+                past.append(
+                    Curve(
+                        places[begin:],
+                        style,
+                        label,
+                        branch,
+                        is_past=True,
+                        smoothed=averages[begin:],
+                    )
+                )
     return [*past, *present]
 
 
-def _segments(
-    points: Sequence[SeriesPoint], value_of: ValueOf, x_of: XOf
-) -> list[tuple[int, list[int], list[Place]]]:
-    """Splits points where the branch changes or the position goes back.
+_Rising = tuple[Sequence[float], tuple[Place, ...], tuple[Place, ...]]
 
-    Returns:
-        The branch, the steps and the places of each part.
+
+def _rising(segment: Segment, x_of: XOf, smoothing: float) -> Iterator[_Rising]:
+    """Splits a segment where the position goes back.
+
+    Yields:
+        Of each part the steps, the places, and those of the moving averages, if it is smoothed.
     """
-    segments: list[tuple[int, list[int], list[Place]]] = []
-    steps: list[int] = []
-    places: list[Place] = []
-    branch, last_step, last_x = -1, 0, 0.0
-    by_step = x_of is step_of
-    # This runs for thousands of points of each chart: little is called for them.
-    for point in points:
-        value, step = value_of(point), point.step
-        x = float(step) if by_step else x_of(point)
-        if value is None or x is None:
-            continue
-        if point.branch != branch or step < last_step or x < last_x or not segments:
-            steps, places = [], []
-            segments.append((point.branch, steps, places))
-        branch, last_step, last_x = point.branch, step, x
-        steps.append(step)
-        places.append((x, value if value - value == 0 else None))
-    return segments
+    steps, xs, values = segment.column(STEP), x_of(segment), segment.column(VALUE)
+    ys: Sequence[float | None] = values
+    averages: Sequence[float | None] = ()
+    if smoothing:
+        averages = segment.column(AVERAGE + WEIGHTS.index(smoothing) - 1)
+    if not math.isfinite(sum(values)):
+        averages = [
+            None if finite(y) is None else average
+            for y, average in zip(values, averages, strict=False)
+        ]
+        ys = [finite(y) for y in values]
+    places = tuple(zip(xs, ys, strict=True))
+    smoothed = tuple(zip(xs, averages, strict=False))
+    begin = 0
+    for end in (*_breaks(xs), len(xs)):
+        if begin < end and math.isfinite(xs[begin]):
+            yield steps[begin:end], places[begin:end], smoothed[begin:end]
+        begin = end
+
+
+def _breaks(xs: Sequence[float]) -> list[int]:
+    """Returns where positions go back, or one begins or ends that is none."""
+    if all(map(le, xs, islice(xs, 1, None))):
+        return []
+    return [n for n, (x, after) in enumerate(pairwise(xs), 1) if not x <= after]
 
 
 def thin(points: Sequence[Place], columns: int, column_of: Callable[[float], int]) -> list[Place]:
@@ -207,24 +222,10 @@ def thin(points: Sequence[Place], columns: int, column_of: Callable[[float], int
     while start < size:
         column = column_of(points[start][0])
         end = bisect_right(points, column, lo=start, key=lambda point: column_of(point[0]))
-        kept.extend(_ends_of(points[start:end]))
+        ys = [math.nan if y is None else y for _, y in points[start:end]]
+        kept.extend(points[start + place] for place in extremes(ys))
         start = end
     return kept
-
-
-def _ends_of(points: Sequence[Place]) -> Sequence[Place]:
-    """Returns the first, lowest, highest, last and the first broken one of points, in order."""
-    if len(points) <= 2:
-        return points
-    ys = [y for _, y in points]
-    values = [y for y in ys if y is not None]
-    wanted = {0, len(points) - 1}
-    if values:
-        wanted |= {ys.index(min(values)), ys.index(max(values))}
-    if len(values) < len(points):
-        known = [place for place, y in enumerate(ys) if y is not None]
-        wanted |= {ys.index(None), *known[:1], *known[-1:]}
-    return [points[place] for place in sorted(wanted)]
 
 
 def finite(value: float | None) -> float | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoi
 from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.curves import Across, Curve, XOf, curves_of, x_axis
 from tfckpt_tui.charting.measurements import Measurement
-from tfckpt_tui.charting.smoothing import smoothed
+from tfckpt_tui.charting.series import Sample, Samples, Segment
 
 RAW = "raw"
 """The label of the values under a smoothed curve."""
@@ -53,48 +53,57 @@ class View(msgspec.Struct, frozen=True):
         """What places the points of the run on the x axis."""
         return x_axis(self.across, self.epoch_steps)
 
-    def x_of_event(self, entry: EventEntry) -> float | None:
-        """Returns the position of an event; None if it has none."""
+    def x_of_event(self, entry: EventEntry | SeriesPoint) -> float | None:
+        """Returns the position of an event or a point; None if it has none."""
         if self.across is Across.TIME:
             return entry.at
         if entry.step is None or self.across is Across.STEPS:
             return entry.step
         return entry.step / self.epoch_steps if self.epoch_steps else None
 
-    def visible(self, points: Sequence[SeriesPoint]) -> Sequence[SeriesPoint]:
-        """Returns the points that are in the visible part."""
-        x_of, window, hidden = self.x_of, self.window, self.hidden
-        if window is None and not hidden and self.across is not Across.EPOCHS:
-            return points
-        return [
-            point
-            for point in points
-            if (x := x_of(point)) is not None
-            and (window is None or window.contains(x))
-            and point.branch not in hidden
-        ]
+    def visible(self, segments: Sequence[Segment]) -> list[tuple[int, Sample]]:
+        """Returns the samples in the visible part, each after its branch.
+
+        These are all recorded extremes of the part from the first to the last of them: an interval
+        that is cut by an edge is left out, unless there is no other.
+        """
+        shown = [one for one in segments if one.branch not in self.hidden]
+        window, x_of = self.window, self.x_of
+        if window is None:
+            return [(one.branch, sample) for one in shown for sample in one.samples]
+        whole: list[tuple[int, Sample]] = []
+        every: list[tuple[int, Sample]] = []
+        for segment in shown:
+            inside = [window.contains(x) for x in x_of(segment)]
+            begin = 0
+            for size in segment.sizes:
+                end = begin + size
+                found = list(compress(segment.samples[begin:end], inside[begin:end]))
+                every += [(segment.branch, sample) for sample in found]
+                if len(found) == size:
+                    whole += [(segment.branch, sample) for sample in found]
+                begin = end
+        return whole or every
 
 
 class RunSeries(msgspec.Struct, frozen=True):
-    """The points of a run, and how much of each branch led to its present model.
+    """The values of a run, and how much of each branch led to its present model.
 
     Attributes:
-        points: Oldest first.
+        samples: The values.
         kept: By branch, the last step that its present model was trained on.
         name: What tells it from other runs.
         epoch_steps: Steps of an epoch of the run; None if it does not tell.
     """
 
-    points: tuple[SeriesPoint, ...] = ()
+    samples: Samples = Samples()
     kept: Mapping[int, float] = {}
     name: str = ""
     epoch_steps: int | None = None
 
     def present(self) -> RunSeries:
-        """Returns only the points that led to the present model."""
-        kept = self.kept
-        points = (p for p in self.points if p.step <= kept.get(p.branch, -math.inf))
-        return replace(self, points=tuple(points))
+        """Returns only the values that led to the present model."""
+        return replace(self, samples=self.samples.until(self.kept))
 
 
 def curves_in(
@@ -107,22 +116,21 @@ def curves_in(
     """Returns the curves of a chart, in the order in which they are drawn.
 
     Args:
-        view: How the chart is looked at; its smoothing is that of `smoothed_curves`.
+        view: How the chart is looked at.
         series: The run.
         measurements: What the chart draws; several measurements have a colour each.
         style_of: Returns the style of a branch, or of one of several measurements, by its number
             and by whether training left this part of it.
         reference: Another run, or a branch, that is drawn under the others.
     """
-    points = series.points
-    if view.hidden:
-        points = tuple(point for point in points if point.branch not in view.hidden)
     under: list[Curve] = []
     curves: list[Curve] = []
     ahead = 0.0
-    if reference is not None and view.across is Across.TIME and points and reference.points:
-        # Another run begins where this one does.
-        ahead = points[0].at - reference.points[0].at
+    if reference is not None and view.across is Across.TIME:
+        began, theirs_began = series.samples.began, reference.samples.began
+        if began is not None and theirs_began is not None:
+            # Another run begins where this one does.
+            ahead = began - theirs_began
     for number, one in enumerate(measurements):
         name = one.name if len(measurements) > 1 else ""
 
@@ -132,20 +140,23 @@ def curves_in(
         if reference is not None:
             label = _joined(name, reference.name)
             theirs = curves_of(
-                reference.points,
-                one.value_of,
+                reference.samples.segments(one.key),
                 reference.kept,
                 _reference_style,
                 x_axis(view.across, reference.epoch_steps),
+                smoothing=view.smoothing,
             )
             under += [_shifted(curve, label, ahead) for curve in theirs]
-        curves += curves_of(points, one.value_of, series.kept, style, view.x_of, name)
+        own = [one for one in series.samples.segments(one.key) if one.branch not in view.hidden]
+        curves += curves_of(own, series.kept, style, view.x_of, name, view.smoothing)
     return under + curves
 
 
 def _shifted(curve: Curve, label: str, ahead: float) -> Curve:
-    points = tuple((x + ahead, y) for x, y in curve.points) if ahead else curve.points
-    return replace(curve, label=label, points=points)
+    points, averages = (
+        tuple((x + ahead, y) for x, y in places) for places in (curve.points, curve.smoothed)
+    )
+    return replace(curve, label=label, points=points, smoothed=averages)
 
 
 def _reference_style(branch: int, past: bool) -> str:
@@ -156,21 +167,22 @@ def _joined(name: str, label: str) -> str:
     return f"{name}, {label}" if name else label
 
 
-def smoothed_curves(curves: Sequence[Curve], weight: float) -> list[Curve]:
-    """Returns the moving averages of curves, with their values under them.
+def smoothed_curves(curves: Sequence[Curve]) -> list[Curve]:
+    """Returns what is drawn of curves: of smoothed ones the averages, with the values under them.
 
     Args:
         curves: Curves, in the order in which they are drawn.
-        weight: The weight of the average; 0 returns the curves.
     """
-    drawn = [(curve, smoothed(curve, weight)) for curve in curves]
-    raw = [
-        replace(curve, label=_joined(curve.label, RAW), style=curve.dim)
-        for curve in curves
-        if curve.dim and weight
+    drawn = [
+        replace(one, points=one.smoothed, smoothed=()) if one.smoothed else one for one in curves
     ]
-    reference = [shown for curve, shown in drawn if curve.style == REFERENCE_STYLE]
-    own = [shown for curve, shown in drawn if curve.style != REFERENCE_STYLE]
+    raw = [
+        replace(curve, label=_joined(curve.label, RAW), style=curve.dim, smoothed=())
+        for curve in curves
+        if curve.dim and curve.smoothed
+    ]
+    reference = [curve for curve in drawn if curve.style == REFERENCE_STYLE]
+    own = [curve for curve in drawn if curve.style != REFERENCE_STYLE]
     return [*reference, *raw, *own]
 
 
@@ -181,11 +193,13 @@ class ValueAt(msgspec.Struct, frozen=True):
         label: That of the curve; empty for the present model.
         style: That of the curve.
         value: None if it is not finite.
+        is_earlier: Whether the curve ends before the position.
     """
 
     label: str
     style: str
     value: float | None
+    is_earlier: bool = False
 
 
 def values_at(curves: Sequence[Curve], x: float) -> list[ValueAt]:
@@ -197,8 +211,9 @@ def values_at(curves: Sequence[Curve], x: float) -> list[ValueAt]:
     for curve in curves:
         begun = curve.points and curve.points[0][0] <= x
         may_go_on = not curve.is_past and curve.style != REFERENCE_STYLE
-        if begun and (may_go_on or x <= curve.points[-1][0]):
-            found[curve.label] = ValueAt(curve.label, curve.style, curve.at(x))
+        has_ended = begun and x > curve.points[-1][0]
+        if begun and (may_go_on or not has_ended):
+            found[curve.label] = ValueAt(curve.label, curve.style, curve.at(x), bool(has_ended))
     return sorted(
         found.values(), key=lambda value: (value.style == REFERENCE_STYLE, value.label != "")
     )

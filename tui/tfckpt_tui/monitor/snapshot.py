@@ -13,8 +13,9 @@ from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.charting.series import Samples
 from tfckpt_tui.services.runs.account import NextStart, RunAccount
 
 
@@ -68,7 +69,7 @@ class RunSnapshot(RunAccount, frozen=True):
         working: Commands in progress, oldest first.
         finished: Commands that ended since the app was opened, oldest first.
         event_log: The newest entries, oldest first.
-        points: The downsampled series for the charts, oldest first.
+        samples: What was measured, for the charts.
         trash: Contents of the trash, newest first.
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
@@ -88,7 +89,7 @@ class RunSnapshot(RunAccount, frozen=True):
     working: tuple[Command, ...] = ()
     finished: tuple[Command, ...] = ()
     event_log: tuple[EventEntry, ...] = ()
-    points: tuple[SeriesPoint, ...] = ()
+    samples: Samples = Samples()
     trash: tuple[TrashManifest, ...] = ()
     disk_total: int | None = None
     disk_free: int | None = None

@@ -30,14 +30,14 @@ from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
-from tfckpt_tui.charting.series import Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
+from tfckpt_tui.monitor.series_reader import SeriesReader
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
@@ -92,8 +92,8 @@ class SnapshotReader:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether no index, record or result is left for later reads."""
-        return not self._catalog.deferred
+        """Whether no index, record, result or part of the series is left for later reads."""
+        return not self._catalog.deferred and self._series.has_read_all
 
     def read_newest(self, count: int, now: float) -> NewestRows | None:
         """Returns the newest checkpoints alone, before the first snapshot.
@@ -142,7 +142,7 @@ class SnapshotReader:
         run = self._run
         info = self._with_check(self._try(partial(load_if_exists, run.run_file, RunInfo)))
         self._event_log.extend(self._event_tail.read_new())
-        self._series.add(self._series_tail.read_new())
+        samples = self._series.read()
         reading = read_processes(run, info, now, event_log=self._event_log, lives=self._lives)
         told_at = last_told(reading.event_log)
         job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
@@ -169,7 +169,7 @@ class SnapshotReader:
             working=tuple(command for command in reading.working if not command.state.is_final),
             finished=finished,
             event_log=reading.event_log,
-            points=self._series.points,
+            samples=samples,
             trash=trash,
             disk_total=total,
             disk_free=free,
@@ -195,8 +195,7 @@ class SnapshotReader:
         self._known_at = 0.0
         self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
         self._event_tail = Tail(run.event_log, EventEntry)
-        self._series = Series()
-        self._series_tail = Tail(run.series, SeriesPoint)
+        self._series = SeriesReader(run)
         self._done_before: set[str] | None = None
         self._finished: dict[str, Command] = {}
         self._trash_known: tuple[TrashManifest, ...] = ()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_tui.charting.series import Series
+from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
-_MOST_POINTS = 1024
+_MOST_INTERVALS = 256
+"""There may be a thousand workers."""
 
 
 class WorkerHistory:
@@ -38,16 +39,16 @@ class WorkerHistory:
                 # A process says step 0 until it has restored a checkpoint.
                 continue
             point = _point(status, self._began[index])
-            self._series.setdefault(index, Series(_MOST_POINTS)).add([point])
+            self._series.setdefault(index, Series(most=_MOST_INTERVALS)).add([point])
 
-    def points(self, index: int) -> tuple[SeriesPoint, ...]:
-        """Returns the measurements of worker `index` from its first step on, oldest first.
+    def samples(self, index: int) -> Samples:
+        """Returns the measurements of worker `index` from its first step on.
 
         The metrics are `cpu` (percent of a core), `memory` (bytes) and `input` (seconds that a step
         waited). Workers without steps, as parameter servers, use seconds instead of steps.
         """
         series = self._series.get(index)
-        return series.points if series is not None else ()
+        return series.samples if series is not None else Samples()
 
     def best_step_seconds(self, index: int) -> float | None:
         """Returns the shortest median step time of worker `index`."""

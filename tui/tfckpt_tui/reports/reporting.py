@@ -41,7 +41,7 @@ class CurveFacts(msgspec.Struct, frozen=True, kw_only=True):
         lowest_step: Its step.
         highest: The highest.
         highest_step: Its step.
-        last: The newest finite value.
+        last: The newest; null if it is not finite.
         last_step: Its step.
         not_finite: Number of values that are NaN or infinite.
         not_finite_steps: The first steps with such values.

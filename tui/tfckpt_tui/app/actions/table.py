@@ -514,7 +514,7 @@ ACTIONS = (
         "the checkpoints and events at the marks.",
         perform=views.open_charts,
         requires=(
-            require(lambda run, selection: bool(run.points), "There are no measurements yet."),
+            require(lambda run, selection: bool(run.samples), "There are no measurements yet."),
         ),
     ),
     Action(

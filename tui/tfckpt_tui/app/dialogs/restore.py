@@ -26,10 +26,11 @@ from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.charts.chart import Chart
-from tfckpt_tui.charting.measurements import main_metric, metric
+from tfckpt_tui.charting.measurements import metric
 from tfckpt_tui.charting.view import View
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text, not_finite_words
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.checkpoints.choose import find_typed
@@ -129,7 +130,7 @@ class RestoreDialog(Dialog[Restore]):
         )
         target.border_title = "which checkpoint?"
         target.border_subtitle = Content("] ↑ newer   [ ↓ older")
-        return target, Chart(metric(main_metric(self.snapshot.points)), id="cut")
+        return target, Chart(metric(main_of(self.snapshot.samples.metrics)), id="cut")
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns the checkpoint, what its restore does, and whether it matches the model."""
@@ -236,7 +237,7 @@ class RestoreDialog(Dialog[Restore]):
         if not is_open(self):
             return
         preview, chart = self._preview(), self.query_one(Chart)
-        chart.display = bool(self.snapshot.points)
+        chart.display = bool(self.snapshot.samples)
         plan = preview.plan
         chart.look(
             self.snapshot,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -35,7 +35,16 @@ from tfckpt_tui.charting.grid import (
     usual_grid,
 )
 from tfckpt_tui.charting.measurements import Measurement
-from tfckpt_tui.charting.smoothing import WEIGHTS
+from tfckpt_tui.charting.series import (
+    AT,
+    INDEX,
+    STEP,
+    VALUE,
+    WEIGHTS,
+    Sample,
+    Segment,
+)
+from tfckpt_tui.charting.statistics import statistics_of
 from tfckpt_tui.charting.view import RunSeries, View, marked_events
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message, csv_line
@@ -170,15 +179,26 @@ class ChartPage(Page):
         """Returns what the copy key copies; by default the visible values of the chart."""
         tile = self.tile
         yield csv_line(("step", "branch", "at", *(one.name for one in tile)))
-        for point in self._view.visible(self.charted().points):
-            values = [one.value_of(point) for one in tile]
-            if any(value is not None for value in values):
-                cells = ("" if value is None else value for value in values)
-                yield csv_line((point.step, point.branch, point.at, *cells))
+        rows: dict[float, list[object]] = {}
+        for column, one in enumerate(tile, 3):
+            for branch, sample in self._visible(one):
+                place = [int(sample[STEP]), branch, sample[AT], *[""] * len(tile)]
+                rows.setdefault(sample[INDEX], place)[column] = sample[VALUE]
+        for _, row in sorted(rows.items()):
+            yield csv_line(row)
+
+    def _visible(self, shown: Measurement) -> list[tuple[int, Sample]]:
+        """Returns the visible values of a measurement, each after its branch."""
+        return self._view.visible(self.charted().samples.segments(shown.key))
 
     def distributions(self, tile: Tile) -> Sequence[Distribution]:
         """Returns the distributions that a chart draws in place of curves; none by default."""
         return ()
+
+    def _is_thinned(self) -> bool:
+        """Whether the copied values are the extremes of more that were recorded."""
+        channels = [self.charted().samples.channels.get(one.key) for one in self.tile]
+        return any(channel is not None and channel.is_thinned for channel in channels)
 
     def why_nothing(self, tile: Tile) -> str:
         """Returns what a chart without values says; empty for the usual words."""
@@ -233,7 +253,7 @@ class ChartPage(Page):
         epoch_steps = snapshot.epoch_steps
         if epoch_steps != self._view.epoch_steps:
             self._view = replace(self._view, epoch_steps=epoch_steps)
-        if self._view.across not in possible_axes(snapshot.points, epoch_steps):
+        if self._view.across not in possible_axes(snapshot.samples, epoch_steps):
             self._view = replace(self._view, across=Across.STEPS, window=None)
         size = self._fitting_grid()
         place = self._place_in(tiles)
@@ -306,9 +326,8 @@ class ChartPage(Page):
 
     def _at_cursor(self, width: int) -> list[Sequence[Span]]:
         """Returns what is at the cursor: the step, the time, and the mark that is visited."""
-        place = self._view.x_of
-        points = self.charted().points
-        here = next((point for point in reversed(points) if place(point) == self._cursor), None)
+        places = ((x, branch, sample) for x, branch, sample in self._placed() if x == self._cursor)
+        here = max(places, key=lambda one: one[2][INDEX], default=None)
         groups: list[Sequence[Span]] = []
         if self._anchor is not None:
             groups.append([("v", "key"), (" zooms to the selection", "label")])
@@ -320,31 +339,31 @@ class ChartPage(Page):
             words = shorten(told, width - Line(tuple(before)).width)
             return [*groups, [*before, (words, "value")]]
         if here is not None:
-            groups.append([("step ", "label"), (f"{here.step:,}", "value")])
-            groups.append([(units.local_time(here.at), "muted")])
-            groups.append([("branch ", "label"), (str(here.branch), "value")])
+            _, branch, sample = here
+            groups.append([("step ", "label"), (f"{int(sample[STEP]):,}", "value")])
+            groups.append([(units.local_time(sample[AT]), "muted")])
+            groups.append([("branch ", "label"), (str(branch), "value")])
         return groups
 
     def statistics(self) -> list[Sequence[Span]]:
         """Returns the visible range, and statistics of its values."""
         shown = self.shown
-        visible = self._view.visible(self.charted().points)
-        measured = [(point, shown.value_of(point)) for point in visible]
-        points = [point for point, value in measured if value is not None]
-        values = [value for _, value in measured if value is not None and math.isfinite(value)]
-        if not points or not values:
+        visible = [sample for _, sample in self._visible(shown)]
+        found = statistics_of(visible)
+        if found is None:
             return [[("no measurements in this range", "muted")]]
-        steps = f"{points[0].step:,} to {max(point.step for point in points):,}"
-        duration = units.duration(points[-1].at - points[0].at)
+        steps = f"{int(visible[0][STEP]):,} to {int(max(one[STEP] for one in visible)):,}"
+        duration = units.duration(visible[-1][AT] - visible[0][AT])
         groups: list[Sequence[Span]] = [
             [("steps ", "label"), (steps, "value"), ("  in ", "label"), (duration, "value")]
         ]
-        for word, value in (
-            ("lowest", min(values)),
-            ("highest", max(values)),
-            ("last", values[-1]),
+        for word, one in (
+            ("lowest", found.lowest),
+            ("highest", found.highest),
+            ("last", found.last),
         ):
-            groups.append([(f"{word} ", "label"), (shown.show(value), "value")])
+            if one is not None:
+                groups.append([(f"{word} ", "label"), (shown.show(one[VALUE]), "value")])
         return groups
 
     def on_resize(self) -> None:
@@ -389,7 +408,7 @@ class ChartPage(Page):
 
     def action_turn_axis(self) -> None:
         """Switches to the next axis, and shows the whole run."""
-        axes = possible_axes(self.charted().points, self._view.epoch_steps)
+        axes = possible_axes(self.charted().samples, self._view.epoch_steps)
         across = axes[(axes.index(self._view.across) + 1) % len(axes)]
         self._forget_cursor()
         self._look(across=across, window=None)
@@ -409,7 +428,7 @@ class ChartPage(Page):
 
     def action_turn_branch(self) -> None:
         """Shows the next branch alone, and after the last one all."""
-        branches = sorted({point.branch for point in self.charted().points})
+        branches = self.charted().samples.branches
         alone = [frozenset(branches) - {branch} for branch in branches]
         turns = [frozenset(), *alone] if len(branches) > 1 else [frozenset[int]()]
         place = turns.index(self._view.hidden) if self._view.hidden in turns else 0
@@ -465,18 +484,22 @@ class ChartPage(Page):
             return
         self.app.copy_to_clipboard("\n".join(map(clean, (header, *rows))))
         told = f"Copied {units.count(len(rows), 'row')} as CSV: {header.replace(',', ', ')}."
+        if self._is_thinned():
+            told += " Of many values, the extremes. The run directory has all in series.jsonl."
         self.notify(clean_message(told), markup=False)
 
     # -- the cursor --------------------------------------------------------------------------
 
     def action_move_cursor(self, columns: int) -> None:
         """Moves the cursor to a point some columns away; it begins at the newest one."""
-        plot, window = self.chart.plot, self._view.window
-        places = [x for x in self._places() if window is None or window.contains(x)]
-        if self._cursor is None:
-            self._point_at(places[-1] if places else None)
-        else:
-            self._point_at(moved(places, self._cursor, columns * plot.column_width))
+        window, cursor = self._view.window, self._cursor
+        placed = [one for one in self._placed() if window is None or window.contains(one[0])]
+        places = sorted({x for x, _, _ in placed})
+        if cursor is None and placed:
+            # After a restore, the farthest point is on the branch that was left.
+            self._point_at(max(placed, key=lambda one: one[2][INDEX])[0])
+        elif cursor is not None:
+            self._point_at(moved(places, cursor, columns * self.chart.plot.column_width))
 
     def action_select(self) -> None:
         """Begins a selection, or zooms to it."""
@@ -507,8 +530,24 @@ class ChartPage(Page):
         self._mark = entry
         self.update_charts()
 
+    def _segments(self) -> Iterator[Segment]:
+        """Yields the visible branches of what the chosen chart draws; else of all measurements."""
+        samples = self.charted().samples
+        drawn = [one.key for one in self.tile if one.key in samples.channels]
+        for key in drawn or samples.channels:
+            for segment in samples.segments(key):
+                if segment.branch not in self._view.hidden:
+                    yield segment
+
+    def _placed(self) -> Iterator[tuple[float, int, Sample]]:
+        """Yields the position, the branch and the sample of each value of the chosen chart."""
+        for segment in self._segments():
+            for x, sample in zip(self._view.x_of(segment), segment.samples, strict=True):
+                if x == x:
+                    yield x, segment.branch, sample
+
     def _places(self) -> Sequence[float]:
-        return places_of(self.charted().points, self._view.x_of)
+        return places_of(self._segments(), self._view.x_of)
 
     def _point_at(self, x: float | None) -> None:
         self._cursor, self._mark, self._is_pointed = x, None, False

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.charting.choices import ChartChoices, Compared
-from tfckpt_tui.charting.measurements import Measurement, main_metric, measurements
+from tfckpt_tui.charting.measurements import Measurement, measurements
 from tfckpt_tui.charting.view import RunSeries
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
@@ -25,7 +24,6 @@ from tfckpt_tui.services.runs.reference import (
     ReferenceReader,
     branch_reference,
     good_branch,
-    read_earlier,
 )
 
 _REFERENCE_SECONDS = 5.0
@@ -58,35 +56,22 @@ class ChartsScreen(ChartPage):
             choices: How the user looked at the charts last.
             open_event: Opens the checkpoint of an event, or the event.
         """
-        chosen = choices.chosen or main_metric(snapshot.points)
+        chosen = choices.chosen or main_of(snapshot.samples.metrics)
         super().__init__(replace(choices, chosen=chosen))
         self._compared = choices.compared
         self._reader: ReferenceReader | None = None
         self._is_reading = False
         self._snapshot = snapshot
-        self._earlier: tuple[SeriesPoint, ...] = ()
-        self._stop_reading = threading.Event()
         self._open_event = open_event
-        self._measured: tuple[Sequence[SeriesPoint], list[Measurement]] | None = None
 
     def on_mount(self) -> None:
         """Shows the snapshot, and reads what the charts were compared with last."""
         self.update_charts()
         self.set_interval(_REFERENCE_SECONDS, self._read_reference_again)
-        root, points = Path(self._snapshot.path), self._snapshot.points
-        if points:
-            read = partial(read_earlier, root, points[0], self._stop_reading)
-            self.run_app.start_job("charts", read, self._add_earlier)
         self._compare_with(self._compared)
 
-    def _add_earlier(self, earlier: tuple[SeriesPoint, ...]) -> None:
-        if earlier and is_open(self):
-            self._earlier = earlier
-            self.show(self._snapshot)
-
     def on_unmount(self) -> None:
-        """Stops reading, and keeps the view for the next time."""
-        self._stop_reading.set()
+        """Keeps the view for the next time."""
         is_compared = self.reference is not None
         self.run_app.chart_choices = ChartChoices(
             self._view.lasting(),
@@ -98,9 +83,7 @@ class ChartsScreen(ChartPage):
         )
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows a newer snapshot, after what the monitor did not read."""
-        if self._earlier:
-            snapshot = replace(snapshot, points=(*self._earlier, *snapshot.points))
+        """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.update_charts()
 
@@ -110,11 +93,7 @@ class ChartsScreen(ChartPage):
 
     def measurements(self) -> Sequence[Measurement]:
         """Returns the metrics, throughput and step time."""
-        points = self._snapshot.points
-        if self._measured is None or self._measured[0] != points:
-            # Thousands of points with a hundred names each take milliseconds.
-            self._measured = points, measurements(points)
-        return self._measured[1]
+        return measurements(self._snapshot.samples.metrics)
 
     def action_compare(self) -> None:
         """Asks what to compare with, and reads it."""
@@ -125,7 +104,7 @@ class ChartsScreen(ChartPage):
             return
         snapshot = self._snapshot
         others = [path for path in recent if str(path) != snapshot.path]
-        branch = good_branch(snapshot.points, snapshot.branch)
+        branch = good_branch(snapshot.samples, snapshot.branch)
         dialog = ReferenceDialog(snapshot, others, branch, has_one=self.reference is not None)
         self.app.push_screen(dialog, self._compare_with)
 
@@ -143,11 +122,11 @@ class ChartsScreen(ChartPage):
                 self._show_reference,
                 progress=f"Reading {clean(directory)} …",
             )
-        elif branch is None or all(point.branch != branch for point in snapshot.points):
+        elif branch is None or branch not in snapshot.samples.branches:
             self._show_reference(None)
         else:
             reference = branch_reference(
-                snapshot.points, snapshot.checkpoints, branch, snapshot.epoch_steps
+                snapshot.samples, snapshot.checkpoints, branch, snapshot.epoch_steps
             )
             self._show_reference(reference)
 

@@ -26,6 +26,7 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 from tfckpt_tui.app.widgets.charts.braille import plot
 from tfckpt_tui.charting.curves import Curve, curves_of
 from tfckpt_tui.charting.measurements import Measurement, measurements
+from tfckpt_tui.charting.series import VALUE
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.compare_runs import (
@@ -64,9 +65,8 @@ class RunCurves(Pane):
             return ()
         spans: list[Span] = [(clean(self._shown.name), "title")]
         for number, run in enumerate(self._runs):
-            values = (self._shown.value_of(point) for point in reversed(run.series.points))
-            newest = next((value for value in values if value is not None), None)
-            told = f" {self._shown.show(newest)}" if newest is not None else ""
+            segments = run.series.samples.segments(self._shown.key)
+            told = f" {self._shown.show(segments[-1].samples[-1][VALUE])}" if segments else ""
             spans += [
                 ("  ", ""),
                 (f"{shorten_middle(run.name, _NAME_WIDTH)}{told}", branch_style(number)),
@@ -92,7 +92,9 @@ class RunCurves(Pane):
         for number, run in enumerate(self._runs):
             style = branch_style(number)
             yield from curves_of(
-                run.series.points, shown.value_of, run.series.kept, lambda *_, style=style: style
+                run.series.samples.segments(shown.key),
+                run.series.kept,
+                lambda *_, style=style: style,
             )
 
 
@@ -224,8 +226,7 @@ class RunsCompareScreen(Page):
         compared = self._compared
         if compared is None or not is_open(self):
             return
-        points = [point for run in compared.runs for point in run.series.points]
-        possible = measurements(points)
+        possible = measurements({m for run in compared.runs for m in run.series.samples.metrics})
         shown = possible[self._place % len(possible)]
         chart = self.query_one(RunCurves)
         chart.show_measurement(compared.runs, shown, logarithmic=self._logarithmic)

@@ -26,6 +26,7 @@ from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import Tile
 from tfckpt_tui.charting.measurements import Measurement, metric
+from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -44,7 +45,7 @@ _MEASUREMENTS = (
     metric(_MEAN),
     metric(_DEVIATION),
 )
-_HISTOGRAM = Measurement("histogram", lambda point: None)
+_HISTOGRAM = Measurement("histogram", "histogram")
 
 
 class TrackScreen(ChartPage):
@@ -83,7 +84,7 @@ class TrackScreen(ChartPage):
         self._snapshot = snapshot
         self._source = source
         self._variable = variable
-        self._charted = replace(snapshot, points=(), event_log=())
+        self._charted = replace(snapshot, samples=Samples(), event_log=())
         self._total = len(tracked_checkpoints(snapshot.checkpoints))
         self._read: list[TrackedPoint] = []
         self._shown_count = 0
@@ -214,7 +215,7 @@ class TrackScreen(ChartPage):
             EventEntry(at=point.at, kind=EventKind.SAVE, message="", step=point.step)
             for point in points
         )
-        self._charted = replace(self._snapshot, points=points, event_log=saves)
+        self._charted = replace(self._snapshot, samples=Series(points).samples, event_log=saves)
         self.update_charts()
 
     def _histograms(self) -> Iterator[Distribution]:
@@ -235,7 +236,7 @@ class TrackScreen(ChartPage):
         """Returns why a chart has no values."""
         if self._is_reading:
             return "reading…"
-        if tile and tile[0].name == _RATIO and self._charted.points:
+        if tile and tile[0].name == _RATIO and self._charted.samples:
             return "The update ratio needs two checkpoints that follow each other."
         return "No checkpoint has values of this tensor."
 

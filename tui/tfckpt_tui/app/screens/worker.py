@@ -16,7 +16,7 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
-from tfckpt_tui.charting.measurements import STEP_TIME, Measurement, metric_of
+from tfckpt_tui.charting.measurements import STEP_TIME, Measurement
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.account import WorkerView
@@ -58,8 +58,8 @@ class WorkerScreen(Page):
         yield TextPane(id="worker-facts")
         with Horizontal(id="worker-charts"):
             yield Chart(STEP_TIME, id="time")
-            yield Chart(Measurement("cpu", metric_of("cpu"), _percent, from_zero=True), id="cpu")
-            memory = Measurement("memory", metric_of("memory"), _size, from_zero=True)
+            yield Chart(Measurement("cpu", "cpu", _percent, from_zero=True), id="cpu")
+            memory = Measurement("memory", "memory", _size, from_zero=True)
             yield Chart(memory, id="memory")
         yield KeyBar(id="keys")
 
@@ -77,9 +77,9 @@ class WorkerScreen(Page):
             return
         best = self.run_app.worker_history.best_step_seconds(self._index)
         facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
-        points = self.run_app.worker_history.points(self._index)
+        samples = self.run_app.worker_history.samples(self._index)
         for chart in self.query(Chart):
-            chart.show(replace(snapshot, points=points, lineage=Lineage(), event_log=()))
+            chart.show(replace(snapshot, samples=samples, lineage=Lineage(), event_log=()))
 
     def action_turn(self, places: int) -> None:
         """Shows another worker."""

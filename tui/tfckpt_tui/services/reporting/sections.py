@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -150,7 +151,7 @@ def _metrics(facts: CurvesFacts) -> Iterator[Block]:
         rows.append(
             (
                 curve.name,
-                _at(show, curve.last, curve.last_step),
+                _at(show, _last(curve), curve.last_step),
                 _at(show, curve.lowest, curve.lowest_step),
                 _at(show, curve.highest, curve.highest_step),
                 f"{curve.points:,}",
@@ -163,6 +164,11 @@ def _metrics(facts: CurvesFacts) -> Iterator[Block]:
     if facts.left_out:
         yield f"Left out, because there are too many: {units.count(facts.left_out, 'curve')}."
     yield Figures(facts)
+
+
+def _last(curve: CurveFacts) -> float:
+    """Returns the newest value of a curve."""
+    return math.nan if curve.last is None else curve.last
 
 
 def _at(show: Callable[[float | None], str], value: float | None, step: int | None) -> str:

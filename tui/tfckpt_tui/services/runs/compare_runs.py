@@ -10,12 +10,10 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.lineage import current_lineage
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.charting.curves import kept_until
-from tfckpt_tui.charting.series import Series
 from tfckpt_tui.charting.view import RunSeries
 from tfckpt_tui.formats.run_names import short_names
 from tfckpt_tui.formats.text import clean, clean_message, strategy_words
@@ -23,6 +21,7 @@ from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.runs.brief_reading import brief_account, read_info
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 from tfckpt_tui.services.runs.launch_form import last_launch
+from tfckpt_tui.services.runs.reference import read_samples
 from tfckpt_tui.services.runs.timed_reads import TimedReads
 
 READ_SECONDS = 10.0
@@ -35,7 +34,7 @@ class ComparedRun:
 
     Attributes:
         name: What tells it from the other runs, safe to show.
-        series: The points that led to its present model.
+        series: The values that led to its present model.
         settings: Its settings as text, by name; safe to show.
         problem: Why it cannot be read; empty if it can.
     """
@@ -96,11 +95,9 @@ def _read(root: Path) -> ComparedRun:
     run = RunDirectory(root)
     try:
         account, checkpoints = brief_account(root), list_checkpoints(run)
-        series = Series()
-        for points in read_series(run):
-            series.add(points)
+        samples = read_samples(run)
         kept = kept_until(current_lineage(checkpoints, account.branch), account.branch)
-        present = RunSeries(series.points, kept).present()
+        present = RunSeries(samples, kept).present()
         settings = dict(_settings(run, read_info(run)))
     except (TfckptError, OSError) as error:
         return ComparedRun(problem=clean_message(describe_error(error)))

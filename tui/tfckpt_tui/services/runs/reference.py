@@ -1,26 +1,23 @@
-"""What charts read beside the snapshots: earlier points, another run, another branch."""
+"""What charts read beside the snapshots: another run, another branch."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from threading import Event
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, current_lineage, lineage_at
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_series
+from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.charting.curves import kept_until
-from tfckpt_tui.charting.measurements import main_metric, metric_of
-from tfckpt_tui.charting.series import Series
+from tfckpt_tui.charting.series import STEP, VALUE, Samples, Series
 from tfckpt_tui.charting.view import RunSeries
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.services.runs.brief_reading import read_info
 
 _READING_SHARE = 0.02
@@ -71,78 +68,54 @@ def read_reference(directory: Path) -> RunSeries:
         UsageError: It has no measurements.
     """
     run = RunDirectory(expand_user(directory))
-    series = Series()
-    for points in read_series(run):
-        series.add(points)
-    if not series.points:
+    samples = read_samples(run)
+    if samples.newest is None:
         raise UsageError(
             f"{run.root} has no measurements. Give the directory of a run that "
             "trained with tfckpt_trainer."
         )
-    branch = series.points[-1].branch
+    branch = samples.newest.branch
     checkpoints = Catalog(run).scan(time.time(), quick=True)
     kept = kept_until(current_lineage(checkpoints, branch), branch)
     info = read_info(run)
     epoch_steps = info.epoch_steps if info is not None else None
     name = run.root.name or str(run.root)
-    return RunSeries(series.points, kept, name, epoch_steps).present()
+    return RunSeries(samples, kept, name, epoch_steps).present()
 
 
-def read_earlier(directory: Path, first: SeriesPoint, stop: Event) -> tuple[SeriesPoint, ...]:
-    """Reads what a long series has before the part that the monitor reads.
-
-    Args:
-        directory: The run directory.
-        first: The first point of that part.
-        stop: Ends reading when it is set.
-
-    Returns:
-        Earlier points, downsampled; none if the monitor reads the whole series.
-    """
-    run = RunDirectory(directory)
-    with suppress(OSError):
-        if run.series.stat().st_size <= TAIL_BYTES:
-            return ()
+def read_samples(run: RunDirectory) -> Samples:
+    """Returns what charts show of the whole series of a run."""
     series = Series()
     for points in read_series(run):
-        earlier = [point for point in points if point.at < first.at]
-        if not earlier or stop.is_set():
-            break
-        series.add(earlier)
-    return series.points
+        series.add(points)
+    return series.samples
 
 
 def branch_reference(
-    points: tuple[SeriesPoint, ...],
-    checkpoints: Sequence[Checkpoint],
-    branch: int,
-    epoch_steps: int | None,
+    samples: Samples, checkpoints: Sequence[Checkpoint], branch: int, epoch_steps: int | None
 ) -> RunSeries:
     """Returns what led to the last step of a branch.
 
     Args:
-        points: The points of the run, oldest first.
+        samples: The values of the run.
         checkpoints: Its checkpoints, newest first.
-        branch: A branch with points.
+        branch: A branch with values.
         epoch_steps: Steps of an epoch of the run; None if it does not tell.
     """
-    last = max(point.step for point in points if point.branch == branch)
+    segments = (one for channel in samples.channels.values() for one in channel.segments)
+    last = int(max(one.samples[-1][STEP] for one in segments if one.branch == branch))
     kept = lineage_at(checkpoints, BranchStep(branch, last)).last_steps
-    return RunSeries(points, dict(kept), f"branch {branch}", epoch_steps).present()
+    return RunSeries(samples, dict(kept), f"branch {branch}", epoch_steps).present()
 
 
-def good_branch(points: Sequence[SeriesPoint], present: int) -> int | None:
+def good_branch(samples: Samples, present: int) -> int | None:
     """Returns the newest other branch whose main metric ended with a finite value.
 
     Args:
-        points: The points of the run, oldest first.
+        samples: The values of the run.
         present: The branch in training.
     """
-    value_of = metric_of(main_metric(points))
-    last: dict[int, float] = {}
-    for point in points:
-        value = value_of(point)
-        if value is not None:
-            last[point.branch] = value
+    segments = samples.segments(main_of(samples.metrics))
+    last = {segment.branch: segment.samples[-1][VALUE] for segment in segments}
     good = (branch for branch, value in last.items() if math.isfinite(value) and branch != present)
     return max(good, default=None)

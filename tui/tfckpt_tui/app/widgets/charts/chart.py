@@ -24,9 +24,11 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 from tfckpt_tui.app.widgets.charts.braille import Mark, Plot, plot
 from tfckpt_tui.app.widgets.charts.heat_map import heat_map
 from tfckpt_tui.charting.axis import Window, clock_labels, step_labels
+from tfckpt_tui.charting.cursor import places_of
 from tfckpt_tui.charting.curves import Across, Curve, kept_until
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.measurements import Measurement
+from tfckpt_tui.charting.series import AT, VALUE
 from tfckpt_tui.charting.view import (
     MARKED,
     REFERENCE_STYLE,
@@ -103,8 +105,7 @@ class Chart(Pane):
         self._cursor: float | None = None
         self._selection: tuple[float, float] | None = None
         self._curves_key: tuple[Any, ...] = ()
-        self._made_curves: list[Curve] = []
-        self._shown_curves: tuple[float, list[Curve]] = (0.0, [])
+        self._shown_curves: list[Curve] = []
         self._is_stale = False
         self._distributions: tuple[Distribution, ...] = ()
         self._plot_key: tuple[Any, ...] = ()
@@ -184,11 +185,10 @@ class Chart(Pane):
     @property
     def whole(self) -> Window | None:
         """The whole x axis; None if it has fewer than two positions."""
-        points = self.snapshot.points if self.snapshot else ()
-        places = [x for x in map(self._view.x_of, points) if x is not None]
-        if not places or min(places) == max(places):
-            return None
-        return Window(min(places), max(places))
+        channels = self.snapshot.samples.channels if self.snapshot else {}
+        segments = (one.ends for channel in channels.values() for one in channel.segments)
+        places = places_of(segments, self._view.x_of)
+        return Window(places[0], places[-1]) if len(places) > 1 else None
 
     def heading(self) -> Sequence[Span]:
         """Returns the title, and as much as fits of the branches and the reference."""
@@ -226,24 +226,24 @@ class Chart(Pane):
     def note(self) -> Sequence[Span]:
         """Returns the values at the cursor; without one, the newest value and its age."""
         snapshot = self.snapshot
-        if snapshot is None or not snapshot.points or not self._measurements:
+        if snapshot is None or not self._measurements:
             return ()
         if self._distributions:
             return self._range_at(self._cursor)
         if self._cursor is not None:
             return self._values_at(self._cursor)
-        show, value_of = self._measurements[0].show, self._measurements[0].value_of
-        points = (p for p in reversed(snapshot.points) if p.branch not in self._view.hidden)
-        newest = next((p for p in points if value_of(p) is not None), None)
+        shown = self._measurements[0]
+        segments = reversed(snapshot.samples.segments(shown.key))
+        newest = next((one for one in segments if one.branch not in self._view.hidden), None)
         if newest is None:
             return ()
-        value: Span = (show(value_of(newest)), "strong")
-        age = snapshot.at - newest.at
+        value: Span = (shown.show(newest.samples[-1][VALUE]), "strong")
+        age = snapshot.at - newest.samples[-1][AT]
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
 
     def _range_at(self, x: float | None) -> Sequence[Span]:
         """Returns the range of the newest distribution, or of the one at or before `x`."""
-        placed = ((self._view.x_of(one.point), one) for one in self._distributions)
+        placed = ((self._view.x_of_event(one.point), one) for one in self._distributions)
         shown = [one for at, one in placed if at is not None and (x is None or at <= x)]
         if not shown:
             return ()
@@ -335,29 +335,24 @@ class Chart(Pane):
         )
 
     def _branches(self) -> list[int]:
-        points = self.snapshot.points if self.snapshot else ()
-        return sorted({point.branch for point in points} - self._view.hidden)
+        branches = self.snapshot.samples.branches if self.snapshot else ()
+        return [branch for branch in branches if branch not in self._view.hidden]
 
     def _curves(self) -> list[Curve]:
-        """Returns the curves; they are made again when the points or the view change."""
+        """Returns the curves; they are made again when the values or the view change."""
         snapshot, view = self.snapshot, self._view
         if snapshot is None:
             return []
-        looked_at = (view.across, view.epoch_steps, view.hidden)
+        looked_at = (view.across, view.epoch_steps, view.hidden, view.smoothing)
         kept = self._kept
         if kept is None:
             kept = kept_until(snapshot.lineage, snapshot.branch)
-        key = (snapshot.points, kept, looked_at, self._measurements, self._reference)
+        key = (snapshot.samples, kept, looked_at, self._measurements, self._reference)
         if key != self._curves_key:
-            series = RunSeries(snapshot.points, kept)
-            self._made_curves = curves_in(
-                view, series, self._measurements, _style_of, self._reference
-            )
-            self._curves_key, self._shown_curves = key, (-1.0, [])
-        if self._shown_curves[0] != view.smoothing:
-            shown = smoothed_curves(self._made_curves, view.smoothing)
-            self._shown_curves = view.smoothing, shown
-        return self._shown_curves[1]
+            series = RunSeries(snapshot.samples, kept)
+            curves = curves_in(view, series, self._measurements, _style_of, self._reference)
+            self._curves_key, self._shown_curves = key, smoothed_curves(curves)
+        return self._shown_curves
 
 
 def _style_of(branch: int, past: bool) -> str:
@@ -376,6 +371,9 @@ def _difference(
 ) -> Sequence[Span]:
     """Returns how far a value is from that of the reference; nothing if either is unknown."""
     if value is None or other is None or value.value is None or other.value is None:
+        return []
+    if value.is_earlier:
+        # The model has not trained as far: these are values of two steps.
         return []
     more = value.value - other.value
     return [("Δ ", "label"), (f"{'+' if more > 0 else ''}{show(more)}", "strong")]

@@ -45,7 +45,7 @@ def heat_map(
         A plot of `height` lines of `width` cells.
     """
     placed = sorted(
-        ((x, one) for one in distributions if (x := view.x_of(one.point)) is not None),
+        ((x, one) for one in distributions if (x := view.x_of_event(one.point)) is not None),
         key=lambda pair: pair[0],
     )
     window = view.window
