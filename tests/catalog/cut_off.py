@@ -6,6 +6,7 @@ interpreter, before it happens; the child counts them.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable
 # The product imports it at its first lock. Each child would do so again.
 import filelock  # noqa: F401
 
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import TfckptError
 
 DONE, CUT_OFF, RAISED, SURVIVED, BROKEN = 0, 9, 10, 11, 12
 
@@ -47,22 +48,25 @@ def cut_off_at(call: int, action: Callable[[], object], cut: Callable[[], object
     return _in_child(call, action, end)
 
 
-def refused_at(call: int, action: Callable[[], object], *, for_good: bool) -> int:
+def refused_at(
+    call: int, action: Callable[[], object], *, for_good: bool, number: int = errno.EIO
+) -> int:
     """Runs `action` in a child for which the disk refuses change number `call`.
 
     Args:
         call: Counted from 1.
         action: What to run.
         for_good: Whether it refuses all later ones too.
+        number: The error of the disk.
 
     Returns:
-        `RAISED` if an `OSError` came out, `SURVIVED` if none did, or `DONE` where nothing was
+        `RAISED` if an error came out, `SURVIVED` if none did, or `DONE` where nothing was
         refused.
     """
 
-    def refuse(number: int) -> None:
-        if number == call or (for_good and number > call):
-            raise OSError(5, "the disk refuses")
+    def refuse(count: int) -> None:
+        if count == call or (for_good and count > call):
+            raise OSError(number, "the disk refuses")
 
     return _in_child(call, action, refuse)
 
@@ -111,7 +115,7 @@ def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]
         sys.addaudithook(watch)
         action()
         code = SURVIVED if count >= call else DONE
-    except (OSError, RefusedError):
+    except (OSError, TfckptError):
         code = RAISED
     except BaseException:
         traceback.print_exc()

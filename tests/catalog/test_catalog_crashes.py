@@ -5,6 +5,9 @@ What lies on the disk is judged here without the product's code: by names and by
 
 from __future__ import annotations
 
+import errno
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +39,7 @@ from tfckpt_trainer.catalog.retention.prune import (
     move_to_trash,
     undo,
 )
+from tfckpt_trainer.errors import TfckptError
 from waiting import attempts
 from weekly import weekly
 
@@ -283,10 +287,45 @@ def test_an_emptying_killed_anywhere(tmp_path, make):
             assert list(scene.run.trash.glob("*")) == []
 
 
-@pytest.mark.parametrize("for_good", [False, True])
-def test_a_prune_that_the_disk_refuses_anywhere(tmp_path, for_good):
+def error_of(act: Callable[[], None]) -> Exception | None:
+    try:
+        act()
+    except (OSError, TfckptError) as error:
+        return error
+    return None
+
+
+def tells_what_is_in_the_trash(scene: Scene, act: Callable[[], None]) -> None:
+    """Fails unless an error of `act` names what it left half done in the trash."""
+    error = error_of(act)
+    if error is None:
+        return
+    _, _, said = str(error).partition("Now in the trash: ")
+    begun = [
+        manifest.parent
+        for manifest in scene.run.trash.glob("*/manifest.json")
+        if json.loads(manifest.read_text())["phase"] != "trashed"
+    ]
+    left = {name for name in scene.pruned for place in begun if list(place.glob(f"{name}.*"))}
+    assert {name for name in scene.pruned if name in said} == left, error
+    assert not left or "Nothing was changed" not in str(error)
+    assert not left or not re.search(r"trash \S+ empty", str(error)), "they would be lost"
+    raise error
+
+
+REFUSALS = [
+    (False, errno.EIO),
+    (True, errno.EIO),
+    (True, errno.ENOSPC),
+    *weekly((False, errno.ENOSPC)),
+]
+
+
+@pytest.mark.parametrize(("for_good", "number"), REFUSALS)
+def test_a_prune_that_the_disk_refuses_anywhere(tmp_path, for_good, number):
     def act(scene: Scene, call: int) -> int:
-        code = refused_at(call, scene.prune, for_good=for_good)
+        prune = partial(tells_what_is_in_the_trash, scene, scene.prune)
+        code = refused_at(call, prune, for_good=for_good, number=number)
         scene.check()
         return code
 
@@ -300,11 +339,12 @@ def test_a_prune_that_the_disk_refuses_anywhere(tmp_path, for_good):
         assert scene.is_original() or scene.is_pruned()
 
 
-@pytest.mark.parametrize("for_good", [False, True])
-def test_an_undo_that_the_disk_refuses_anywhere(tmp_path, for_good):
+@pytest.mark.parametrize(("for_good", "number"), REFUSALS)
+def test_an_undo_that_the_disk_refuses_anywhere(tmp_path, for_good, number):
     def act(scene: Scene, call: int) -> int:
         scene.prune()
-        code = refused_at(call, scene.undo, for_good=for_good)
+        undo = partial(tells_what_is_in_the_trash, scene, scene.undo)
+        code = refused_at(call, undo, for_good=for_good, number=number)
         scene.check()
         return code
 

@@ -105,15 +105,23 @@ def begin_change(run: RunDirectory, act: Callable[[], Result]) -> Result:
         raise NotWritableError(run.root, error) from error
 
 
-def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
-    """Returns an error with the path, the free space and commands that free space."""
+def disk_full_error(
+    run: RunDirectory, error: OSError, outcome: str = "Nothing was changed."
+) -> DiskFullError:
+    """Returns an error with the path, the free space and commands that free space.
+
+    Args:
+        run: The run directory.
+        error: The error of the disk.
+        outcome: What was changed, as a sentence.
+    """
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else run.root
     free = "unknown"
     with suppress(OSError):
         free = size(_free_bytes(run))
     return DiskFullError(
         f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about "
-        f"{size(RESERVE_BYTES)}. Free: {free}. Nothing was changed.",
+        f"{size(RESERVE_BYTES)}. Free: {free}. {outcome}",
         advice_to_free_space(run),
     )
 

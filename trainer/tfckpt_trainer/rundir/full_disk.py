@@ -16,7 +16,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DiskFullError(TfckptError):
-    """The disk is full, even without the reserve. Nothing was changed."""
+    """The disk is full, even without the reserve. The message says what was changed."""
 
 
 def is_full(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     Identity,
@@ -62,12 +63,22 @@ from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,
+    TfckptError,
     UnknownCheckpointError,
     UsageError,
     describe_error,
 )
-from tfckpt_trainer.rundir.disk_reserve import keep_reserve, retry_with_reserve
-from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
+from tfckpt_trainer.rundir.disk_reserve import (
+    disk_full_error,
+    keep_reserve,
+    retry_with_reserve,
+)
+from tfckpt_trainer.rundir.full_disk import (
+    DiskFullError,
+    advice_for_undo,
+    is_full,
+    replace_advice,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import (
@@ -122,8 +133,9 @@ def move_to_trash(
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
         RefusedError: A checkpoint is protected or has changed; nothing was moved.
-        DiskFullError: The disk is full; nothing was moved.
+        DiskFullError: The disk is full; the message names what is in the trash all the same.
         OSError: A file operation failed; files that had been moved were moved back.
+        TfckptError: A file operation failed, and some files could not be moved back.
     """
 
     def act() -> TrashManifest:
@@ -135,7 +147,8 @@ def move_to_trash(
             return _start(run, manifest, checkpoints, on_warning)
 
     keep_reserve(run)
-    return retry_with_reserve(run, act)
+    with _telling_what_moved(run):
+        return retry_with_reserve(run, act)
 
 
 def move_files_to_trash(
@@ -170,7 +183,44 @@ def move_files_to_trash(
             return _start(run, _new_manifest(run, trashed, by, now), (), on_warning)
 
     keep_reserve(run)
-    return retry_with_reserve(run, act)
+    with _telling_what_moved(run):
+        return retry_with_reserve(run, act)
+
+
+@contextmanager
+def _telling_what_moved(run: RunDirectory) -> Iterator[None]:
+    """Has an error of the disk name the checkpoints that an unfinished action left in the trash."""
+    try:
+        yield
+    except (OSError, DiskFullError) as error:
+        names = _left_in_trash(run)
+        if not names:
+            raise
+        outcome = f"Now in the trash: {few_of(names)}."
+        cause = error.__cause__ if isinstance(error, DiskFullError) else error
+        if isinstance(cause, OSError) and is_full(cause):
+            full = disk_full_error(run, cause, outcome)
+            raise DiskFullError(full.found, advice_for_undo(run)) from error
+        raise TfckptError(
+            f"{_why(error)}. {outcome}",
+            Advice.of(
+                "When the disk works again, bring them back with {undo}.",
+                undo=command_or_key("undo", "undo", run.root),
+            ),
+        ) from error
+
+
+def _left_in_trash(run: RunDirectory) -> list[str]:
+    """Returns the checkpoints of unfinished prunes and undos that have files in the trash."""
+    with suppress(OSError, TfckptError):
+        return [
+            trashed.name
+            for manifest in list_trash(run)
+            if manifest.phase is not TrashPhase.TRASHED
+            for trashed in manifest.checkpoints
+            if has_trashed_files(run.trash / manifest.id, trashed)
+        ]
+    return []
 
 
 @contextmanager
@@ -226,7 +276,7 @@ def undo(
             store(place / MANIFEST, manifest)
             return _move_back(run, manifest, on_warning)
 
-    with replace_advice(advice_for_undo(run)):
+    with replace_advice(advice_for_undo(run)), _telling_what_moved(run):
         return retry_with_reserve(run, act)
 
 
