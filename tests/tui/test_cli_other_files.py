@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -153,6 +154,34 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
     backup = tool("ls", tmp_path / "backup", "--json").json["other_files"]
     assert [(one["name"], one["epoch"]) for one in backup] == [("latest.weights.h5", 4)]
     assert "1 checkpoint, current ckpt-1; 7 files of other formats" in tool("status", tmp_path).data
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a":' * 9000, b'{"epoch": ' + b"9" * 5000 + b"}", b"\xff", b"[]"]
+)
+def test_a_damaged_note_of_keras_tells_no_epoch(tool: Tool, tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "latest.weights.h5").write_bytes(b"x")
+    (tmp_path / "training_metadata.json").write_bytes(text)
+    found = tool("ls", tmp_path, "--json")
+    assert found.code == 0
+    assert [one["epoch"] for one in found.json["other_files"]] == [None]
+    assert tool("status", tmp_path).code == 0
+
+
+@pytest.mark.parametrize("member", ["model.weights.h5", "config.json", "a.npy"])
+def test_an_archive_that_unpacks_to_far_more_is_refused_unread(
+    tool: Tool, tmp_path: Path, member: str
+) -> None:
+    with ZipFile(tmp_path / "model.keras", "w", ZIP_DEFLATED) as archive:
+        archive.writestr("metadata.json", "{}")
+        with archive.open(member, "w") as file:
+            for _ in range(80):
+                file.write(bytes(1 << 20))
+    said = tool("verify", tmp_path, "model.keras")
+    assert said.code == 1
+    assert "and would unpack to 83.9 MB" in said.data
+    for words in (["inspect"], ["convert", "-o", tmp_path / "c"]):
+        assert tool(words[0], tmp_path, "model.keras", *words[1:]).code != 0
 
 
 def test_a_directory_of_keras_is_a_history(tool: Tool, tmp_path: Path) -> None:

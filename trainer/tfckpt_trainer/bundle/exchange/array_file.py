@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, nu
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
 from tfckpt_trainer.rundir.storage.files import move
+from tfckpt_trainer.sizes import size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 PIECE = 4 << 20
 """Bytes that are read from a file at a time."""
+
+_UNPACKED_FREELY = 64 << 20
+_MOST_UNPACKED = 100
+"""Bytes for each byte of an archive; Keras does not compress."""
 
 ARCHIVE_ERRORS = (
     zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error,
@@ -113,11 +118,16 @@ def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Returns the members of an archive.
 
     Raises:
-        zipfile.BadZipFile: Its beginning is missing.
+        zipfile.BadZipFile: Its beginning is missing, or it unpacks to far more than its size.
     """
     members = archive.infolist()
     if any(member.header_offset < 0 for member in members):
         raise zipfile.BadZipFile("its beginning is missing")
+    unpacked, packed = sum(member.file_size for member in members), archive.start_dir
+    # Zeros that numpy.savez_compressed wrote take a thousandth of their size.
+    is_npz = all(member.filename.endswith(".npy") for member in members)
+    if unpacked > _UNPACKED_FREELY + _MOST_UNPACKED * packed and not is_npz:
+        raise zipfile.BadZipFile(f"it has {size(packed)}, and would unpack to {size(unpacked)}")
     return members
 
 

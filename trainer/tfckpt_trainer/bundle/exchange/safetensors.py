@@ -18,6 +18,7 @@ from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks
@@ -118,10 +119,10 @@ class SafetensorsReader:
         if not 0 < length <= min(_HEADER_LIMIT, size - 8):
             raise self._damage(f"its header has {length} bytes, the file {size}")
         try:
-            entries = msgspec.json.decode(self._file.read(length), type=dict[str, msgspec.Raw])
+            entries = decode_json(self._file.read(length), dict[str, msgspec.Raw])
             entries.pop(_METADATA, None)
-            places = {name: msgspec.json.decode(raw, type=_Place) for name, raw in entries.items()}
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            places = {name: decode_json(bytes(raw), _Place) for name, raw in entries.items()}
+        except JsonError as error:
             raise self._damage(str(error)) from error
         end = 0
         for start, stop in sorted(place.data_offsets for place in places.values()):

@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""
@@ -251,9 +252,9 @@ def _is_part(root: Path, name: str) -> bool:
 
 
 def _epoch_of_backup(directory: Path) -> int | None:
-    broken = (OSError, DamagedFileError, msgspec.DecodeError, UnicodeDecodeError)
+    broken = (OSError, DamagedFileError, JsonError)
     with suppress(*broken), open_plain(directory / _BACKUP_METADATA) as file:
-        return msgspec.json.decode(file.read(_METADATA_LIMIT), type=_BackupMetadata).epoch
+        return decode_json(file.read(_METADATA_LIMIT), _BackupMetadata).epoch
     return None
 
 

@@ -142,7 +142,7 @@ def _key_of(line: bytes) -> _Key | None:
     """Returns which checkpoint a line is about, and its time; None if it is damaged."""
     try:
         return decoder_of(_Key).decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return None
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import msgspec
-
 from tfckpt_trainer.launch.options import LaunchRecord
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
 ALIVE_SECONDS = 2.0
 """Interval of the signs of life between the supervisor and the tasks."""
@@ -144,8 +143,6 @@ class JobStep:
         assert pipe is not None
         for line in pipe:
             try:
-                message = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+                self._messages.put(decode_json(line, dict[str, Any]))
+            except JsonError:
                 continue  # Not from our task: a prolog of the site may print too.
-            if isinstance(message, dict):
-                self._messages.put(message)

@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.storage.files import (
     read_bounded,
     write_atomic,
 )
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 from tfckpt_trainer.version import __version__
 
 SCHEMA = 1
@@ -125,9 +126,7 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
     if document is not None:
         return document
     try:
-        raw = msgspec.json.decode(data)
-        if not isinstance(raw, dict):
-            raise msgspec.ValidationError(f"expected an object, got {type(raw).__name__}")
+        raw = decode_json(data, dict[str, Any])
         schema = raw.get("schema")
         if isinstance(schema, int) and schema > kind.version:
             raise NewerFileError(_newer_words(source, schema, kind.version, raw.get(WRITTEN_BY)))
@@ -141,7 +140,7 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         fields = {key: value for key, value in raw.items() if key in names}
         prepare(kind)
         return msgspec.convert({**fields, "unknown": unknown}, kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(
             f"{source} is not a valid {kind.__name__}: {error}. Move the file away, or restore it "
             "from a copy."
@@ -183,12 +182,8 @@ def find_newer(path: Path) -> str:
         OSError: The file exists and cannot be read.
     """
     try:
-        raw = msgspec.json.decode(read_bounded(path))
-    except (FileNotFoundError, NotADirectoryError, DamagedFileError, msgspec.DecodeError):
-        return ""
-    except (UnicodeDecodeError, RecursionError, PermissionError):
-        return ""
-    if not isinstance(raw, dict):
+        raw = decode_json(read_bounded(path), dict[str, Any])
+    except (FileNotFoundError, NotADirectoryError, PermissionError, DamagedFileError, JsonError):
         return ""
     version = SEALED_SCHEMA if "crc32" in raw else SCHEMA
     schema = raw.get("schema")

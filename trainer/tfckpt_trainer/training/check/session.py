@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import append_line
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 from tfckpt_trainer.training.check.causes import collect_facts
 from tfckpt_trainer.training.check.digests import StateDigests, digest_of_batch, digits
 from tfckpt_trainer.training.check.script_names import ScriptNames
@@ -37,8 +38,8 @@ def check_order(run_directory: str | Path | None) -> CheckOrder | None:
     if text is None:
         return None
     try:
-        order = msgspec.json.decode(text, type=CheckOrder)
-    except msgspec.DecodeError as error:
+        order = decode_json(text, CheckOrder)
+    except JsonError as error:
         raise UsageError(
             f"{CHECK_VARIABLE} is set and not valid ({error}). Unset it: `unset {CHECK_VARIABLE}`."
         ) from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.directory.stored_results import store_action_result
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
+from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.processes.captured import Captured, run_captured
@@ -149,10 +150,9 @@ def read_values(line: bytes, columns: Iterable[str], checkpoint: Checkpoint) -> 
     if not columns:
         return {}
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    given = found if isinstance(found, dict) else {}
+        given = decode_json(line, dict[str, Any])
+    except JsonError:
+        given = {}
     recorded = checkpoint.packed.metrics if checkpoint.packed is not None else {}
     values = {}
     for column in columns:
