@@ -443,7 +443,7 @@ def test_an_iterator_goes_on_under_another_name(tf, checkpoints, tmp_path):
     """Its only tensor has no numbers; it can only be renamed."""
     source = source_of(checkpoints["iterator"])
     edit = Edit(source, read_object_graph(source.prefix))
-    edit.rename("iterator", "input")
+    edit.rename_all([("iterator", "input")])
     with BundleWriter(tmp_path / "new") as writer:
         write_edit(writer, edit, source, lambda size: None)
         writer.commit()
@@ -491,7 +491,7 @@ def test_a_whole_keras_model_goes_out_and_comes_back(tf, checkpoints, tmp_path):
     edit = Edit(source, read_object_graph(source.prefix))
     kernel = next(path for path in numeric if path.startswith("model/") and path.endswith("kernel"))
     layer = kernel.removesuffix("/kernel")
-    edit.rename(layer, f"{layer.rpartition('/')[0]}/encoder")
+    edit.rename_all([(layer, f"{layer.rpartition('/')[0]}/encoder")])
     with BundleWriter(tmp_path / "renamed") as writer:
         write_edit(writer, edit, source, lambda size: None)
         writer.commit()
@@ -590,9 +590,9 @@ def test_tensorflow_restores_an_edited_checkpoint(tf, tmp_path):
     edit.copy(other, "net/kernel", "net/kernel")
     edit.cast("net/bias", "bfloat16")
     edit.drop("old")
-    edit.rename("net/kernel", "net/weights")
-    edit.rename("net", "encoder")
-    edit.rename("table", "words")
+    edit.rename_all([("net/kernel", "net/weights")])
+    edit.rename_all([("net", "encoder")])
+    edit.rename_all([("table", "words")])
     with BundleWriter(tmp_path / "new") as writer:
         assert write_edit(writer, edit, source, lambda size: None) == 0
         writer.commit()

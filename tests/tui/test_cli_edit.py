@@ -209,6 +209,33 @@ def test_a_checkpoint_without_an_object_graph_is_edited_by_names(tool, tmp_path)
     assert GRAPH_KEY not in read_index(tmp_path / "edited-3").entries
 
 
+def test_names_are_swapped(tool, run, tmp_path):
+    one, other = "model/dense/kernel", "model/dense/bias"
+    words = ["--rename", one, other, "--rename", other, one, "--yes"]
+    said = tool("edit", run, "5", *words)
+    assert said.code == 0, said.words
+    assert f"{one} becomes {other} (1 tensor)\n{other} becomes {one} (1 tensor)\n" in said.data
+    prefix = run / "edited-5"
+    assert verify(prefix).findings == ()
+    assert np.array_equal(value(prefix, key_of(other)), KERNEL)
+    assert np.array_equal(value(prefix, key_of(one)), KERNEL[0])
+    nodes = read_object_graph(prefix)
+    dense = nodes[nodes[nodes[0].children["model"]].children["dense"]].children
+    assert {name: nodes[n].checkpoint_key for name, n in dense.items()} == {
+        "kernel": key_of(one), "bias": key_of(other),
+    }  # fmt: skip
+
+
+def test_names_without_an_object_graph_go_round(tool, tmp_path):
+    values = {"a/w": 1.0, "b/w": 2.0, "c/w": 3.0}
+    write(tmp_path / "model-3", {name: array([number]) for name, number in values.items()})
+    pairs = [("a", "b"), ("b", "c"), ("c", "a")]
+    words = [word for pair in pairs for word in ("--rename", *pair)]
+    assert tool("edit", tmp_path, "3", *words, "--yes").code == 0
+    found = {name: value(tmp_path / "edited-3", name)[0] for name in values}
+    assert found == {"b/w": 1.0, "c/w": 2.0, "a/w": 3.0}
+
+
 def test_a_table_is_dropped_and_renamed_as_a_whole(tool, tmp_path):
     place = "words/.ATTRIBUTES/table"
     nodes = [
@@ -275,7 +302,14 @@ def test_everything_together_refers_to_names_before_the_edit(tool, run):
         (["--copy", "9:nothing", "step"], 2, "ckpt-9 has no tensor 'nothing'."),
         (["--copy", "9:step", "model/dense/bias"], 4, "step of ckpt-9 is int64 scalar; expected"),
         (["--copy", "9:step", "a/b"], 4, "There is no object at a to hold b;"),
+        (
+            ["--copy", "9:step", "step", "--copy", "9:step", "step"],
+            2,
+            "Two copies give step its values. Give one.",
+        ),
         (["--drop", "step", "--name", "ckpt-9"], 4, "choose another name"),
+        (["--drop", "step", "--name", "n\n"], 2, "'n\\n' is not a valid checkpoint name"),
+        (["--drop", "step", "--name", ".tfckpt"], 2, "'.tfckpt' is not a valid checkpoint name"),
     ],
 )
 def test_what_is_not_possible_is_refused(tool, run, words, code, message):

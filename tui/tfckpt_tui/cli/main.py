@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 import sys
@@ -60,6 +61,17 @@ class NamedPath(click.Path):
                 "make sure that the variable is set."
             )
         return super().convert(value, param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """A finite number within bounds: NaN is within all of them, infinity beyond no minimum."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 class DirectoryPath(NamedPath):
@@ -212,7 +224,7 @@ _COMPLETION_SECONDS = 2.0
 @click.version_option(__version__, prog_name="tfckpt-tui")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",

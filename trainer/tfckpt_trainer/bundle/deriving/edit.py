@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -68,7 +68,7 @@ class EditedTensor(msgspec.Struct, frozen=True):
 class Edit:
     """A planned edit. All names are those before the edit.
 
-    Call `copy`, `cast`, `drop` and `rename` in this order; `changes` says what they do.
+    Call `copy`, `cast`, `drop` and `rename_all` in this order; `changes` says what they do.
     """
 
     def __init__(self, source: EditSource, nodes: tuple[Node, ...] | None) -> None:
@@ -122,7 +122,7 @@ class Edit:
                     f"{said} is {format_tensor(entry.dtype, entry.shape)}; expected "
                     f"{format_tensor(old.dtype, old.shape)}, as {own[0].path} is."
                 )
-            self.tensors[old.name] = EditedTensor(other, entry, entry.dtype)
+            self._take(old.name, own[0].path, EditedTensor(other, entry, entry.dtype))
             self.changes.append(f"{own[0].path} becomes {said}")
             return
         key = name
@@ -130,8 +130,14 @@ class Edit:
             key = tensor_name(name)
             self._graph.add(variable_path(key), key)
             self._graph_changed = True
-        self.tensors[key] = EditedTensor(other, entry, entry.dtype)
+        self._take(key, name, EditedTensor(other, entry, entry.dtype))
         self.changes.append(f"{name} is added: {said}")
+
+    def _take(self, key: str, shown: str, tensor: EditedTensor) -> None:
+        taken = self.tensors.get(key)
+        if taken is not None and taken.source is not self._source:
+            raise UsageError(f"Two copies give {shown} its values. Give one.")
+        self.tensors[key] = tensor
 
     def cast(self, pattern: str, dtype: str) -> None:
         """Changes the type of the tensors that match.
@@ -176,13 +182,34 @@ class Edit:
         for key in keys:
             del self.tensors[key]
 
-    def rename(self, old: str, new: str) -> None:
-        """Gives a variable, or an object with all below it, another path or name.
+    def rename_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Gives variables, or objects with all below them, other paths or names, in this order.
+
+        A name that a later pair gives up can be taken before, so that two can swap their names.
+
+        Args:
+            pairs: Old and new names.
 
         Raises:
-            UsageError: There is nothing of that name.
-            RefusedError: The new name is taken, or no object can hold it.
+            UsageError: There is nothing of a name.
+            RefusedError: A new name is taken, or no object can hold it.
         """
+        aside: dict[str, str] = {}
+        for place, (old, new) in enumerate(pairs):
+            target = variable_path(new)
+            given_up = {variable_path(later) for later, _ in pairs[place + 1 :]}
+            if target in given_up - {variable_path(old)} and self._has(target):
+                aside[target] = f"{target}.aside"
+                self._move(target, aside[target])
+            self._rename(aside.pop(variable_path(old), old), new, shown=old)
+
+    def _has(self, path: str) -> bool:
+        if self._graph is not None:
+            return self._graph.has(path)
+        return any(name == path or name.startswith(f"{path}/") for name in self.tensors)
+
+    def _rename(self, old: str, new: str, *, shown: str) -> None:
+        shown = self._object_path(variable_path(shown))
         old, new = self._object_path(variable_path(old)), variable_path(new)
         if not new:
             raise UsageError(f"The new name of {old} is empty.")
@@ -194,7 +221,7 @@ class Edit:
         moved = self._move(old, new)
         # The tensors of a variable with several paths keep their names.
         what = f" ({count(moved, 'tensor')})" if moved else ""
-        self.changes.append(f"{old} becomes {new}{what}")
+        self.changes.append(f"{shown} becomes {new}{what}")
 
     def _move(self, old: str, new: str) -> int:
         """Moves an object or a name to another path; returns how many tensors get other names."""

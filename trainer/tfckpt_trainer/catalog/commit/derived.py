@@ -25,6 +25,7 @@ from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoint_files import WRITER, look_into_temporary, owner_of
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
+from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     is_writer_gone,
@@ -59,7 +60,8 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
         UsageError: It is not a valid file name.
         RefusedError: It is or was the name of a checkpoint.
     """
-    if not is_plain_name(name) or name.startswith("-"):
+    # Others would be taken for an option, hidden, or shown as another name.
+    if not is_plain_name(name) or name.startswith(("-", ".")) or clean(name) != name:
         raise UsageError(f"{name!r} is not a valid checkpoint name; use one such as ckpt-0.")
     taken = {name for manifest in list_trash(run) for name in manifest.names}
     is_left = own is None and _is_leftover(run, name)

@@ -16,14 +16,14 @@ from tfckpt_trainer.rundir.records.command import (
     ResumeArguments,
     SaveArguments,
 )
-from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import FiniteRange, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line
 from tfckpt_tui.reports.control import CommandFacts, CommandReport
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
 TimeoutOption = click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     default=DEFAULT_TIMEOUT,
     show_default=True,

@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.cli.answer_guard import app_opened
-from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, RunArgument, prints
+from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.reports.control import LaunchReport
 from tfckpt_tui.services.runs.open_run import open_run
@@ -192,26 +192,26 @@ def need_tensorflow(subject: str) -> None:
 )
 @click.option(
     "--hang-seconds",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     help="Restart all workers after this long without a step; never by default.",
 )
 @click.option(
     "--peer-seconds",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     default=10.0,
     show_default=True,
     help="Longest network failure between workers that costs no restart, at most 20.",
 )
 @click.option(
     "--start-seconds",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     default=180.0,
     show_default=True,
     help="Time limit for a worker's first heartbeat, once others have one.",
 )
 @click.option(
     "--grace-seconds",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=30.0,
     show_default=True,
     help="Time for the workers to save and exit when they are asked to stop.",
@@ -298,7 +298,7 @@ def launch(
 @click.option("--read-only", is_flag=True, help="Switch off everything that changes the run.")
 @click.option(
     "--poll",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     help="Scan at this interval instead of waiting for file events.",
 )

@@ -6,7 +6,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import FiniteRange, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
 from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
@@ -17,7 +17,7 @@ from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
 @click.option("--all", "show_all", is_flag=True, help="Show all threads, and all their frames.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     default=20.0,
     show_default=True,

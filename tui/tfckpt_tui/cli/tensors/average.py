@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.confirmation import explain_interrupt
-from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import FiniteRange, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -44,7 +44,7 @@ _MOST_NAMED = 3
 )
 @click.option(
     "--ema",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="DECAY",
     help="Exponential moving average with this decay, such as 0.999, starting with the oldest.",
 )

@@ -87,7 +87,13 @@ def normalized_weights(weights: Sequence[float]) -> tuple[float, ...]:
 
 
 def decayed_weights(decay: float, count: int) -> tuple[float, ...]:
-    """Returns the weights of an exponential moving average that starts at the oldest value."""
+    """Returns the weights of an exponential moving average that starts at the oldest value.
+
+    Raises:
+        UsageError: The decay is not between 0 and 1.
+    """
+    if not 0 < decay < 1:
+        raise UsageError(f"The decay is {decay}; expected a number between 0 and 1, such as 0.999.")
     later = [(1 - decay) * decay**age for age in range(count - 1)]
     return (decay ** (count - 1), *reversed(later))
 

@@ -95,8 +95,7 @@ def plan_edit(
         edit.cast(pattern, dtype)
     for pattern in changes.drops:
         edit.drop(pattern)
-    for old, new in changes.renames:
-        edit.rename(old, new)
+    edit.rename_all(changes.renames)
     if not edit.changes:
         raise UsageError("Nothing would change: every tensor has that type already.")
     named = choose_name(run, "edited", checkpoint, name)
