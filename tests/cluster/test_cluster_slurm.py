@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import faulty_mounts
 from requirements import needs
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.cluster.host_list import expand_hosts
@@ -325,16 +326,42 @@ def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended
         run.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
-def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
-    job = run.launch_worker(*TRAINS, options=TWO_NODES)
-    run.wait_for_files("ready-0", "ready-1")
-    (run.root / "ready-0").unlink()
+@pytest.fixture
+def disk(tmp_path):
+    """A disk with faults; the run directory of `run` is on it."""
+    with faulty_mounts(tmp_path / "faulty", "disk") as (mount,):
+        (tmp_path / "run").symlink_to(mount.root)
+        yield mount
+
+
+def preempt(run):
+    """Preempts the job of a run for two seconds, once its workers have saved."""
     urgent = run.cluster.call(
         "sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive",
         "--output=/dev/null", "--wrap=sleep 2",
     ).strip()  # fmt: skip
     run.wait_for_files("saved-0", "saved-1")
     run.cluster.wait_for_state(urgent, "RUNNING", "COMPLETED")
+
+
+def test_a_preempted_job_whose_record_the_disk_refuses_waits_in_the_queue(disk, run):
+    job = run.launch_worker(*TRAINS, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    disk.set_faults(errors={"create": "EDQUOT"}, only="job.json")
+    preempt(run)
+    run.wait_for_message("waits in the queue again")
+    assert run.cluster.facts(job).restarts == 1
+    (run.root / "ready-0").unlink()
+    run.cluster.release(job)
+    run.wait_for_files("ready-0")
+    disk.clear()
+
+
+def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
+    job = run.launch_worker(*TRAINS, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    (run.root / "ready-0").unlink()
+    preempt(run)
     run.cluster.release(job)
     run.wait_for_files("ready-0")
     assert run.messages(EventKind.PREEMPT) == ["Slurm preempts the job."]

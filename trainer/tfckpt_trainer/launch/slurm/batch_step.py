@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -110,6 +111,7 @@ class BatchStep:
         self._job = self._own.job
         nodes = show_hostnames(environment["SLURM_JOB_NODELIST"])
         self._record = self._start_record(environment, nodes, options.slurm.max_requeues)
+        self._store()
         self._allocation = Allocation(run, self._job, nodes, options.slurm.least_nodes)
         self._starter = StepStarter(run, options, int(self._job), self._allocation)
         self._supervisor = Supervisor(run, options, self._starter, on_event)
@@ -163,20 +165,17 @@ class BatchStep:
         words = decision.reason
         wait = max(decision.pause_seconds, QUEUE_SECONDS)
         if decision.requeue is Requeue.REQUEUE:
+            problem = self._requeue()
+            if problem:
+                return self._leave_it_to_slurm(f"{words} {problem}", ending)
             words += (
                 f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
             )
         report.note(EventKind.REQUEUE, words, {"job": self._job})
         report.enter(SupervisorState.STOPPED, words)
-        store(
-            self._run.job_file,
-            msgspec.structs.replace(self._record, fruitless=decision.fruitless),
-        )
+        self._store(fruitless=decision.fruitless)
         if decision.requeue is Requeue.BY_SLURM:
             return ending.state
-        problem = self._requeue()
-        if problem:
-            return self._leave_it_to_slurm(problem, ending)
         # Slurm would start it at once if a node of it is down already. In the second of the
         # requeue, other nodes take the new start for the old one, and the job fails.
         try:
@@ -253,7 +252,7 @@ class BatchStep:
     def _start_record(
         self, environment: Mapping[str, str], nodes: Sequence[str], max_requeues: int
     ) -> BatchJob:
-        """Rewrites `job.json` for this start."""
+        """Returns what `job.json` says of this start."""
         facts = read_job(self._job)
         job = load_job_record(self._run)
         if job is None:
@@ -268,7 +267,7 @@ class BatchStep:
         lost = describe_lost_start(self._run, job, self._own)
         if lost:
             note_event(self._run, EventKind.REQUEUE, lost, by=SUPERVISOR)
-        record = msgspec.structs.replace(
+        return msgspec.structs.replace(
             job,
             cluster=environment.get("SLURM_CLUSTER_NAME", job.cluster),
             name=environment.get("SLURM_JOB_NAME", job.name),
@@ -278,15 +277,16 @@ class BatchStep:
             started_at=time.time(),
             ends_at=facts.ends_at,
         )
-        store(self._run.job_file, record)
-        return record
 
     def _record_nodes(self, nodes: Sequence[str]) -> None:
         """Rewrites `job.json` if workers start on other nodes than before."""
         if self._replaced or list(nodes) == self._record.nodes:
             return
-        self._record = msgspec.structs.replace(self._record, nodes=list(nodes))
-        # A full disk must not end training.
+        self._store(nodes=list(nodes))
+
+    def _store(self, **changes: Any) -> None:
+        """Rewrites `job.json`. A full disk ends neither training nor the job."""
+        self._record = msgspec.structs.replace(self._record, **changes)
         with suppress(OSError):
             store(self._run.job_file, self._record)
 

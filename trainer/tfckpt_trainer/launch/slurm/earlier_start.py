@@ -11,6 +11,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -60,7 +61,9 @@ class JobStart:
         """Tells an earlier start of the same job to end."""
         record = load_job_record(run)
         if record is not None and record.id == self.job and record.requeues < self.requeues:
-            store(run.job_file, msgspec.structs.replace(record, requeues=self.requeues))
+            # On a full disk, the earlier start ends when Slurm tells it to.
+            with suppress(OSError):
+                store(run.job_file, msgspec.structs.replace(record, requeues=self.requeues))
 
     def is_replaced(self, record: BatchJob | None) -> bool:
         """Whether `job.json` is that of a later start, or of another job."""
