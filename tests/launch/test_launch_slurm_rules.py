@@ -90,7 +90,7 @@ def test_any_answer_of_scontrol_is_read(text):
     [
         (stopped(), Requeue.NO),
         (stopped(near_limit=True), Requeue.REQUEUE),
-        (stopped(lost_nodes="tc1 is gone."), Requeue.REQUEUE),
+        (stopped(obstacle="tc1 is gone."), Requeue.REQUEUE),
         (stopped(facts=JobFacts("RUNNING", preempted=True)), Requeue.REQUEUE),
         # Sites may give no grace time; then the job is ending already.
         (stopped(facts=JobFacts("COMPLETING", preempted=True)), Requeue.REQUEUE),
@@ -102,7 +102,7 @@ def test_any_answer_of_scontrol_is_read(text):
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
         # A person stopped the run before Slurm preempted the job, or a node was lost.
         (stopped(facts=JobFacts("RUNNING", preempted=True), stopped_by="ada"), Requeue.NO),
-        (stopped(lost_nodes="Node tn1 is lost.", stopped_by="ada"), Requeue.NO),
+        (stopped(obstacle="Node tn1 is lost.", stopped_by="ada"), Requeue.NO),
         (stopped(facts=JobFacts("COMPLETING", restarts=1), stopped_by="ada"), Requeue.CANCEL),
         (JobEnding(SupervisorState.FINISHED, JobFacts("RUNNING"), near_limit=True), Requeue.NO),
         (JobEnding(SupervisorState.FAILED, JobFacts("RUNNING", preempted=True)), Requeue.NO),

@@ -134,7 +134,7 @@ class BatchStep:
             state=state,
             facts=self._why_stopped() if state is SupervisorState.STOPPED else JobFacts(),
             near_limit=self._near_limit,
-            lost_nodes=self._allocation.lost_nodes,
+            obstacle=self._allocation.obstacle,
             trained=self._supervisor.trained,
             stopped_by=self._supervisor.stopped_by,
             dead_nodes=(

@@ -40,7 +40,7 @@ class JobEnding:
         state: The last state of the supervisor.
         facts: What Slurm says about the job.
         near_limit: Whether Slurm announced the time limit.
-        lost_nodes: Why too few nodes were left; empty if there were enough.
+        obstacle: What prevented the last start, and may not prevent another; empty if nothing did.
         trained: Whether any worker made a step.
         dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
         stopped_by: Who sent a command to stop that was accepted; empty if nobody did.
@@ -49,7 +49,7 @@ class JobEnding:
     state: SupervisorState
     facts: JobFacts
     near_limit: bool = False
-    lost_nodes: str = ""
+    obstacle: str = ""
     trained: bool = False
     dead_nodes: str = ""
     stopped_by: str = ""
@@ -134,4 +134,4 @@ def _reason(ending: JobEnding) -> str:
         return ""  # A person cancelled it.
     if ending.near_limit:
         return "The time limit of the job is near."
-    return ending.lost_nodes
+    return ending.obstacle

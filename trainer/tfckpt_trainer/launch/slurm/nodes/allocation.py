@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
 from tfckpt_trainer.launch.slurm.nodes.node_survey import Survey, survey_nodes
@@ -12,6 +13,7 @@ from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
 from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 
@@ -24,7 +26,7 @@ class Allocation:
 
     Attributes:
         supervisor: The supervisor that starts workers here; set once there is one.
-        lost_nodes: Why the last start had too few nodes; empty if it had enough.
+        obstacle: What prevented the last start, and may not prevent another; empty if nothing did.
         on_nodes: Called with the nodes of each start.
     """
 
@@ -35,7 +37,7 @@ class Allocation:
         self._least_nodes = least_nodes
         self._checked = False
         self.supervisor: Supervisor | None = None
-        self.lost_nodes = ""
+        self.obstacle = ""
         self.on_nodes: Callable[[Sequence[str]], None] = lambda _: None
 
     def choose(
@@ -51,13 +53,19 @@ class Allocation:
             raise CannotStartError(_why_ending(facts), Next.STOP)
         if self._checked and not lost:
             return ChosenNodes(self._nodes)
-        survey = self._survey(facts, ports)
+        try:
+            survey = self._survey(facts, ports)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise self._cannot_go_on(f"{describe_error(error)}.") from error
         self._tell(survey)
+        if survey.disk_full:
+            raise self._cannot_go_on(" ".join(survey.refusals))
         if survey.refusals:
             raise CannotStartError(" ".join(survey.refusals), Next.FAIL)
         if not survey.nodes:
-            self.lost_nodes = f"No node answered the check; read {self._run.job_log}."
-            raise CannotStartError(self.lost_nodes, Next.STOP)
+            raise self._cannot_go_on(f"No node answered the check; read {self._run.job_log}.")
         self._check_count(survey.nodes)
         self._checked = True
         self._nodes = survey.nodes
@@ -88,11 +96,15 @@ class Allocation:
             if silent:
                 self._note(f"{', '.join(silent)} is gone; training goes on without it.")
             return
-        self.lost_nodes = (
+        raise self._cannot_go_on(
             f"{', '.join(silent)} is gone: {len(nodes)} of {len(self._nodes)} nodes are left, and "
             f"the run needs {self._least_nodes}."
         )
-        raise CannotStartError(self.lost_nodes, Next.STOP)
+
+    def _cannot_go_on(self, reason: str) -> CannotStartError:
+        """Returns the error for what another start of the job may not meet."""
+        self.obstacle = reason
+        return CannotStartError(reason, Next.STOP)
 
     def _tell(self, survey: Survey) -> None:
         for line in (survey.summary, *survey.warnings):

@@ -21,6 +21,7 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import load
@@ -36,6 +37,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
         node: The node, as Slurm names it.
         at: Its clock, in seconds since the epoch.
         problem: Why the run directory or the command cannot be used; empty if they can.
+        disk_full: Whether that is a full disk or quota, which a later start may not meet.
         locked: Whether it sees the lock that the supervisor holds.
         taken_ports: Ports that another program uses.
         versions: Versions of Python, TensorFlow and this library; those that are installed.
@@ -44,6 +46,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at: float
     problem: str = ""
+    disk_full: bool = False
     locked: bool = True
     taken_ports: tuple[int, ...] = ()
     versions: dict[str, str] = {}
@@ -61,17 +64,19 @@ def answer_file(run: RunDirectory, token: str, node: str) -> Path:
 
 def check_node(run: RunDirectory, token: str, node: str, ports: Sequence[int]) -> NodeReport:
     """Checks this node."""
+    disk_full = False
     try:
         problem, locked = _check_directory(run, token, node), True
         if not problem:
             locked = _is_locked(token_file(run, token))
             problem = _check_command(load(run.launch_file, LaunchOptions))
     except (OSError, TfckptError) as error:
-        problem, locked = describe_error(error), True
+        problem, locked, disk_full = describe_error(error), True, is_full(error)
     return NodeReport(
         node=node,
         at=time.time(),
         problem=problem,
+        disk_full=disk_full,
         locked=locked,
         taken_ports=tuple(port for port in ports if not _is_free(port)),
         versions=_versions(),

@@ -55,6 +55,7 @@ class Survey:
         nodes: Nodes that answered, in Slurm's order.
         silent: Nodes that did not.
         refusals: Why no worker may start.
+        disk_full: Whether one of the reasons is a full disk.
         warnings: What the user should know.
         versions: Versions on the first node.
         ports_taken: Whether another program uses a port.
@@ -66,6 +67,7 @@ class Survey:
     warnings: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     ports_taken: bool = False
+    disk_full: bool = False
 
     @property
     def summary(self) -> str:
@@ -160,6 +162,7 @@ def judge(
         warnings=tuple(warnings),
         versions=tuple(first.items()),
         ports_taken=any(report.taken_ports for report in reports.values()),
+        disk_full=any(report.disk_full for report in reports.values()),
     )
 
 
