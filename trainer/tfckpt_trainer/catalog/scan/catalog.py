@@ -71,7 +71,6 @@ class Catalog:
         shared_bytes: Bytes of files that other files of the checkpoints have too, as hard links.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
-        others: The names of what is named like a checkpoint and is none, as of the last scan.
         other_files: Files of other formats, newest first, as of the last `diagnostics`.
     """
 
@@ -89,7 +88,7 @@ class Catalog:
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, Checkpoint] = {}
         self._result: tuple[Checkpoint, ...] = ()
-        self.others: set[str] = set()
+        self._others: set[str] = set()
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
         self.version_one: Sequence[VersionOne] = ()
@@ -104,6 +103,11 @@ class Catalog:
     def deferred(self) -> int:
         """How many checkpoints, records and results later scans have to read; see `scan`."""
         return len(self._deferred) + self._reader.deferred
+
+    @property
+    def others(self) -> frozenset[str]:
+        """The names of what is named like a checkpoint and is none, as of the last scan."""
+        return frozenset(self._others)
 
     @property
     def latest(self) -> Checkpoint | None:
@@ -169,7 +173,7 @@ class Catalog:
         observed = self._observer.observe(
             self._reader.files,
             self._result,
-            self.others,
+            self._others,
             annotations.state,
             annotations.condition,
             annotations.identity,
@@ -192,7 +196,7 @@ class Catalog:
         """
         records = self._reader.records.found.values()
         # What is no checkpoint has a name that no save can take.
-        return find_branch_tips(self._result, records, self.others, trash, self._annotations.head)
+        return find_branch_tips(self._result, records, self._others, trash, self._annotations.head)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last scan found for checkpoint `name`.
@@ -218,7 +222,7 @@ class Catalog:
             waiting.pop(name, None)
             evidence = self._evidence(name)
             if evidence is None:
-                self.others.discard(name)
+                self._others.discard(name)
                 is_changed |= self._known.pop(name, None) is not None
             else:
                 is_changed |= self._derive_one(evidence, now, budget) or name in self._changed
@@ -249,9 +253,9 @@ class Catalog:
             self._deferred[name] = None
         found = _describe(self._run, evidence, verdict)
         if found is None:
-            self.others.add(name)
+            self._others.add(name)
             return self._known.pop(name, None) is not None
-        self.others.discard(name)
+        self._others.discard(name)
         if before is not None:
             found = _with_notes(found, _notes_of(before))
         self._known[name] = found

@@ -37,6 +37,8 @@ out of the directory by an absolute path an unreadable one. A checkpoint whose f
 links to those of another checkpoint has the state of that one. It is not restored under its own
 name, because the link may change before the restore reads it.
 
+Files that have only the names of a checkpoint have no state: `ownership` tells them.
+
 Only complete, verified and inexact checkpoints can be restored. A scan never reads data files:
 rules 5 and 9 use stored results.
 
