@@ -18,6 +18,7 @@ from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.event_log import EventLogScreen
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
+from tfckpt_tui.charting.choices import ChartChoices, Compared
 from tfckpt_tui.charting.curves import Across
 from waiting import attempts
 
@@ -236,6 +237,50 @@ async def test_branches_are_shown_one_by_one(tmp_path):
         assert {curve.branch for curve in screen.chart._curves()} == {1}
         await pilot.press("b")
         assert {curve.branch for curve in screen.chart._curves()} == {0, 1}
+
+
+async def test_after_a_restore_the_cursor_begins_on_the_branch_in_training(tmp_path):
+    made = two_branches(tmp_path / "run")
+    choices = ChartChoices(compared=Compared(branch=0))
+    async with opened(made.run, charts=choices) as pilot:
+        screen = await charts_of(pilot)
+        await until(pilot, lambda: screen.reference, "the reference")
+        await pilot.press("full_stop")
+        await until_shown(pilot, "step 436")
+        await until_shown(pilot, "Δ")
+        assert "branch 1" in top(pilot.app).splitlines()[-2]
+        await pilot.press(*["greater_than_sign"] * 3)
+        await until_shown(pilot, "step 500")
+        assert "Δ" not in top(pilot.app), "the model has not trained as far"
+
+
+async def test_the_last_value_is_the_newest_even_if_it_is_not_finite(many):
+    append(many.run.series, SeriesPoint(at=many.now, step=500, branch=0, metrics={"loss": None}))
+    async with opened(many.run) as pilot:
+        await charts_of(pilot)
+        await until_shown(pilot, "highest 100.0")
+        await until_shown(pilot, "last NaN")
+
+
+async def test_a_copy_says_if_more_values_were_recorded(many):
+    with many.run.series.open("ab") as file:
+        for step in range(200, 6000):
+            metrics = {"loss": 1.0 + step % 9} | ({"val_loss": 1.0} if step % 500 == 0 else {})
+            file.write(
+                msgspec.json.encode(SeriesPoint(at=1.0, step=step, branch=0, metrics=metrics))
+                + b"\n"
+            )
+    async with opened(many.run, size=WIDE) as pilot:
+        screen = await charts_of(pilot)
+        await pilot.press("y")
+        await until_shown(pilot, "series.jsonl")
+        rows = pilot.app.clipboard.splitlines()
+        assert rows[0] == "step,branch,at,loss"
+        assert 1000 < len(rows) < 5000
+        screen._chosen = "val_loss"
+        await pilot.press("y")
+        await until(pilot, lambda: "val_loss" in pilot.app.clipboard, "the other values")
+        assert len(pilot.app.clipboard.splitlines()) == 1 + 20 + 11, "a rare metric is whole"
 
 
 async def test_the_mouse_points_selects_and_zooms(many):

@@ -360,6 +360,17 @@ def test_no_label_of_a_branch_covers_another(ends: list[float]) -> None:
     assert all(lower - upper >= 13.9 for upper, lower in itertools.pairwise(places))
 
 
+def test_a_first_traced_step_does_not_flatten_the_others() -> None:
+    reader = CurveReader()
+    reader.add(point(step, loss=30.0 if step == 0 else 0.1 + step % 5 / 100) for step in range(90))
+    (curve,) = reader.facts({}).curves
+    drawn = str(figure(curve, (), (0, 89)))
+    assert "▲ 30" in drawn
+    (line,) = re.findall(r'points="([^"]+)"', drawn)
+    places = {float(place.split(",")[1]) for place in line.split()[1:]}
+    assert max(places) - min(places) > 100, "most of the height of the figure"
+
+
 @tries(40)
 @given(
     values=st.lists(

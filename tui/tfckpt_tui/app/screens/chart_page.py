@@ -485,7 +485,7 @@ class ChartPage(Page):
         self.app.copy_to_clipboard("\n".join(map(clean, (header, *rows))))
         told = f"Copied {units.count(len(rows), 'row')} as CSV: {header.replace(',', ', ')}."
         if self._is_thinned():
-            told += " Of many values, the extremes. The run directory has all in series.jsonl."
+            told += " They are the ends and extremes of intervals; .tfckpt/series.jsonl has all."
         self.notify(clean_message(told), markup=False)
 
     # -- the cursor --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui.charting.value_axis import value_range
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.markup import Markup, element
 from tfckpt_tui.reports.reporting import BranchCurve, CurveFacts, MarkFacts
@@ -50,11 +51,11 @@ class _Scale:
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Returns the place of a value."""
+        """Returns the place of a value; one beyond an end is there."""
         low, high, here = (self._of(one) for one in (self.low, self.high, value))
         # Halves, because the difference of two values may be too large for a number.
         span = high / 2 - low / 2
-        part = (here / 2 - low / 2) / span if span else 0.5
+        part = min(1.0, max(0.0, (here / 2 - low / 2) / span)) if span else 0.5
         return self.begin + part * (self.end - self.begin)
 
     def _of(self, value: float) -> float:
@@ -97,9 +98,12 @@ def figure(curve: CurveFacts, marks: Sequence[MarkFacts], steps: tuple[int, int]
         return None
     x = _Scale(*_apart(float(steps[0]), float(steps[1])), _LEFT, _RIGHT)
     is_log = curve.lowest > 0 and curve.highest / curve.lowest > _LOG_RATIO
-    y = _Scale(*_apart(curve.lowest, curve.highest), _BOTTOM, _TOP, is_log)
+    values = [value for branch in curve.branches for value in branch.values]
+    ends = (curve.lowest, curve.highest) if is_log else value_range(values)
+    y = _Scale(*_apart(*ends), _BOTTOM, _TOP, is_log)
     inside = [
         *_axes(x, y),
+        *_cut(y, curve.lowest, curve.highest),
         *_marks(x, marks),
         *(part for branch in curve.branches for part in _lines(branch, x, y)),
         *_labels(curve.branches, x, y),
@@ -133,6 +137,14 @@ def _axes(x: _Scale, y: _Scale) -> Iterator[Markup]:
             yield _text(f"{step:,.0f}", x.place(step), _BOTTOM + 18, "tick")
     if y.is_log:
         yield _text("log scale", _LEFT - 6, _TOP - 8, "tick y")
+
+
+def _cut(y: _Scale, lowest: float, highest: float) -> Iterator[Markup]:
+    """Yields how far the values beyond the ends of the axis go."""
+    if highest > y.high:
+        yield _text(f"▲ {highest:.6g}", _LEFT - 6, _TOP - 8, "tick y")
+    if lowest < y.low:
+        yield _text(f"▼ {lowest:.6g}", _LEFT - 22, _BOTTOM + 18, "tick y")
 
 
 def _lines(branch: BranchCurve, x: _Scale, y: _Scale) -> Iterator[Markup]:
