@@ -98,6 +98,16 @@ class Segment:
         return self._numbers[field::_FIELDS]
 
     @property
+    def first(self) -> Sample:
+        """The first sample."""
+        return tuple(self._numbers[:_FIELDS])
+
+    @property
+    def last(self) -> Sample:
+        """The newest sample."""
+        return tuple(self._numbers[-_FIELDS:])
+
+    @property
     def sizes(self) -> list[int]:
         """The number of samples in each interval."""
         return [len(interval) // (8 * _FIELDS) for interval in self._intervals]
@@ -110,12 +120,11 @@ class Segment:
     @property
     def ends(self) -> Segment:
         """A segment of the first and the last sample."""
-        numbers = self._numbers
-        return Segment(self.branch, (numbers[:_FIELDS].tobytes(), numbers[-_FIELDS:].tobytes()))
+        return Segment(self.branch, (_packed([self.first, self.last]),))
 
     def until(self, step: float) -> Segment:
         """Returns the part up to a step."""
-        if self._numbers and self._numbers[STEP - _FIELDS] <= step:
+        if self.last[STEP] <= step:
             return self
         kept = (_packed([s for s in _unpacked(one) if s[STEP] <= step]) for one in self._intervals)
         return Segment(self.branch, tuple(filter(None, kept)))
@@ -188,7 +197,7 @@ class Samples:
     @cached_property
     def began(self) -> float | None:
         """The time of the first sample; None without one."""
-        firsts = [ch.segments[0].samples[0] for ch in self.channels.values() if ch.segments]
+        firsts = [ch.segments[0].first for ch in self.channels.values() if ch.segments]
         return min(firsts)[AT] if firsts else None
 
     def segments(self, key: Key) -> Sequence[Segment]:
@@ -203,7 +212,7 @@ class Samples:
                 tuple(
                     cut
                     for one in channel.segments
-                    if (cut := one.until(last_steps.get(one.branch, -math.inf))).samples
+                    if (cut := one.until(last_steps.get(one.branch, -math.inf))).sizes
                 ),
                 channel.recorded,
             )

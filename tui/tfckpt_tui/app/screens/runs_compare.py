@@ -66,7 +66,7 @@ class RunCurves(Pane):
         spans: list[Span] = [(clean(self._shown.name), "title")]
         for number, run in enumerate(self._runs):
             segments = run.series.samples.segments(self._shown.key)
-            told = f" {self._shown.show(segments[-1].samples[-1][VALUE])}" if segments else ""
+            told = f" {self._shown.show(segments[-1].last[VALUE])}" if segments else ""
             spans += [
                 ("  ", ""),
                 (f"{shorten_middle(run.name, _NAME_WIDTH)}{told}", branch_style(number)),

@@ -103,7 +103,7 @@ def branch_reference(
         epoch_steps: Steps of an epoch of the run; None if it does not tell.
     """
     segments = (one for channel in samples.channels.values() for one in channel.segments)
-    last = int(max(one.samples[-1][STEP] for one in segments if one.branch == branch))
+    last = int(max(one.last[STEP] for one in segments if one.branch == branch))
     kept = lineage_at(checkpoints, BranchStep(branch, last)).last_steps
     return RunSeries(samples, dict(kept), f"branch {branch}", epoch_steps).present()
 
@@ -116,6 +116,6 @@ def good_branch(samples: Samples, present: int) -> int | None:
         present: The branch in training.
     """
     segments = samples.segments(main_of(samples.metrics))
-    last = {segment.branch: segment.samples[-1][VALUE] for segment in segments}
+    last = {segment.branch: segment.last[VALUE] for segment in segments}
     good = (branch for branch, value in last.items() if math.isfinite(value) and branch != present)
     return max(good, default=None)

@@ -237,8 +237,8 @@ class Chart(Pane):
         newest = next((one for one in segments if one.branch not in self._view.hidden), None)
         if newest is None:
             return ()
-        value: Span = (shown.show(newest.samples[-1][VALUE]), "strong")
-        age = snapshot.at - newest.samples[-1][AT]
+        value: Span = (shown.show(newest.last[VALUE]), "strong")
+        age = snapshot.at - newest.last[AT]
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
 
     def _range_at(self, x: float | None) -> Sequence[Span]:
