@@ -123,28 +123,30 @@ def test_other_names_say_nothing(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
+    ("name", "earlier"),
     [
-        ("cp-0012.ckpt", "cp.ckpt"),
-        ("cp-0012", "cp"),
-        ("cp-0012-0.35.ckpt", "cp.ckpt"),
-        ("epoch_12", "epoch"),
-        ("model_epoch_12.ckpt", "model_epoch.ckpt"),
-        ("epoch_12-val_loss=-0.51", "epoch"),
-        ("weights.12-0.51", "weights"),
-        ("weights.12-nan", "weights"),
-        ("weights-improvement-12-0.85", "weights-improvement"),
-        ("ckpt12", "ckpt"),
-        ("Step12", "Step"),
-        ("model.ckpt-12", "model.ckpt"),
+        ("cp-0012.ckpt", "cp-0009.ckpt"),
+        ("cp-12", "cp-9"),
+        ("cp-0012-0.35.ckpt", "cp-0009-1.35.ckpt"),
+        ("epoch_12", "epoch_9"),
+        ("model_epoch_12.ckpt", "model_epoch_9.ckpt"),
+        ("epoch_12-val_loss=-0.51", "epoch_9-val_loss=0.52"),
+        ("epoch=3-step=12", "epoch=2-step=9"),
+        ("weights.12-0.51", "weights.09-nan"),
+        ("weights-improvement-12-0.85", "weights-improvement-09-0.85"),
+        ("ckpt12", "ckpt9"),
+        ("model.ckpt-12", "model.ckpt-9"),
     ],
 )
-def test_names_of_tutorials_have_a_place(name, line):
-    assert parse_numbered_name(name) == StepName(line, 0, 12)
+def test_names_of_callbacks_have_a_place_in_a_line(name, earlier):
+    found, before = parse_numbered_name(name), parse_numbered_name(earlier)
+    assert found is not None and before is not None
+    assert (found.step, before.step) == (12, 9)
+    assert found.prefix == before.prefix
 
 
 @pytest.mark.parametrize(
-    "name", ["best", "resnet50", "mobilenet_v2", "final-1.0", "ckpt", "12", "cp.ckpt", "ckpt12a"]
+    "name", ["best", "resnet50", "mobilenet_v2", "final-1.0", "ckpt", "cp.ckpt", "2024-01-15_best"]
 )
 def test_numbers_of_other_names_are_no_place(name):
     assert parse_numbered_name(name) is None

@@ -14,7 +14,7 @@ from rundir_factory import two_branches, without_heartbeats
 
 from bundle_writing import array, write
 from command_running import Tool
-from tfckpt_trainer.catalog.directory.other_formats import position_in_name
+from tfckpt_trainer.rundir.paths import position_in_name
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.runs.search import runs_below
 

@@ -26,14 +26,16 @@ _LONGEST_FILE_NAME = 255
 _LONGEST_CHECKPOINT_NAME = _LONGEST_FILE_NAME - len(".data-00000-of-00001")
 _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<step>\d{1,18})")
 
-_NUMBERED_NAME = re.compile(
-    r"(?P<prefix>(?:.*[^a-z])?(?:ckpt|cp|checkpoint|epoch|step|iter|iteration)[-_.]?"
-    r"|(?:.*[^a-z])?(?:weights|model)[-_.]|.+-)"
-    r"(?P<number>\d{1,18})(?:[-_](?:\w+[-_=])?[-+]?(?:\d+\.\d+|nan|inf))*"
-    r"(?P<ending>\.(?:ckpt|weights|tf|model))?",
+_WORD = re.compile(
+    r"(?<![a-z0-9])(?P<word>e|ep|epochs?|steps?|iter|iterations?|cp|ckpt|checkpoint)"
+    r"[-_=.]?(?P<number>\d{1,18})(?![a-z]|\.?\d)",
     re.IGNORECASE,
 )
-"""Names that the callbacks of tutorials give: an epoch or a step, and often a metric."""
+_NUMBER = re.compile(r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)", re.IGNORECASE)
+"""An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
+
+_VALUE = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|(?<![a-z])(?:nan|inf)(?![a-z]))", re.IGNORECASE)
+"""What differs between the names of one callback: numbers and metrics."""
 
 
 class StepName(NamedTuple):
@@ -65,18 +67,31 @@ def parse_checkpoint_name(name: str) -> StepName | None:
 def parse_numbered_name(name: str) -> StepName | None:
     """Parses a checkpoint name for its place among others; returns None if it has no number.
 
-    Beside the names that `parse_checkpoint_name` knows: `cp-0012.ckpt`, `epoch_12`, `ckpt12` and
-    `weights.12-0.51`. Their number may be an epoch, so nothing continues from it as a step. The
-    prefix has the ending too: `cp.ckpt`.
+    Beside the names that `parse_checkpoint_name` knows, those that callbacks give: `cp-0012.ckpt`,
+    `epoch_12`, `ckpt12`, `weights.12-0.51`. Their number may be an epoch, so nothing continues
+    from it as a step. Their prefix is the name without numbers.
     """
     said = parse_checkpoint_name(name)
     if said is not None:
         return said
-    match = _NUMBERED_NAME.fullmatch(name)
-    if match is None:
+    epoch, step = position_in_name(name)
+    number = epoch if step is None else step
+    if number is None:
         return None
-    prefix = match["prefix"].rstrip("-_.") + (match["ending"] or "")
-    return StepName(prefix, 0, int(match["number"]))
+    return StepName(_VALUE.sub("", name).rstrip("-_."), 0, number)
+
+
+def position_in_name(name: str) -> tuple[int | None, int | None]:
+    """Returns the epoch and the step that a name tells, None for what it does not.
+
+    A number without a word is an epoch, as in the names of `ModelCheckpoint`. Of several such
+    numbers, none is known to be it.
+    """
+    words = {match["word"][0].lower(): int(match["number"]) for match in _WORD.finditer(name)}
+    if words:
+        return words.get("e", words.get("c")), words.get("s", words.get("i"))
+    numbers = _NUMBER.findall(name)
+    return (int(numbers[0]) if len(numbers) == 1 else None), None
 
 
 def is_plain_name(name: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.paths import is_plain_name
+from tfckpt_trainer.rundir.paths import is_plain_name, position_in_name
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
@@ -63,14 +63,6 @@ _BACKUP_METADATA = "training_metadata.json"
 _METADATA_LIMIT = 1 << 16
 
 # Not compiled here: few directories have such files, and each takes as long as a small module.
-_WORD = (
-    r"(?<![a-z0-9])(?P<word>e|ep|epochs?|steps?|iter|iterations?)[-_=.]?(?P<number>\d{1,18})"
-    r"(?![a-z]|\.?\d)"
-)
-_NUMBER = r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)"
-"""An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
-
-
 _PART = r"(?P<name>.+)_\d{5}\.weights\.h5"
 """What `model.save_weights("NAME.weights.json", max_shard_size=…)` writes beside that file."""
 
@@ -198,21 +190,6 @@ def find_other_file(root: Path, name: str) -> OtherFile | None:
     return None
 
 
-def position_in_name(name: str) -> tuple[int | None, int | None]:
-    """Returns the epoch and the step that the name of a file tells, None for what it does not.
-
-    A number without a word is an epoch, as in the names of `ModelCheckpoint`. Of several such
-    numbers, none is known to be it.
-    """
-    stem = name.removesuffix(end_of_name(name))
-    found = re.finditer(_WORD, stem, re.IGNORECASE)
-    words = {match["word"][0].lower(): int(match["number"]) for match in found}
-    if words:
-        return words.get("e"), words.get("s", words.get("i"))
-    numbers = re.findall(_NUMBER, stem, re.IGNORECASE)
-    return (int(numbers[0]) if len(numbers) == 1 else None), None
-
-
 def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFile, ...]:
     def described() -> Iterator[OtherFile]:
         for name, form in files:
@@ -220,13 +197,13 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
                 facts = os.stat(root / name)
                 if stat.S_ISREG(facts.st_mode):
                     is_part = _is_part(root, name)
-                    epoch, step = (None, None) if is_part else position_in_name(name)
+                    epoch, step = (None, None) if is_part else position_in_name(_without_end(name))
                     if name == _BACKUP:
                         epoch = _epoch_of_backup(root)
                     yield OtherFile(name, form, facts.st_size, facts.st_mtime, epoch, step)
                 elif stat.S_ISDIR(facts.st_mode) and not os.path.islink(root / name):
                     # Directories of other frameworks are named by steps.
-                    number, step = position_in_name(name)
+                    number, step = position_in_name(_without_end(name))
                     size = size_of_directory(root / name)
                     step = number if step is None else step
                     yield OtherFile(name, form, size, facts.st_mtime, step=step)
@@ -260,6 +237,10 @@ def _epoch_of_backup(directory: Path) -> int | None:
 
 class _BackupMetadata(msgspec.Struct):
     epoch: int
+
+
+def _without_end(name: str) -> str:
+    return name.removesuffix(end_of_name(name))
 
 
 def end_of_name(name: str) -> str:
