@@ -128,6 +128,20 @@ async def test_a_directory_without_logs_says_who_keeps_them(tmp_path: Path) -> N
         assert "following" not in shown(pilot.app)
 
 
+async def test_the_last_words_of_a_process_are_shown_without_a_newline(live: RunFactory) -> None:
+    log = live.run.worker_log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("loading\nFATAL: no licence")
+    async with opened(live.run) as pilot:
+        await pilot.press("l")
+        await until_shown(pilot, "FATAL: no licence")
+        with log.open("a") as file:
+            file.write(" for this host\nnext")
+        await until_shown(pilot, "FATAL: no licence for this host")
+        await until_shown(pilot, "next")
+        assert top(pilot.app).count("FATAL") == 1
+
+
 async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
     now = time.time()
     moments = iter(now - 300 + 10 * n for n in range(9))

@@ -132,6 +132,29 @@ def test_a_line_that_is_written_in_pieces_is_one_line(tmp_path: Path) -> None:
     assert tail.unfinished is None
 
 
+def test_a_line_that_is_not_complete_is_shown_and_then_replaced() -> None:
+    book = MergedLogs()
+    book.add("a", [LogLine("one", 1.0)], LogLine("10%", 2.0))
+    book.add("b", [LogLine("other", 3.0)])
+    assert [row.text for row in book.rows("a")] == ["one", "10%"]
+    assert [row.text for row in book.rows(ALL)] == ["one", "10%", "other"]
+    book.add("a", [], LogLine("20%", 4.0))
+    assert [row.text for row in book.rows(ALL)] == ["one", "other", "20%"]
+    assert book.rows(ALL) is book.rows(ALL)
+    book.add("a", [LogLine("100%", 5.0)])
+    assert [row.text for row in book.rows("a")] == ["one", "100%"]
+    assert [row.text for row in book.rows(ALL)] == ["one", "other", "100%"]
+
+
+def test_a_progress_bar_without_an_end_shows_its_last_state(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    log.write_bytes(b"one\n" + b"".join(b"\r%d%%" % part for part in range(3000)))
+    tail = LogTail(log)
+    assert texts(tail) == ["one"]
+    assert tail.unfinished is not None
+    assert (tail.unfinished.text, tail.unfinished.place) == ("2999%", 4)
+
+
 def test_a_log_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
     log, other = tmp_path / "worker-0.log", tmp_path / "other"
     log.write_text("old\n")

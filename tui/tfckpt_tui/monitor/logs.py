@@ -71,6 +71,7 @@ class LogTail:
         self._offset = 0
         self._inode: int | None = None
         self._rest = b""
+        self._changed_at = 0.0
 
     def read_new(self) -> list[LogLine] | None:
         """Returns the complete lines added since the last call; None if the log cannot be read.
@@ -83,6 +84,7 @@ class LogTail:
             return None
         with opened as file:
             stats = os.fstat(file.fileno())
+            self._changed_at = stats.st_mtime
             if stats.st_ino != self._inode or stats.st_size < self._offset:
                 self._inode = stats.st_ino
                 self._needs_times = True
@@ -126,7 +128,11 @@ class LogTail:
     @property
     def unfinished(self) -> LogLine | None:
         """The incomplete last line; None if the log ends with a complete one."""
-        return LogLine(shown_line(self._rest)) if self._rest else None
+        if not self._rest:
+            return None
+        place = self._offset - len(self._rest)
+        at = self._changed_at if self._has_read else None
+        return LogLine(shown_line(self._rest[-LINE_BYTES:]), at, place)
 
 
 def pieces(raw: bytes, at: float | None, place: int) -> list[LogLine]:
@@ -188,12 +194,28 @@ class MergedLogs:
     def __init__(self, most: int = MOST_LINES) -> None:
         self._most = most
         self._rows: dict[str, list[LogRow]] = {ALL: []}
+        self._unfinished: dict[str, LogRow] = {}
         self._shown: tuple[str, Level] | None = None
         self._found: Sequence[LogRow] = ()
 
-    def add(self, log: str, lines: Sequence[LogLine]) -> None:
-        """Appends lines to a log."""
+    def add(self, log: str, lines: Sequence[LogLine], unfinished: LogLine | None = None) -> None:
+        """Appends lines to a log.
+
+        Args:
+            log: The log.
+            lines: The lines.
+            unfinished: The line after them that is not complete; it takes the place of the one
+                that was given last.
+        """
         own = self._rows.setdefault(log, [])
+        was = self._unfinished.pop(log, None)
+        if was is not None and not lines and unfinished is not None and unfinished.text == was.text:
+            self._unfinished[log] = was
+            return
+        if was is not None:
+            self._remove_last(was)
+        if unfinished is not None:
+            lines = [*lines, unfinished]
         if not lines:
             return
         before = own[-1] if own else None
@@ -214,6 +236,16 @@ class MergedLogs:
         for rows in (own, together):
             del rows[: -self._most]
         self._shown = None
+        if unfinished is not None:
+            self._unfinished[log] = new[-1]
+
+    def _remove_last(self, row: LogRow) -> None:
+        """Takes the last line of a log out again."""
+        self._shown = None
+        for rows in (self._rows[row.log], self._rows[ALL]):
+            place = next((n for n in range(len(rows) - 1, -1, -1) if rows[n] is row), None)
+            if place is not None:
+                del rows[place]
 
     @property
     def logs(self) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -15,9 +15,9 @@ from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
-from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
+from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, NewLines, Wanted
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
-from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogLine, LogTail, log_path
+from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import why_no_logs
 
@@ -233,14 +233,16 @@ class LogsScreen(Page):
                 self._tails[name] = LogTail(log_path(self._run, name))
         tails = dict(self._tails)
 
-        def read() -> tuple[dict[str, list[LogLine] | None], str]:
-            logs = {log: tail.read_new() for log, tail in tails.items()}
-            is_any = any(lines is not None for lines in logs.values())
+        def read() -> tuple[dict[str, NewLines], str]:
+            logs: dict[str, NewLines] = {
+                log: (tail.read_new(), tail.unfinished) for log, tail in tails.items()
+            }
+            is_any = any(lines is not None for lines, _ in logs.values())
             return logs, "" if is_any else why_no_logs(self._run)
 
         self.run_app.start_job("read logs", read, self._show_lines, self._fail)
 
-    def _show_lines(self, read: tuple[Mapping[str, Sequence[LogLine] | None], str]) -> None:
+    def _show_lines(self, read: tuple[Mapping[str, NewLines], str]) -> None:
         self._is_reading = False
         if not is_open(self):
             return

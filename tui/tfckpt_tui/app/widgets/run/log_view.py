@@ -28,6 +28,10 @@ _MOST_NAMED = 3
 """Logs whose number of matches is shown."""
 
 
+NewLines = tuple[Sequence[LogLine] | None, LogLine | None]
+"""The new complete lines of a log, None if there is no log; and the line after them."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A place of a log to show.
@@ -68,7 +72,9 @@ class LogView(ListPane[LogRow]):
         self._searches: LogSearches | None = None
         self._wraps = False
         self._shift = 0
-        self._broken: tuple[Sequence[LogRow], int, int, Sequence[LogRow]] | None = None
+        self._broken: tuple[Sequence[LogRow], int, LogRow | None, int, Sequence[LogRow]] | None = (
+            None
+        )
         self.is_following = True
 
     class Scrolled(Message):
@@ -81,17 +87,18 @@ class LogView(ListPane[LogRow]):
             super().__init__()
             self.wanted = wanted
 
-    def add(self, logs: Mapping[str, Sequence[LogLine] | None], why_none: str = "") -> None:
+    def add(self, logs: Mapping[str, NewLines], why_none: str = "") -> None:
         """Adds new lines of logs.
 
         Args:
-            logs: The lines by log; None for a log that does not exist.
+            logs: By log, its new complete lines, None if it does not exist, and the line after
+                them that is not complete.
             why_none: If no log exists, why.
         """
         self._why_none = why_none
-        self._missing = {log for log, lines in logs.items() if lines is None}
-        for log, lines in logs.items():
-            self._book.add(log, lines or ())
+        self._missing = {log for log, (lines, _) in logs.items() if lines is None}
+        for log, (lines, unfinished) in logs.items():
+            self._book.add(log, lines or (), unfinished)
         self._follow_end()
 
     @property
@@ -355,14 +362,15 @@ class LogView(ListPane[LogRow]):
         margin = sum(len(text) for text, _ in self._margin(_NO_ROW, self.inner_size[0]))
         width = max(10, self.inner_size[0] - margin)
         cache = self._broken
-        if cache is None or cache[0] is not rows or cache[1:3] != (len(rows), width):
+        newest = rows[-1] if rows else None
+        if cache is None or cache[0] is not rows or cache[1:4] != (len(rows), newest, width):
             broken = [
                 row._replace(text=row.text[start : start + width])
                 for row in rows
                 for start in range(0, max(1, len(row.text)), width)
             ]
-            self._broken = cache = rows, len(rows), width, broken
-        return cache[3]
+            self._broken = cache = rows, len(rows), newest, width, broken
+        return cache[4]
 
     def _margin(self, row: LogRow, width: int) -> list[Span]:
         """Returns the time and the process of a line, if there is room."""
