@@ -19,6 +19,7 @@ from checkpoint_directory import contents
 from json_reference import check
 from msgspec.structs import replace
 
+from bundle_writing import write_floats
 from command_running import Said, Tool
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.exchange import hdf5
@@ -376,6 +377,22 @@ def test_hostile_hdf5_files_are_refused(tool: Tool, tmp_path: Path, make, words:
         archive.write(tmp_path / "x.h5", "model.weights.h5")
     assert says(tool, tmp_path / "x.keras", words).code != 0
     assert tool("verify", tmp_path, "x.h5").code == 1
+
+
+@pytest.mark.usefixtures("tried")
+@pytest.mark.parametrize("make", [external, virtual, compressed, empty_values, objects])
+def test_hdf5_files_of_other_programs_are_passed_over_and_those_of_keras_are_not(
+    tool: Tool,
+    tmp_path: Path,
+    make,  # type: ignore[no-untyped-def]
+) -> None:
+    write_floats(tmp_path / "ckpt-1", (1.0,))
+    make(tmp_path / "features.h5")
+    said = tool("verify", tmp_path)
+    assert (said.code, "features.h5 was skipped" in said.words) == (0, True)
+    if make is not objects:
+        make(tmp_path / "a.weights.h5")
+        assert tool("verify", tmp_path).code == 1
 
 
 @pytest.mark.e2e

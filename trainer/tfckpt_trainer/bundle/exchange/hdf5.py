@@ -65,6 +65,10 @@ _TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file; tr
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
+class OtherHdf5Error(DamagedFileError):
+    """A file uses what HDF5 allows and Keras never writes: another program made it."""
+
+
 class Hdf5Reader:
     """An open HDF5 file or `.keras` archive.
 
@@ -76,7 +80,8 @@ class Hdf5Reader:
         is_tried: Whether that is done.
 
     Raises:
-        DamagedFileError: It is damaged, or refers to something outside of it.
+        DamagedFileError: It is damaged.
+        OtherHdf5Error: It refers to something outside of it, or stores values as Keras never does.
         UsageError: h5py is missing, or a tensor has a type that cannot be converted.
         OSError: The file cannot be read.
     """
@@ -165,13 +170,16 @@ class Hdf5Reader:
         for name in sorted(group, key=_natural):
             where = f"{path}/{name}" if path else name
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise self._damage(f"{where} is a link, which is not followed")
+                raise self._other(f"{where} is a link, which is not followed")
             yield where, group[name], owner
 
     def _array(self, name: str, data: Any, owner: str) -> Array:
         problem = _problem_of(data)
         if problem:
-            raise self._damage(f"{name} {problem}")
+            raise self._other(f"{name} {problem}")
+        size, stored = math.prod(data.shape) * data.dtype.itemsize, data.id.get_storage_size()
+        if size > stored:
+            raise self._damage(f"{name} has {stored} bytes; expected {size} for its shape")
         self._summed += bool(data.fletcher32)
         if data.chunks is not None:
             self._chunked.add(name)
@@ -227,7 +235,13 @@ class Hdf5Reader:
             raise self._damage(f"{what} cannot be read: {error}") from error
 
     def _damage(self, problem: str) -> DamagedFileError:
-        return DamagedFileError(f"{self._path} is not a valid Keras file: {problem.rstrip('.')}.")
+        return DamagedFileError(self._words(problem))
+
+    def _other(self, problem: str) -> OtherHdf5Error:
+        return OtherHdf5Error(self._words(problem))
+
+    def _words(self, problem: str) -> str:
+        return f"{self._path} is not a valid Keras file: {problem.rstrip('.')}."
 
 
 def try_file(path: str) -> None:
@@ -260,20 +274,16 @@ def _import_h5py(path: Path) -> Any:
 
 
 def _problem_of(data: Any) -> str:
-    """Returns why a dataset must not be read; empty if it can be."""
+    """Returns what a dataset has that Keras never writes; empty if it has nothing such."""
     if data.shape is None:
         return "has no values"
     if data.external or data.is_virtual:
         return "has its data in another file, which is not read"
-    stored = data.id.get_storage_size()
     made = data.id.get_create_plist()
     if not {made.get_filter(position)[0] for position in range(made.get_nfilters())} <= _FILTERS:
         return "is compressed, which is not supported"
     if data.chunks is not None and math.prod(data.chunks) * data.dtype.itemsize > _LARGEST_CHUNK:
         return f"is stored in pieces of more than {_LARGEST_CHUNK >> 20} MiB"
-    size = math.prod(data.shape) * data.dtype.itemsize
-    if size > stored:
-        return f"has {stored} bytes; expected {size} for its shape"
     return ""
 
 

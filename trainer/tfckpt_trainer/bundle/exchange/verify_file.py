@@ -10,9 +10,13 @@ from typing import NamedTuple
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.bundle.exchange.array_file import ARCHIVE_ERRORS, PIECE, Array, archive_members
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
+from tfckpt_trainer.bundle.exchange.hdf5 import OtherHdf5Error
 from tfckpt_trainer.bundle.tensors import to_double
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
+
+_KERAS_ALONE = ".keras", ".weights.h5"
+"""Ends of names that no other program uses."""
 
 
 class FileResult(NamedTuple):
@@ -47,7 +51,8 @@ def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: 
         on_read: Called after each piece with its size in bytes.
 
     Raises:
-        UsageError: A tensor has a type that is not supported, or h5py is missing.
+        UsageError: A tensor has a type that is not supported, h5py is missing, or perhaps another
+            program wrote the file.
         OSError: The file cannot be read.
     """
     try:
@@ -56,6 +61,8 @@ def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: 
             bad = [array.name for array in reader.arrays if not _is_finite(array, on_read)]
             return FileResult(checked or reader.checksums, not_finite=tuple(bad))
     except DamagedFileError as error:
+        if isinstance(error, OtherHdf5Error) and not path.name.endswith(_KERAS_ALONE):
+            raise UsageError(f"{error} Perhaps another program wrote it.") from error
         return FileResult(problem=str(error))
 
 
