@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from functools import partial
 from unittest import mock
@@ -441,6 +442,43 @@ def test_a_schedule_has_a_factor(scheduled, tmp_path):
     assert changed.values[5]["learning_rate"] == pytest.approx(scheduled[5]["learning_rate"] / 2)
     assert changed.values[4] == scheduled[4]
     assert changed.graphs == 1
+
+
+def vanishing():
+    """A schedule that is NaN after step 5: a root of a negative number."""
+    import keras
+    import tensorflow as tf
+
+    class Root(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.1 * tf.pow(1.0 - tf.cast(step, tf.float32) / 5.0, 0.9)
+
+        def get_config(self):
+            return {}
+
+    return Root()
+
+
+def test_a_rate_that_is_not_finite_damages_no_record_and_can_be_set(tmp_path):
+    first = Script(tmp_path / "run", total_steps=10, rate=vanishing()).train()
+    assert math.isnan(first.values[9]["learning_rate"])
+    rate = {one.name: one for one in first.record(10).hyperparameters}["learning_rate"]
+    assert math.isnan(rate.value)
+
+    change = {12: {"values": {"learning_rate": 0.05}, "until_step": 20}}
+    again = Script(first.directory.root, total_steps=16, rate=vanishing()).train(change)
+    assert min(again.values) == 10
+    assert again.outcomes[0].state is CommandState.DONE
+    assert again.values[15]["learning_rate"] == pytest.approx(0.05)
+
+
+def test_no_value_beyond_those_of_its_type_is_taken(tmp_path):
+    values = {"learning_rate": 1e39, "weight_decay": 1e39, "mixup": 1e39}
+    asking = {2 + n: {"values": {name: value}} for n, (name, value) in enumerate(values.items())}
+    script = Script(tmp_path / "run", total_steps=8).train(asking)
+    assert {outcome.state for outcome in script.outcomes} == {CommandState.REFUSED}
+    for outcome in script.outcomes[:2]:
+        assert "and its type holds at most 3.40282347e+38" in outcome.message
 
 
 def test_a_schedule_is_replaced_until_a_step_with_the_same_bits(scheduled, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from unittest import mock
 
@@ -46,6 +47,17 @@ def test_get_prints_json(tool: Tool, live: RunFactory) -> None:
     first, second = printed["hyperparameters"]
     assert (first["planned_value"], first["planned_step"]) == (0.0001, 600)
     assert (second["changed_at"], second["planned_value"]) == (None, None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_is_shown(tool: Tool, live: RunFactory, value: float) -> None:
+    live.tells(msgspec.structs.replace(HYPERPARAMETERS[0], value=value))
+    assert tool("get", live.run.root).data.splitlines()[1].split()[1] == "nan"
+    (first,) = tool("get", live.run.root, "--json").json["hyperparameters"]
+    assert (first["value"], first["script_value"]) == (None, 0.003)
+    assert (
+        "No trainer took" in tool("set", live.run.root, "learning_rate=1", "--timeout", "0.1").words
+    )
 
 
 def test_without_a_trainer_the_values_are_of_the_next_start(tool: Tool, tmp_path: Path) -> None:

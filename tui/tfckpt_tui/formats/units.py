@@ -14,6 +14,11 @@ from tfckpt_trainer.sizes import three_digits
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
+def finite(number: float | None) -> float | None:
+    """Returns a number, or None if JSON has none for it."""
+    return number if number is not None and math.isfinite(number) else None
+
+
 def duration(seconds: float) -> str:
     """Returns a duration in its two largest units: `850 ms`, `12 s`, `3 min 20 s`, `2 d 4 h`."""
     if not math.isfinite(seconds):

@@ -12,8 +12,9 @@ class HyperparameterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        value: Its value at `step`. A schedule or the script may have changed it since.
-        script_value: Its value when the script created the run.
+        value: Its value at `step`; null if it was not finite. A schedule or the script may have
+            changed it since.
+        script_value: Its value when the script created the run; null if it was not finite.
         allowed: The values that it can have, in words.
         step: Steps done when the value was read.
         changed_at: Steps done when a command changed it last; null if none did.
@@ -25,8 +26,8 @@ class HyperparameterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    value: float
-    script_value: float
+    value: float | None
+    script_value: float | None
     allowed: str
     step: int
     changed_at: int | None

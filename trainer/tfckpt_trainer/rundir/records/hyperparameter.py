@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    Stored = float
+else:
+    # JSON has no number for NaN and infinity. They are stored as null, and are NaN when read.
+    Stored = float | None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +23,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         above: Whether it must be above `low`, and not equal.
         below: Whether it must be below `high`, and not equal.
         whole: Whether it must be a whole number.
+        largest: The largest value that its type holds; None if any number.
     """
 
     low: float | None = None
@@ -24,6 +31,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     above: bool = False
     below: bool = False
     whole: bool = False
+    largest: float | None = None
 
     @property
     def words(self) -> str:
@@ -40,6 +48,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     def allow(self, value: float) -> bool:
         """Whether a hyperparameter can have this value."""
         if not math.isfinite(value) or (self.whole and value != math.floor(value)):
+            return False
+        if self.largest is not None and abs(value) > self.largest:
             return False
         low, high = self.low, self.high
         is_low = low is not None and (value < low or (self.above and value == low))
@@ -83,7 +93,8 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     """A hyperparameter, and who changed it last.
 
     Attributes:
-        value: Its value at `step`. A schedule or the script may have changed it since.
+        value: Its value at `step`; NaN if it was not finite. A schedule or the script may have
+            changed it since.
         script_value: Its value when the script created the run.
         bounds: The values that it can have.
         what: What the value is, if its name does not say it, as a clause.
@@ -97,8 +108,8 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    value: float
-    script_value: float
+    value: Stored
+    script_value: Stored
     bounds: Bounds = Bounds()
     what: str = ""
     step: int = 0
@@ -108,6 +119,11 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     planned: PlannedChange | None = None
     schedule: str = ""
     until: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("value", "script_value"):
+            if getattr(self, field) is None:
+                msgspec.structs.force_setattr(self, field, math.nan)
 
     def acts_after(self, step: int) -> bool:
         """Whether a change has to act after so many steps."""
@@ -150,7 +166,10 @@ def problem_of_values(
             have = ", ".join(hyperparameters) or "none"
             problems.append(f"There is no hyperparameter {name}. The run has: {have}.")
         elif not hyperparameters[name].bounds.allow(value):
-            words = hyperparameters[name].bounds.words
+            bounds = hyperparameters[name].bounds
+            words = bounds.words
+            if bounds.largest is not None and abs(value) > bounds.largest:
+                words += f", and its type holds at most {number(bounds.largest)}"
             problems.append(f"{name} cannot be {number(value)}; it must be {words}.")
         elif hyperparameters[name].schedule and until is None:
             problems.append(

@@ -18,11 +18,14 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.training.hyperparameters.live_float import LiveFloat, live_float
 
-_POSITIVE = Bounds(low=0, above=True)
+_LARGEST = float(tf.float32.max)
+"""Layers compute in this type, or in a smaller one whose scale TensorFlow adapts."""
+
+_POSITIVE = Bounds(low=0, above=True, largest=_LARGEST)
 _SHARE = Bounds(low=0, high=1, below=True)
 
 _OPTIONS = {
-    "weight_decay": Bounds(low=0),
+    "weight_decay": Bounds(low=0, largest=_LARGEST),
     "clipnorm": _POSITIVE,
     "clipvalue": _POSITIVE,
     "global_clipnorm": _POSITIVE,
@@ -85,7 +88,9 @@ class VariableSource:
                 f"{tuple(variable.shape)}; it must hold one integer or float."
             )
         self.name = name
-        self.bounds = msgspec.structs.replace(bounds, whole=kind.is_integer)
+        self.bounds = msgspec.structs.replace(
+            bounds, whole=kind.is_integer, largest=float(kind.max)
+        )
         self.in_checkpoint = in_checkpoint
         self._variable = variable
         _check_present(self)
@@ -147,7 +152,7 @@ class OptionSource(_LiveSource):
 class ScheduleFactor(_LiveSource):
     """A factor upon the schedule of a learning rate."""
 
-    bounds = Bounds(low=0)
+    bounds = Bounds(low=0, largest=_LARGEST)
 
     def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         factor, _ = _over_schedule(optimizer, strategy)
@@ -160,7 +165,7 @@ class ScheduleFactor(_LiveSource):
 class ScheduledRate(_LiveSource):
     """A learning rate that follows a schedule, unless it is set."""
 
-    bounds = Bounds(low=0)
+    bounds = Bounds(low=0, largest=_LARGEST)
 
     def __init__(self, name: str, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         _, rate = _over_schedule(optimizer, strategy)

@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.units import finite
 from tfckpt_tui.reports.tensors import (
     Bins,
     ComparedTensor,
@@ -66,15 +67,11 @@ def statistics_report(figures: Statistics | None) -> TensorStatistics | None:
         infinite=figures.infinite,
         minimum=figures.minimum,
         maximum=figures.maximum,
-        mean=_finite(figures.mean),
-        deviation=_finite(figures.deviation),
-        norm=_finite(figures.norm),
+        mean=finite(figures.mean),
+        deviation=finite(figures.deviation),
+        norm=finite(figures.norm),
         histogram=None if bins is None else Bins(bins.low, bins.high, bins.counts),
     )
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
 
 
 def tensor_words(entry: TensorEntry | Array | None) -> str:
@@ -131,9 +128,9 @@ def change_report(change: TensorChange | None) -> TensorDistance | None:
     if change is None:
         return None
     return TensorDistance(
-        norm_before=_finite(change.norm_before),
-        norm_after=_finite(change.norm_after),
-        distance=_finite(change.distance),
-        relative=_finite(change.relative),
+        norm_before=finite(change.norm_before),
+        norm_after=finite(change.norm_after),
+        distance=finite(change.distance),
+        relative=finite(change.relative),
         not_finite=change.not_finite,
     )

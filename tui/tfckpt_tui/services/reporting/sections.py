@@ -175,10 +175,14 @@ def _at(show: Callable[[float | None], str], value: float | None, step: int | No
     return _UNKNOWN if value is None or step is None else f"{show(value)} at step {step:,}"
 
 
+def _value(value: float | None) -> str:
+    return "not finite" if value is None else number(value)
+
+
 def _hyperparameters(report: RunReport) -> Iterator[Block]:
     if report.hyperparameters:
         rows = tuple(
-            (one.name, number(one.value), number(one.script_value), f"{one.step:,}", one.schedule)
+            (one.name, _value(one.value), _value(one.script_value), f"{one.step:,}", one.schedule)
             for one in report.hyperparameters
         )
         titles = ("name", "value", "value in the script", "at step", "schedule")

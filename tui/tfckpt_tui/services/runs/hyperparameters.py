@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.units import finite
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
 from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
 from tfckpt_tui.services.runs.brief_reading import read_next_start, read_run_briefly
@@ -163,8 +164,8 @@ def facts_of(hyperparameter: Hyperparameter) -> HyperparameterFacts:
     planned = hyperparameter.planned
     return HyperparameterFacts(
         name=clean(hyperparameter.name),
-        value=hyperparameter.value,
-        script_value=hyperparameter.script_value,
+        value=finite(hyperparameter.value),
+        script_value=finite(hyperparameter.script_value),
         allowed=hyperparameter.bounds.words,
         step=hyperparameter.step,
         changed_at=hyperparameter.changed_at,

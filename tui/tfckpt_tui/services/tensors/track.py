@@ -29,6 +29,7 @@ from tfckpt_trainer.catalog.scan.lineage import lineage_of
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
+from tfckpt_tui.formats.units import finite
 from tfckpt_tui.reports.tensors import TrackedCheckpoint
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 
@@ -231,12 +232,12 @@ def point_report(point: TrackedPoint) -> TrackedCheckpoint:
         branch=checkpoint.branch,
         compared_with=point.before.name if point.before is not None else None,
         mean=None if figures is None else figures.mean,
-        deviation=None if figures is None else _finite(figures.deviation),
-        norm=None if figures is None else _finite(figures.norm),
+        deviation=None if figures is None else finite(figures.deviation),
+        norm=None if figures is None else finite(figures.norm),
         minimum=None if figures is None else figures.minimum,
         maximum=None if figures is None else figures.maximum,
         not_finite=None if figures is None else point.not_finite,
-        update=_finite(point.update),
+        update=finite(point.update),
         update_ratio=point.update_ratio,
         problem=point.problem,
     )
@@ -249,7 +250,3 @@ def csv_lines(points: Sequence[TrackedPoint]) -> Iterator[str]:
     for point in points:
         row = astuple(point_report(point))
         yield csv_line(["" if value is None else str(value) for value in row])
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
