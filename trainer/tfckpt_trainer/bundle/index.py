@@ -227,8 +227,10 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
 
 
 def _refusal(table: Table, key: bytes, name: str, error: WireError) -> BundleError:
-    kind = UnsupportedBundleError if isinstance(error, UnsupportedError) else BundleError
-    return kind(table.name, table.offset_of(key), f"{name}: {error}")
+    if isinstance(error, UnsupportedError):
+        # Its place tells nothing: it is no damage.
+        return UnsupportedBundleError(table.name, None, f"{name} {error}" if key else str(error))
+    return BundleError(table.name, table.offset_of(key), f"{name}: {error}")
 
 
 @lru_cache(maxsize=16)

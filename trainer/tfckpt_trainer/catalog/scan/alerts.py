@@ -35,6 +35,7 @@ NO_HEARTBEAT = "no-heartbeat"
 NO_SUPERVISOR = "no-supervisor"
 NO_DIRECTORY = "no-directory"
 DAMAGED_CHECKPOINT = "checkpoint-damaged"
+UNSUPPORTED_CHECKPOINT = "checkpoint-unsupported"
 """Kinds of alerts."""
 
 LATE_AFTER_INTERVALS = 3
@@ -62,7 +63,11 @@ _VALUES = {"nan": "NaN", "inf": "infinite", "-inf": "negative infinite"}
 _GOES_ON = frozenset({WorkerState.TRAINING, WorkerState.SAVING, WorkerState.WAITING})
 _ENDED = frozenset({WorkerState.EXITED, WorkerState.LOST})
 
-_DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
+_UNUSABLE = {
+    CheckpointState.CORRUPT: DAMAGED_CHECKPOINT,
+    CheckpointState.INCOMPLETE: DAMAGED_CHECKPOINT,
+    CheckpointState.UNSUPPORTED: UNSUPPORTED_CHECKPOINT,
+}
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -171,10 +176,10 @@ def silent_directory_alert(path: str, title: str) -> Alert:
     )
 
 
-def find_damaged_latest(
+def find_unusable_latest(
     root: Path, latest: Checkpoint | None, fallback: str | None, *, trainer_answers: bool
 ) -> tuple[Alert, ...]:
-    """Returns the alert about damage of the checkpoint that a start would restore.
+    """Returns the alert about a newest checkpoint that no start restores.
 
     Args:
         root: The run directory, for commands.
@@ -182,8 +187,9 @@ def find_damaged_latest(
         fallback: The checkpoint that a start restores instead; None if none is known.
         trainer_answers: Whether a trainer takes commands.
     """
-    if latest is None or latest.state not in _DAMAGED:
+    if latest is None or latest.state not in _UNUSABLE:
         return ()
+    kind = _UNUSABLE[latest.state]
     instead = "" if fallback is None else f" A start with tfckpt_trainer restores {fallback}."
     message = f"The newest checkpoint {latest.name} is {latest.state}: {latest.problem}{instead}"
     if trainer_answers:
@@ -191,19 +197,22 @@ def find_damaged_latest(
     elif fallback is None:
         verify = command_or_key("verify", "verify", root)
         advice = Advice.of(
-            "Restore its files from a copy. To look for sound ones, use {verify}.", verify=verify
+            "{copy}To look for sound ones, use {verify}.",
+            copy="Restore its files from a copy. " if kind == DAMAGED_CHECKPOINT else "",
+            verify=verify,
         )
     else:
         choose = command_or_key("restore", "restore", root, "--name", fallback, "--next-start")
+        copy = "Restore its files from a copy, or " if kind == DAMAGED_CHECKPOINT else "You can "
         advice = Advice.of(
-            "Restore its files from a copy, or choose {fallback} for the next start with {choose}.",
-            "Restore its files from a copy, or select {fallback} and choose it for the next start "
-            "with {choose}.",
+            "{copy}choose {fallback} for the next start with {choose}.",
+            "{copy}select {fallback} and choose it for the next start with {choose}.",
+            copy=copy,
             fallback=fallback,
             choose=choose,
         )
     title = f"the newest checkpoint is {latest.state}"
-    return (Alert(DAMAGED_CHECKPOINT, title, message, advice),)
+    return (Alert(kind, title, message, advice),)
 
 
 def longest_start(supervisor: SupervisorStatus) -> float:

@@ -14,7 +14,7 @@ from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.shard import Shard
-from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
+from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, Identity, identity_of
 from tfckpt_trainer.catalog.directory.history import list_directory
@@ -68,10 +68,9 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def unread(self) -> FoundFault | None:
-        """The first file that could not be read; the result is then invalid."""
-        return next(
-            (finding for finding in self.record.findings if finding.kind == UNREADABLE), None
-        )
+        """The first file that could not be read; the result then holds for this moment only."""
+        unread = {UNREADABLE, UNSUPPORTED}
+        return next((finding for finding in self.record.findings if finding.kind in unread), None)
 
     @property
     def is_exact(self) -> bool:

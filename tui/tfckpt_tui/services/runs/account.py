@@ -14,7 +14,7 @@ import msgspec
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import ResumePoint
-from tfckpt_trainer.catalog.scan.alerts import Alert, find_alerts, find_damaged_latest
+from tfckpt_trainer.catalog.scan.alerts import Alert, find_alerts, find_unusable_latest
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips
 from tfckpt_trainer.launch.slurm.submission import find_unsuccessful_submission
 from tfckpt_trainer.rundir.heartbeats.health import (
@@ -382,7 +382,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         alerts=(
             *find_job_alerts(run.root, state, job, heartbeats.last_at, heartbeats.now),
             *find_failure(run, state, reason),
-            *find_damaged_latest(
+            *find_unusable_latest(
                 run.root,
                 reading.latest,
                 start.checkpoint if start is not None else None,
