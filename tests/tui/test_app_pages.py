@@ -142,6 +142,46 @@ async def test_the_last_words_of_a_process_are_shown_without_a_newline(live: Run
         assert top(pilot.app).count("FATAL") == 1
 
 
+async def test_the_mouse_selects_text_of_a_log(live: RunFactory) -> None:
+    log = live.run.worker_log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("first line\n  second line\nthird line\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await until_shown(pilot, "third line")
+        rows = top(pilot.app).splitlines()
+        first = next(y for y, row in enumerate(rows) if "first line" in row)
+        x = rows[first].index("first line")
+        await pilot.mouse_down(offset=(x + 6, first))
+        await pilot.hover(offset=(x + 5, first + 2))
+        await pilot.mouse_up(offset=(x + 5, first + 2))
+        await pilot.press("ctrl+c")
+        lines = pilot.app.clipboard.splitlines()
+        assert (lines[0], lines[-1][-5:]) == ("line", "third")
+        assert lines[1].endswith("  second line")
+        assert not {"│", "#"} & set(pilot.app.clipboard)
+
+
+async def test_lines_of_a_log_and_an_event_are_copied(live: RunFactory) -> None:
+    log = live.run.worker_log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("first \x1b]52;c;eA==\x07line\n" + "second " * 50 + "\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await until_shown(pilot, "second")
+        await pilot.press("y")
+        await until_shown(pilot, "Copied 2 lines.")
+        first, second = pilot.app.clipboard.split("\n")
+        assert second == "second " * 50, "in full"
+        assert "\x1b" not in first
+        await pilot.press("escape", "J")
+        await until_shown(pilot, "logs at that time")
+        await pilot.press("y")
+        await until_shown(pilot, "Copied the event.")
+        assert "Back to ckpt-300; branch 1 begins." in pilot.app.clipboard
+        assert "ada@trainhost" in pilot.app.clipboard
+
+
 async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
     now = time.time()
     moments = iter(now - 300 + 10 * n for n in range(9))

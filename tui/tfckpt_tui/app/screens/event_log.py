@@ -23,6 +23,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
+_UNWRAPPED = 1_000_000
 _EXAMPLE = "words of an event, such as: restore ada"
 
 
@@ -37,6 +38,7 @@ class EventLogScreen(Page):
             "logs at that time",
             tooltip="Shows what its worker, or all workers, printed at the time of the event.",
         ),
+        Binding("y", "copy", "copy", tooltip="Copies the selected event with all details."),
         Binding("J", "close", "Back", show=False),
     ]
     caption = "the event log"
@@ -86,6 +88,15 @@ class EventLogScreen(Page):
         if selected is not None:
             worker = selected.details.get("worker")
             self._open_logs(worker if isinstance(worker, int) else None, selected.at)
+
+    def action_copy(self) -> None:
+        """Copies the selected event."""
+        selected = self.query_one(EventList).selected
+        if selected is not None:
+            lines = _lines(selected, _UNWRAPPED)
+            told = "\n".join("".join(text for text, _ in one.spans) for one in lines)
+            self.app.copy_to_clipboard(f"{selected.kind.value}\n{told}")
+            self.notify("Copied the event.", markup=False)
 
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:

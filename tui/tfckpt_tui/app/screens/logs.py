@@ -16,6 +16,7 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, NewLines, Wanted
+from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -61,6 +62,7 @@ class LogsScreen(Page):
             tooltip="Scrolls cut lines to the right; < to the left.",
         ),
         Binding("less_than_sign", "shift(-1)", "Left", show=False),
+        Binding("y", "copy", "copy", tooltip="Copies the lines on the screen."),
         Binding("l", "close", "Back", show=False),
     ]
     caption = "the logs"
@@ -153,6 +155,15 @@ class LogsScreen(Page):
         """Scrolls sideways."""
         self.query_one(LogView).shift(steps)
         self._update_tabs()
+
+    def action_copy(self) -> None:
+        """Copies the lines on the screen."""
+        lines = self.query_one(LogView).shown_lines
+        if not lines:
+            self.notify("There are no lines to copy.", severity="warning", markup=False)
+            return
+        self.app.copy_to_clipboard("\n".join(lines))
+        self.notify(f"Copied {units.count(len(lines), 'line')}.", markup=False)
 
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:

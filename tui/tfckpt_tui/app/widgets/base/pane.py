@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
 from textual.screen import Screen
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -22,6 +25,9 @@ from tfckpt_tui.app.widgets.base.styled_text import (
     theme_style,
 )
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_EDGES = ("╭", "╰", "──")
+"""What the lines of an upper or a lower edge begin with."""
 
 _LEAST_NOTE = 8
 """Least width of a note that is cut; of less, nobody can read what it is."""
@@ -117,6 +123,10 @@ class Pane(Widget):
             self.refresh(*regions)
 
     def render_line(self, y: int) -> Strip:
+        """Returns line `y` with the place of each character, by which the mouse selects text."""
+        return self.made_line(y).apply_offsets(0, y)
+
+    def made_line(self, y: int) -> Strip:
         """Returns line `y` as it was made last in this size."""
         if not self._strips or self._painted_size != self.size:
             self._strips = self._paint()
@@ -132,13 +142,36 @@ class Pane(Widget):
         if self.styles.gutter or self.opacity < 1:
             return super().render_lines(crop)
         background, filters = self.background_colors[1], self.get_line_filters()
+        selection = self.text_selection
         strips = []
         for y in crop.line_range:
-            shown = self.render_line(y)
+            shown = self.made_line(y)
+            if selection is not None:
+                shown = self._with_selection(shown, selection.get_span(y))
             for each in filters:
                 shown = shown.apply_filter(each, background)
             strips.append(shown.crop(crop.x, crop.right))
         return strips
+
+    def _with_selection(self, shown: Strip, span: tuple[int, int] | None) -> Strip:
+        """Returns a line whose characters from a place up to another are shown as selected."""
+        if span is None:
+            return shown
+        text, (start, end) = shown.text, span
+        first = cell_len(text[:start])
+        last = shown.cell_length if end < 0 else cell_len(text[:end])
+        style = self.screen.get_component_rich_style("screen--selection")
+        chosen = [
+            Segment(segment.text, (segment.style or Style()) + style)
+            for segment in shown.crop(first, last)
+        ]
+        return Strip.join([shown.crop(0, first), Strip(chosen), shown.crop(last)])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Returns the selected text without the border, and what follows it."""
+        lines = selection.extract("\n".join(made.text for made in self._strips)).split("\n")
+        inner = [one for one in lines if not one.startswith(_EDGES)]
+        return "\n".join(map(_without_border, inner)), "\n"
 
     def notify_style_update(self) -> None:
         """Drops the lines in the colours of the previous theme."""
@@ -198,6 +231,11 @@ class Pane(Widget):
             lower = "╰" + "─" * max(0, width - 2) + "╯"
             framed.append(strip(line((lower, edge_style)), self.style_of))
         return framed
+
+
+def _without_border(text: str) -> str:
+    """Returns the text of a line inside the border."""
+    return text.removeprefix("│").removeprefix(" ").rstrip("│┃ ")
 
 
 def is_open(screen: Screen[Any]) -> bool:

@@ -166,11 +166,11 @@ class Chart(Pane):
             self.repaint()
         return was_stale
 
-    def render_line(self, y: int) -> Strip:
+    def made_line(self, y: int) -> Strip:
         """Returns line `y` as it was made last; blank until `draw` draws it the first time."""
         if self._is_stale and not self._strips:
             return Strip.blank(self.size.width, self.rich_style)
-        return super().render_line(y)
+        return super().made_line(y)
 
     @property
     def measurements(self) -> Sequence[Measurement]:

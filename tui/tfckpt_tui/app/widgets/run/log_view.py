@@ -107,6 +107,11 @@ class LogView(ListPane[LogRow]):
         return self._log
 
     @property
+    def shown_lines(self) -> Sequence[str]:
+        """The texts of the lines on the screen, in full unless they are wrapped."""
+        return [row.text for row in self.rows[self.top : self.top + self.visible_rows()]]
+
+    @property
     def least(self) -> Level:
         """The lowest severity of the lines that are shown."""
         return self._least
