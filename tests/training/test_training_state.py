@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+from collections import deque
 from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import UsageError
+from weekly import tries
 
 pytestmark = pytest.mark.tensorflow
 
@@ -187,6 +195,22 @@ def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
     assert int(next(model.holder.thing[1])) == 1
 
 
+class Kind(IntEnum):
+    ONE = 1
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+def nested(levels):
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 class Counted:
     def __init__(self, state) -> None:
         self.state = state
@@ -233,6 +257,79 @@ def test_objects_that_save_themselves_get_back_equal_values():
     nan = Counted({"nan": float("nan")})
     UserObjects({"nan": nan}).load(UserObjects({"nan": nan}).states())
     assert np.isnan(nan.state["nan"])
+
+
+numbers = st.integers() | st.floats()
+scalars = (
+    st.none() | st.booleans() | st.text() | st.binary() | numbers
+    | st.sampled_from([np.float32(0.1), np.int8(-3), np.bool_(True), np.float16("nan")])
+)  # fmt: skip
+hashable = st.recursive(
+    st.booleans() | st.text() | st.integers() | st.binary(),
+    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3),
+    max_leaves=4,
+)
+values = st.recursive(
+    scalars | hashable,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.sets(hashable, max_size=3)
+        | st.dictionaries(hashable, inner, max_size=4)
+        | st.builds(deque, st.lists(inner, max_size=4), st.none() | st.integers(4, 9))
+    ),
+    max_leaves=12,
+)
+
+
+def bits(value):
+    """A value as text that shows types and bits."""
+    if isinstance(value, np.generic):
+        return f"{value.dtype}:{value.tobytes().hex()}"
+    if type(value) is float:
+        return struct.pack(">d", value).hex()
+    if isinstance(value, dict):
+        return f"dict{[(bits(key), bits(item)) for key, item in value.items()]}"
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__}{sorted(map(bits, value))}"
+    if isinstance(value, (list, tuple, deque)):
+        return f"{type(value).__name__}{list(map(bits, value))}{getattr(value, 'maxlen', '')}"
+    return repr(value)
+
+
+@given(st.dictionaries(st.text(max_size=5), values, max_size=4))
+@tries(400)
+def test_values_of_the_script_come_back_with_their_types_and_bits(value):
+    from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+    from tfckpt_trainer.rundir.storage.documents import decode, encode
+    from tfckpt_trainer.training.checkpoint.state import UserState, WorkerFacts
+
+    saved, loaded = UserState(0), UserState(0)
+    saved.shared.update(value)
+    fields, _ = saved.collect(3, WorkerFacts(index=0, host="host"))
+    given = {"name": "ckpt-3", "step": 3, "branch": 0, "sequence": 1, "trigger": "steps"}
+    record = CheckpointRecord(**given, saved_at=0.0, files=[], **fields)
+    loaded.restore(decode(encode(record), CheckpointRecord, "record"), 3, worker_restored=True)
+    assert bits(loaded.shared) == bits(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({1: 2}, r"run\.state must be texts, and 1 is none"),
+        ({"at": datetime(2026, 1, 1)}, r"run\.state\['at'\] is a datetime, which cannot be saved"),
+        ({"a": [{"b": Kind.ONE}]}, r"run\.state\['a'\]\[0\]\['b'\] is a Kind"),
+        ({"a": Pair(1, 2)}, r"run\.state\['a'\] is a Pair"),
+        ({"deep": nested(500)}, "is nested more than 100 levels deep"),
+    ],
+)
+def test_a_value_that_would_not_come_back_is_refused_by_name(value, message):
+    from tfckpt_trainer.training.checkpoint.state import UserState, WorkerFacts
+
+    state = UserState(0)
+    state.shared.update(value)
+    with pytest.raises(UsageError, match=message):
+        state.collect(3, WorkerFacts(index=0, host="host"))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from tfckpt_trainer.training.state.comparison import Comparison, Match, compare,
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
 from tfckpt_trainer.training.state.user_objects import UserObjects
+from tfckpt_trainer.training.state.value_encoding import decode_value, encode_value
 from tfckpt_trainer.training.state.variables import (
     byte_size,
     components,
@@ -328,13 +329,13 @@ class UserState:
             facts: What the checkpoint records of this worker.
 
         Raises:
-            UsageError: JSON does not support a value.
+            UsageError: A value would not come back as it is.
         """
         for act in self.before_save:
             act()
-        worker = _as_json("worker_state", self.worker)
+        worker = _encoded("worker_state", self.worker)
         fields = {
-            "state": _as_json("state", self.shared),
+            "state": _encoded("state", self.shared),
             "hyperparameters": self.hyperparameters.look(step),
             "skips": self.skips.planned,
         }
@@ -357,9 +358,9 @@ class UserState:
         self.shared.clear()
         self.worker.clear()
         if record is not None:
-            self.shared.update(record.state)
+            self.shared.update(_decoded(record.state))
             mine = [facts.state for facts in record.workers if facts.index == self._index]
-            self.worker.update(mine[0] if worker_restored and mine else {})
+            self.worker.update(_decoded(mine[0]) if worker_restored and mine else {})
         saved = record.hyperparameters if record is not None else []
         changes = self.hyperparameters.restore(saved, step)
         self.skips.restore(record.skips if record is not None else [])
@@ -412,14 +413,12 @@ def _objects_of_worker(states: Iterable[Found], per_worker: Collection[str]) -> 
     }
 
 
-def _as_json(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    converted: dict[str, Any] = {}
-    for key, value in values.items():
-        try:
-            converted[str(key)] = msgspec.json.decode(msgspec.json.encode(value))
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"run.{name}[{key!r}] is a {type(value).__name__}, which cannot be saved as JSON "
-                f"({error}). Use numbers, strings, lists and dictionaries."
-            ) from None
-    return converted
+def _encoded(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    for key in values:
+        if type(key) is not str:
+            raise UsageError(f"The names in run.{name} must be texts, and {key!r} is none.")
+    return {key: encode_value(value, f"run.{name}[{key!r}]") for key, value in values.items()}
+
+
+def _decoded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: decode_value(value) for key, value in values.items()}

@@ -1,0 +1,132 @@
+"""Values of the script as JSON, from which they come back with equal types and bits."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.state.variables import is_variable, raw_variable
+
+_LARGEST_INTEGER = 1 << 63
+_BITS = struct.Struct(">d")
+_SPECIAL = "$"
+
+_DEEPEST = 100
+"""Levels of values in values."""
+
+
+def encode_value(value: Any, place: str) -> Any:
+    """Returns a value as what JSON supports.
+
+    Args:
+        value: The value.
+        place: Where it is, for errors.
+
+    Raises:
+        UsageError: It, or a value in it, has a type that would not come back.
+    """
+    return _encode(value, place, 0)
+
+
+def decode_value(value: Any) -> Any:
+    """Returns what `encode_value` was given. What JSON holds itself comes back as it is."""
+    if isinstance(value, list):
+        return [decode_value(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    decode = _DECODERS.get(value.get(_SPECIAL, ""))
+    if decode is None:
+        return {name: decode_value(item) for name, item in value.items()}
+    return decode(value)
+
+
+def _encode(value: Any, place: str, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int:
+        is_small = abs(value) < _LARGEST_INTEGER
+        # As hexadecimal digits, whose number Python does not limit.
+        return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
+    if kind is float:
+        return (
+            value if math.isfinite(value) else {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
+        )
+    if depth > _DEEPEST:
+        raise UsageError(f"{place[:200]} is nested more than {_DEEPEST} levels deep.")
+    if kind is dict:
+        items = [
+            [_encode(key, place, depth + 1), _encode(item, f"{place}[{key!r}]", depth + 1)]
+            for key, item in value.items()
+        ]
+        if all(type(key) is str for key in value) and _SPECIAL not in value:
+            return dict(items)
+        return {_SPECIAL: "dictionary", "value": items}
+    if kind in _SEQUENCES:
+        listed = [_encode(item, f"{place}[{n}]", depth + 1) for n, item in enumerate(value)]
+        if kind is list:
+            return listed
+        encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
+        return {**encoded, "most": value.maxlen} if kind is deque else encoded
+    if kind is bytes:
+        return {_SPECIAL: "bytes", "value": base64.b64encode(value).decode()}
+    return _encode_array(value, place)
+
+
+def _encode_array(value: Any, place: str) -> Any:
+    if isinstance(value, tf.Tensor) or is_variable(value):
+        value = raw_variable(value).numpy()
+    array = np.asarray(value)
+    if not isinstance(value, (np.ndarray, np.generic)) or array.dtype.hasobject:
+        raise UsageError(
+            f"{place} is a {type(value).__name__}, which cannot be saved. Use numbers, texts, "
+            "bytes, lists, tuples, sets, deques, dictionaries and arrays of NumPy or TensorFlow."
+        )
+    return {
+        _SPECIAL: "array",
+        "dtype": array.dtype.name if array.dtype.kind == "V" else array.dtype.str,
+        "shape": list(array.shape),
+        "value": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
+        "scalar": isinstance(value, np.generic),
+    }
+
+
+def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
+    data = base64.b64decode(value["value"])
+    array = np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+    return array[()] if value["scalar"] else array
+
+
+_SEQUENCES: Mapping[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    set: "set",
+    frozenset: "frozenset",
+    deque: "deque",
+}
+
+_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    # Older releases wrote decimal digits.
+    "integer": lambda value: int(value["value"], 0),
+    "bits": lambda value: _BITS.unpack(bytes.fromhex(value["value"]))[0],
+    # Older releases wrote the words of Python.
+    "float": lambda value: float(value["value"]),
+    "bytes": lambda value: base64.b64decode(value["value"]),
+    "dictionary": lambda value: {
+        decode_value(key): decode_value(item) for key, item in value["value"]
+    },
+    "tuple": lambda value: tuple(map(decode_value, value["value"])),
+    "set": lambda value: set(map(decode_value, value["value"])),
+    "frozenset": lambda value: frozenset(map(decode_value, value["value"])),
+    "deque": lambda value: deque(map(decode_value, value["value"]), value["most"]),
+    "array": _decode_array,
+}
