@@ -126,9 +126,7 @@ def str_of(branch: int, past: bool) -> str:
 
 
 def test_the_early_part_of_a_run_stays_as_fine_as_the_late_one() -> None:
-    series = Series()
-    for second in range(28_800):
-        series.add([point(second, loss=1 / (1 + second))])
+    series = Series(point(second, loss=1 / (1 + second)) for second in range(28_800))
     steps = [sample[STEP] for sample in values(series.samples, "loss")]
     tenths = [
         sum(tenth <= step * 10 // 28_800 < tenth + 1 for step in steps) for tenth in range(10)
