@@ -85,7 +85,7 @@ def test_names_are_completed_where_a_command_takes_one(run: Path, words: list[st
 def test_files_of_keras_are_completed_where_a_command_takes_them(
     run: Path, words: list[str], are_offered: bool
 ) -> None:
-    files = ["w-01.keras", "w-02.weights.h5", "w-03.safetensors"]
+    files = ["w-03.safetensors", "w-02.weights.h5", "w-01.keras"]
     for name in (*files, "w-04.txt"):
         (run / name).write_bytes(b"")
     named = [str(run) if word == "RUN" else word for word in words]
@@ -98,7 +98,7 @@ def test_checkpoints_are_offered_before_files_and_once(run: Path) -> None:
     write_floats(run / "ckpt-8.h5", (1.0,))
     (run / "ckpt-8.h5").write_bytes(b"")
     said = asked(["inspect", str(run), "ckpt"])
-    assert said == [f"plain,{name}" for name in (*NAMES, "ckpt-8.h5", "ckpt-9.h5")]
+    assert said == [f"plain,{name}" for name in (*NAMES, "ckpt-9.h5", "ckpt-8.h5")]
 
 
 def test_directories_are_completed_where_a_command_takes_one(run: Path) -> None:
