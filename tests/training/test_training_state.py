@@ -332,6 +332,50 @@ def test_a_value_that_would_not_come_back_is_refused_by_name(value, message):
         state.collect(3, WorkerFacts(index=0, host="host"))
 
 
+def test_attributes_of_a_callback_come_back_cold_and_in_place():
+    import keras
+
+    from tfckpt_trainer.training.keras.callback_state import CallbackState
+
+    class Own(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.counts = {}
+            self.pair = self.best = None
+            self.kept = np.zeros(2, np.float32)
+            self.newest = deque(maxlen=2)
+            self.log = open  # Nothing that can be saved.
+
+        def step(self, number):
+            self.counts[number] = number / 3
+            self.pair = (number, float("nan"))
+            self.best = self.kept = self.kept + np.float32(number)
+            self.newest.append(number)
+
+        @property
+        def own(self):
+            return {name: getattr(self, name) for name in ("counts", "pair", "best", "newest")}
+
+    trained = Own()
+    state = CallbackState([trained])
+    state.begin()
+    first = bits(trained.own)
+    for number in range(3):
+        trained.step(number)
+    text, saved = state.text(), bits(trained.own)
+    trained.step(9)
+    state.restore(text)
+    assert bits(trained.own) == saved
+    cold = Own()
+    again = CallbackState([cold])
+    again.begin()
+    again.restore(text)
+    assert bits(cold.own) == saved
+    assert cold.kept.dtype == np.float32 and cold.log is open
+    again.restore("")
+    assert bits(cold.own) == first
+
+
 @pytest.mark.parametrize(
     ("passed", "message"),
     [

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.state.value_encoding import decode_value, encode_value
 from tfckpt_trainer.training.state.variables import HOST
 
 _SKIPPED = {
@@ -30,9 +31,12 @@ _SKIPPED = {
 
 _OWN_STATE = "state_dict"
 
+_MOST_CHARACTERS = 16 << 20
+"""Of an attribute as JSON; larger ones, such as a dataset in memory, are not saved."""
+
 
 class CallbackState:
-    """Saves and restores attributes of callbacks with JSON values.
+    """Saves and restores attributes of callbacks, with equal types and bits.
 
     Only attributes that changed since the start of training are saved. So options that the script
     sets, such as the patience, keep the value in the script. A callback with the methods
@@ -70,10 +74,8 @@ class CallbackState:
     def text(self) -> str:
         """Returns the changed attributes as JSON, and sets `variables`.
 
-        NaN and infinity are allowed.
-
         Raises:
-            UsageError: JSON does not support the state of a callback.
+            UsageError: The state of a callback would not come back as it is.
         """
         for keeper, variables in zip(self._keepers, self.variables.values(), strict=False):
             best = keeper.best_weights or []
@@ -97,12 +99,12 @@ class CallbackState:
             own = kept.take(type(callback).__name__, number)
             if has_state(callback):
                 if _OWN_STATE in own:
-                    callback.load_state_dict(own[_OWN_STATE])
+                    callback.load_state_dict(decode_value(own[_OWN_STATE]))
                 continue
             for name, value in {**first, **own}.items():
                 # One that holds something else by now, such as a file, is as new as the process.
                 if name in first and _plain(getattr(callback, name, None)) is not _NOT_PLAIN:
-                    setattr(callback, name, json.loads(json.dumps(value)))
+                    setattr(callback, name, decode_value(value))
             if callback in self._keepers:
                 self._restore_weights(callback, own.get("best_weights") is True)
 
@@ -155,14 +157,7 @@ def has_state(thing: Any) -> bool:
 
 
 def _own_state(callback: Any) -> Any:
-    state = callback.state_dict()
-    plain = _plain(state)
-    if plain is _NOT_PLAIN:
-        raise UsageError(
-            f"{type(callback).__name__}.state_dict() returns values that JSON does not support. "
-            "Use numbers, texts, lists and dictionaries."
-        )
-    return plain
+    return encode_value(callback.state_dict(), f"{type(callback).__name__}.state_dict()")
 
 
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
@@ -183,15 +178,9 @@ _NOT_PLAIN = object()
 
 
 def _plain(value: Any) -> Any:
-    """Returns a copy of a JSON value, or `_NOT_PLAIN` for other values."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list):
-        items = [_plain(item) for item in value]
-        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items) else items
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        inner = {name: _plain(item) for name, item in value.items()}
-        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in inner.values()) else inner
-    return _NOT_PLAIN
+    """Returns a value as what JSON supports, or `_NOT_PLAIN` if it would not come back."""
+    try:
+        plain = encode_value(value, "")
+    except UsageError:
+        return _NOT_PLAIN
+    return plain if len(json.dumps(plain)) <= _MOST_CHARACTERS else _NOT_PLAIN

@@ -85,12 +85,12 @@ def _encode(value: Any, place: str, depth: int) -> Any:
 def _encode_array(value: Any, place: str) -> Any:
     if isinstance(value, tf.Tensor) or is_variable(value):
         value = raw_variable(value).numpy()
-    array = np.asarray(value)
-    if not isinstance(value, (np.ndarray, np.generic)) or array.dtype.hasobject:
+    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
         raise UsageError(
             f"{place} is a {type(value).__name__}, which cannot be saved. Use numbers, texts, "
             "bytes, lists, tuples, sets, deques, dictionaries and arrays of NumPy or TensorFlow."
         )
+    array = np.asarray(value)
     return {
         _SPECIAL: "array",
         "dtype": array.dtype.name if array.dtype.kind == "V" else array.dtype.str,
