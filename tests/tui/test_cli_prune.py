@@ -98,6 +98,15 @@ def test_the_last_epoch_of_a_callback_stays(
     assert [path.name for path in tmp_path.glob("*.index")] == [f"{form.format(12)}.index"]
 
 
+def test_a_step_is_meant_before_an_epoch_of_the_same_number(tool: Tool, tmp_path: Path) -> None:
+    for name in ("ckpt-7", "epoch_7", "epoch_8"):
+        write(tmp_path / name, {"w": array([1.0])})
+    for number, name in ((7, "ckpt-7"), (8, "epoch_8")):
+        for command in ("inspect", "verify"):
+            found = tool(command, tmp_path, number, "--json").json
+            assert name in (found.get("checkpoint"), found.get("checkpoints", [{}])[0].get("name"))
+
+
 def test_a_prune_by_rule_asks_where_the_order_is_a_guess(tool: Tool, tmp_path: Path) -> None:
     for name in ("better", "worse", "ckpt-1"):
         for path in write(tmp_path / name, {"w": array([1.0])}):

@@ -64,21 +64,23 @@ def _names_with_steps(run: RunDirectory, steps: AbstractSet[str]) -> dict[str, s
     """Returns the checkpoints that may have each of some steps, from file names alone.
 
     The name of a checkpoint that training saved has its step. Others may have it in their record.
+    The number in another name counts only if no such name has the step: it may be an epoch.
     """
     by_step: dict[str, set[str]] = {step: set() for step in steps}
+    numbered: dict[str, set[str]] = {step: set() for step in steps}
     for directory in (run.root, run.saving_directory):
         for entry in list_directory(directory):
             name = owner_of(entry.name)
-            said = parse_numbered_name(name)
-            step = str(said.step) if said is not None else name
-            if step in by_step:
-                by_step[step].add(name)
+            said = parse_checkpoint_name(name)
+            number = said or parse_numbered_name(name)
+            if number is not None and str(number.step) in steps:
+                (numbered if said is None else by_step)[str(number.step)].add(name)
     recorded = [
         entry.name.removesuffix(_DOCUMENT) for entry in list_directory(run.records_directory)
     ]
     others = {name for name in recorded if parse_checkpoint_name(name) is None}
     others = {name for name in others if index_path(run.root / name).exists()}
-    return {step: names | others for step, names in by_step.items()}
+    return {step: (names or numbered[step]) | others for step, names in by_step.items()}
 
 
 def _only_trained(step: str, candidates: Sequence[Checkpoint | None]) -> Checkpoint | None:

@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import (
 from tfckpt_trainer.catalog.retention.rules import is_number
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
@@ -197,9 +198,13 @@ def _named(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint | None:
 
 
 def _trained_first(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Leaves out checkpoints made from others, and killed saves, unless there are no others."""
-    trained = [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
-    return [c for c in trained if can_be_verified(c)] or trained
+    """Leaves out checkpoints of a step that are hardly meant, unless there are no others.
+
+    These are checkpoints made from others, killed saves, and those whose number may be an epoch.
+    """
+    found = [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
+    found = [c for c in found if can_be_verified(c)] or found
+    return [c for c in found if c.packed is not None or parse_checkpoint_name(c.name)] or found
 
 
 def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -> Checkpoint:
