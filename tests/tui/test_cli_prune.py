@@ -508,7 +508,7 @@ def test_a_directory_of_another_user_is_called_that(
     tool("prune", run.root, "--keep-last", "1", "--dry-run")
     become_nobody()
     said = tool("prune", run.root, "--keep-last", "1", "--yes")
-    assert f"Run this as its owner, {run.root.owner()}." in said.words
+    assert f"Run this as its owner, {run.root.owner()}. To share " in said.words
 
 
 def test_a_command_to_the_trainer_of_another_user_names_its_owner(
@@ -523,4 +523,4 @@ def test_a_command_to_the_trainer_of_another_user_names_its_owner(
         said = tool("save", run.root)
         os.seteuid(os.getuid())
     assert said.code == 1
-    assert f"Nothing was changed. Run this as its owner, {owner}." in said.words
+    assert f"Nothing was changed. Run this as its owner, {owner}. To share " in said.words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -102,10 +103,41 @@ class NotWritableError(TfckptError):
             copy = "Mount it writable, or work on a copy: "
             advice = only_command(copy, "copy", root, "CKPT", "DIRECTORY")
         elif isinstance(error, PermissionError):
-            with suppress(OSError, KeyError):
-                advice = Advice.of("Run this as its owner, {owner}.", owner=root.owner())
+            with suppress(OSError):
+                advice = _ask_owner(_find_closed(error) or root)
         reason = error.strerror or error
         super().__init__(f"{root} cannot be written to ({reason}). Nothing was changed.", advice)
+
+
+def _find_closed(error: PermissionError) -> Path | None:
+    """Returns the file or directory whose permissions refuse a change; None if none is seen."""
+    for name in (error.filename, error.filename2):
+        path = Path(os.fsdecode(name)) if _is_path(name) else None
+        for place in (path, path.parent) if path is not None else ():
+            wanted = os.W_OK | os.X_OK if place.is_dir() else os.W_OK
+            if place.exists() and not os.access(place, wanted, effective_ids=_BY_EFFECTIVE_ID):
+                return place
+    return None
+
+
+_BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
+
+
+def _ask_owner(path: Path) -> Advice:
+    """Says who can let this user change a file or directory, and how."""
+    right = f"{'+rwx' if path.is_dir() else '+rw'} {shlex.quote(str(path))}"
+    if path.stat().st_uid == os.geteuid():
+        return Advice.of("You own {path}: run `chmod u{right}`.", path=path, right=right)
+    try:
+        owner = path.owner()
+    except KeyError:
+        owner = f"user {path.stat().st_uid}"
+    return Advice.of(
+        "Run this as its owner, {owner}. To share {path}, {owner} runs `chmod g{right}`.",
+        owner=owner,
+        path=path,
+        right=right,
+    )
 
 
 class DamagedFileError(TfckptError):

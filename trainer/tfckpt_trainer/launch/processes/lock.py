@@ -6,6 +6,7 @@ import fcntl
 import os
 
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import open_shared
 
 
 def take_lock(run: RunDirectory) -> int | None:
@@ -18,8 +19,7 @@ def take_lock(run: RunDirectory) -> int | None:
         The descriptor that holds the lock until its last copy is closed, or None if another
         process holds it.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    descriptor = os.open(run.supervisor_lock, flags, 0o644)
+    descriptor = open_shared(run.supervisor_lock, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfckpt_trainer.launch.options import program_name
+from tfckpt_trainer.rundir.storage.files import open_shared
 
 LOG_LIMIT = 32 << 20
 """Size in bytes above which the next start rotates a log; one old log is kept."""
@@ -44,8 +45,7 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
     with suppress(FileNotFoundError):
         if path.stat().st_size > LOG_LIMIT:
             os.replace(path, path.with_name(f"{path.name}.1"))
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
+    log = os.fdopen(open_shared(path, os.O_RDWR | os.O_APPEND), "ab", buffering=0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"--- {stamp} start {attempt}: {program_name(command)}".replace("\n", " ")
     # A full disk must not prevent the start: only this line is missing then.

@@ -60,6 +60,8 @@ def write_atomic(
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         descriptor = os.open(temporary, flags, 0o600 if is_private else 0o644)
         with os.fdopen(descriptor, "wb") as file:
+            if not is_private:
+                share(descriptor, path.parent)
             file.write(data)
             if durable:
                 file.flush()
@@ -276,8 +278,7 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         NotFlushedError: The line was written but not flushed to disk.
         OSError: The line was not written, or only in part. Readers skip a partial line.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, 0o644)
+    descriptor = open_shared(path, os.O_RDWR | os.O_APPEND)
     try:
         data = line.rstrip(b"\n") + b"\n"
         size = os.fstat(descriptor).st_size
@@ -292,8 +293,61 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         os.close(descriptor)
 
 
+def open_shared(path: Path, flags: int) -> int:
+    """Opens a file that is changed in place; creates it for all who share its directory.
+
+    Args:
+        path: The file.
+        flags: The flags of `os.open`, without those that create.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    share(descriptor, path.parent, _IN_PLACE)
+    return descriptor
+
+
+def create_shared(path: Path) -> None:
+    """Creates a file to be locked, unless there is one, for all who share its directory."""
+    os.close(open_shared(path, os.O_RDWR))
+
+
+_REPLACED = 0o044
+_IN_PLACE = 0o064
+_DIRECTORY = 0o075
+"""What others may do with a file that is replaced, one that is changed in place, a directory."""
+
+
+def share(descriptor: int, directory: Path, most: int = _REPLACED) -> None:
+    """Gives a new file the permissions of its directory if a group shares that.
+
+    Whoever comes first to a run with a umask of 077 would lock out all others. What is replaced by
+    a rename needs no more than to be read: who may write to the directory replaces it.
+
+    Args:
+        descriptor: The open file or directory.
+        directory: Its directory.
+        most: The permissions of others to give at most.
+    """
+    facts = os.fstat(descriptor)
+    if facts.st_mode & most == most:
+        return
+    place = os.stat(directory)
+    given = facts.st_mode | place.st_mode & most
+    if place.st_mode & stat.S_IWGRP and place.st_gid == facts.st_gid and given != facts.st_mode:
+        # Another process may have created it meanwhile, as another user.
+        with suppress(PermissionError):
+            os.fchmod(descriptor, stat.S_IMODE(given))
+
+
 def make_directory(path: Path, *, durable: bool = False) -> None:
     """Creates the directory `path` and its parents. Refuses a symbolic link at `path`.
+
+    Those who share the parent directory share the new one.
 
     Args:
         path: The directory.
@@ -305,10 +359,22 @@ def make_directory(path: Path, *, durable: bool = False) -> None:
         OSError: The directory cannot be created.
     """
     is_new = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
+    if is_new:
+        _make_levels(path)
     if path.is_symlink():
         raise DamagedFileError(
             f"{path} is a symbolic link; expected a directory. Move the link away."
         )
     if durable and is_new:
         sync_directory(path.parent)
+
+
+def _make_levels(path: Path) -> None:
+    if not path.parent.exists():
+        _make_levels(path.parent)
+    path.mkdir(exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        share(descriptor, path.parent, _DIRECTORY)
+    finally:
+        os.close(descriptor)

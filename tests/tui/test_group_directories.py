@@ -1,0 +1,123 @@
+"""Two users of one group and one run directory: what one leaves there, the other can undo."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from rundir_factory import RunFactory, two_branches
+
+from accounts import ALICE, BOB, GROUP, acting_as, share
+from requirements import needs
+from tfckpt_trainer.catalog.directory.trash import list_trash
+from tfckpt_trainer.errors import NotWritableError
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.storage.files import append_line, make_directory, write_atomic
+from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control import prune
+from tfckpt_tui.services.control.request import FrontEnd
+
+pytestmark = needs("root")
+
+UMASKS = [0o002, 0o022, 0o077]
+
+
+@pytest.fixture
+def shared(open_place: Path, tmp_path: Path) -> Path:
+    # Modules of Python may lie in a directory that only root can read.
+    act(two_branches(tmp_path / "imports", time.time() - 3600), "ckpt-100")
+    return share(open_place)
+
+
+def act(made: RunFactory, name: str) -> None:
+    """Prunes and undoes, pins and unpins."""
+    done = prune.prune(made.run, [name], through=FrontEnd.COMMAND_LINE)
+    prune.undo(made.run, done.trash, through=FrontEnd.COMMAND_LINE)
+    for pinned in (True, False):
+        prune.set_pins(made.run, [name], pinned=pinned, through=FrontEnd.COMMAND_LINE)
+
+
+@pytest.mark.parametrize("of_bob", UMASKS, ids=oct)
+@pytest.mark.parametrize("of_alice", UMASKS, ids=oct)
+def test_what_a_colleague_did_can_be_read_and_undone(
+    shared: Path, of_alice: int, of_bob: int
+) -> None:
+    with acting_as(ALICE, of_alice):
+        made = two_branches(shared, time.time() - 3600)
+        act(made, "ckpt-100")
+    with acting_as(BOB, of_bob):
+        act(made, "ckpt-200")
+        done = prune.prune(made.run, ["ckpt-100"], through=FrontEnd.COMMAND_LINE)
+    with acting_as(ALICE, of_alice):
+        assert made.run.state_file.read_text()
+        assert len(list_checkpoints(made.run)) == 5
+        prune.undo(made.run, done.trash, through=FrontEnd.COMMAND_LINE)
+        assert len(list_checkpoints(made.run)) == 6
+        act(made, "ckpt-100")
+        act(made, "ckpt-300")
+        assert "ckpt-300" in read_entries(made.run)[-1].message
+        assert not list_trash(made.run)
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_a_trainer_reads_what_a_colleague_asks(shared: Path, umask: int) -> None:
+    with acting_as(ALICE):
+        queue = CommandQueue(two_branches(shared, time.time() - 3600).run)
+    with acting_as(BOB, umask):
+        asked = queue.submit(CommandKind.SAVE, requested_by="bob@here")
+    with acting_as(ALICE):
+        claimed = queue.claim(time.time())
+    assert claimed is not None and claimed.id == asked.id
+
+
+def test_new_files_follow_a_directory_that_a_group_shares(shared: Path) -> None:
+    shared.chmod(0o2770)
+    with acting_as(BOB, 0o077):
+        make_directory(shared / "new" / "below")
+        append_line(shared / "appended", b"")
+        for name, is_private in (("replaced", False), ("private", True)):
+            write_atomic(shared / name, b"", is_private=is_private)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in shared.rglob("*")}
+    assert modes == {
+        "new": 0o2770,
+        "below": 0o2770,
+        "appended": 0o660,
+        "replaced": 0o640,
+        "private": 0o600,
+    }
+
+
+def test_no_file_is_opened_to_a_group_that_does_not_share_the_directory(tmp_path: Path) -> None:
+    for mode, gid in ((0o755, 0), (0o2755, GROUP), (0o775, GROUP)):
+        place = tmp_path / f"{mode:o}-{gid}"
+        place.mkdir()
+        os.chown(place, 0, gid)
+        place.chmod(mode)
+        before = os.umask(0o077)
+        try:
+            write_atomic(place / "replaced", b"")
+            append_line(place / "appended", b"")
+        finally:
+            os.umask(before)
+        assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
+
+
+def test_a_refusal_names_the_file_its_owner_and_the_command(shared: Path) -> None:
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+        act(made, "ckpt-100")
+        made.run.trash_lock.chmod(0o644)
+    with acting_as(BOB), pytest.raises(NotWritableError) as told:
+        act(made, "ckpt-100")
+    lock = made.run.trash_lock
+    assert f"its owner, user {ALICE}. To share {lock}, user {ALICE} runs" in str(told.value)
+    with acting_as(ALICE):
+        subprocess.run(str(told.value).split("`")[1], shell=True, check=True)
+    with acting_as(BOB):
+        act(made, "ckpt-100")
