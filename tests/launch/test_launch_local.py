@@ -19,6 +19,7 @@ import psutil
 import pytest
 from supervised import Run
 
+from bundle_writing import array, write
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
@@ -355,7 +356,10 @@ def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(
     run: Run, launch_to_the_end, name: str
 ) -> None:
     run.root.mkdir()
-    (run.root / name).write_text("x")
+    if name == "ckpt-3.index":
+        write(run.root / "ckpt-3", {"a": array([1.0])})
+    else:
+        (run.root / name).write_text("x")
 
     assert launch_to_the_end(run.options("exit=0", workers=1)).state is SupervisorState.FINISHED
 
