@@ -91,7 +91,7 @@ async def take_picture(run: RunDirectory, name: str, keys: tuple[str, ...]) -> N
     app = TfckptApp(run)
     async with app.run_test(size=SIZE) as pilot:
         deadline = time.monotonic() + LIMIT_SECONDS
-        while app.snapshot is None or not app.snapshot.points:
+        while app.snapshot is None or not app.snapshot.samples:
             if time.monotonic() > deadline:
                 raise SystemExit("The app showed no run.")
             await pilot.pause(0.1)

@@ -13,6 +13,8 @@ import pytest
 from steered import SteeredRun
 from training_cluster import Cluster
 
+from documentation import ROOT, python_blocks
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Ending
@@ -43,6 +45,18 @@ def by_place(log, worker, *, last):
         if last or place_of(line) not in found:
             found[place_of(line)] = line
     return found
+
+
+def test_the_lines_of_the_readme_for_keras_train_and_save(tmp_path):
+    import keras
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    dataset = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1))))
+    (block,) = (block for block in python_blocks(ROOT / "README.md") if "fit(" in block)
+    exec(block, {"model": model, "dataset": dataset, "run_dir": tmp_path / "run"})
+    assert RunDirectory(tmp_path / "run").record("ckpt-20").exists()
 
 
 def last_step(cluster):

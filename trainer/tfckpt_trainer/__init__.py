@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfckpt_trainer.catalog.retention.policy import Policy
     from tfckpt_trainer.catalog.retention.rules import BestBy
     from tfckpt_trainer.errors import TfckptError
-    from tfckpt_trainer.training import SaveOptions, SaveWhen, TrainingRun
+    from tfckpt_trainer.training import SaveOptions, SaveWhen, TrainingRun, fit
 
 __all__ = [
     "BestBy",
@@ -28,6 +28,7 @@ __all__ = [
     "TfckptError",
     "TrainingRun",
     "__version__",
+    "fit",
 ]
 
 _MODULES = {
@@ -39,6 +40,7 @@ _MODULES = {
     "SaveWhen": "tfckpt_trainer.training",
     "TfckptError": "tfckpt_trainer.errors",
     "TrainingRun": "tfckpt_trainer.training",
+    "fit": "tfckpt_trainer.training",
 }
 
 
