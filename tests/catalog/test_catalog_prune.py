@@ -35,7 +35,7 @@ from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import move
@@ -552,7 +552,7 @@ class TestMeanwhile:
 
         with monkeypatch.context() as broken:
             broken.setattr(moving, "move", refuse_from_the_third_on)
-            with pytest.raises(OSError, match="Input/output error"):
+            with pytest.raises(TfckptError, match=r"Now in the trash: ckpt-50, ckpt-200\."):
                 prune(history, "ckpt-50", "ckpt-200")
         assert contents(history.root) != before
         finish_interrupted_prunes(history.run)

@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.user_directories import expand_user
 
 _URL = "ssh://"
 _HOST = re.compile(r"(?:[\w.+\\-][\w.@+\\-]*@)?(?:[\w][\w.-]*|[0-9A-Fa-f:]+(?:%\w+)?)")
@@ -71,7 +70,7 @@ def parse_destination(text: str, *, on_host: bool = False) -> Path | HostPath:
         if not text:
             raise UsageError("The destination is empty; name a directory or host:path.")
         try:
-            return expand_user(text).absolute()
+            return Path(text).expanduser().absolute()
         except RuntimeError:
             raise UsageError(f"{text} names the home directory of an unknown user.") from None
     return HostPath(
