@@ -386,12 +386,13 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
 def test_a_steered_and_requeued_run_ends_with_the_weights_of_a_plain_srun(cluster, run, tmp_path):
     plain = tmp_path / "plain"
     command = [sys.executable, str(TRAIN), "--run-dir", str(plain)]
-    # Both train at the same time; the job is slower, so that it can be steered.
+    # Both train at the same time; the job is slower, and does not end before it was steered.
     with subprocess.Popen(
         ["srun", "--nodes=2", "--ntasks=2", *command], stdin=subprocess.DEVNULL
     ) as other:
         try:
-            job = run.launch(sys.executable, str(TRAIN), "--step-seconds", "0.3", options=TWO_NODES)
+            words = ("--step-seconds", "0.3", "--waits-for", str(run.root / "steered"))
+            job = run.launch(sys.executable, str(TRAIN), *words, options=TWO_NODES)
             steer(run, job)
             assert other.wait(180) == 0
         finally:
@@ -412,6 +413,7 @@ def steer(run, job):
     run.cluster.app("restore", run.root, "--step", str(saved), timeout=120)
     run.cluster.call("scancel", "--batch", "--signal=USR1", job)
     run.cluster.release(job)
+    (run.root / "steered").touch()
     run.wait_for_message("Finished after step 60", timeout=180)
     assert run.cluster.wait_for_state(job, "COMPLETED").restarts == 1
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +27,20 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-KILLS = pytest.mark.xdist_group("kills")
-"""Beside each other, a kill of one would look like that of the other."""
+
+@pytest.fixture
+def no_other_kill() -> Iterator[None]:
+    """No other test has the kernel kill a process meanwhile, also of another run of the tests.
+
+    The kernel counts the kills of the whole machine.
+    """
+    directory = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
 
 GREEDY = """
 import os, sys, time
@@ -91,7 +105,7 @@ def small_group() -> Iterator[Path]:
             group.rmdir()
 
 
-@KILLS
+@pytest.mark.usefixtures("no_other_kill")
 def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group: Path) -> None:
     options = run.options(command=(sys.executable, "-c", GREEDY, str(small_group)), max_restarts=0)
     assert run.to_the_end(options).state is SupervisorState.FAILED
@@ -106,7 +120,7 @@ def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group
     assert (failure.place, failure.error) == ("", "")
 
 
-@KILLS
+@pytest.mark.usefixtures("no_other_kill")
 def test_a_kill_from_outside_is_not_taken_for_lack_of_memory(run: Run) -> None:
     run.to_the_end(run.options("step", "w1:kill", "sleep=60", max_restarts=0))
 

@@ -131,7 +131,10 @@ def test_nothing_that_lies_in_the_run_directory_prevents_a_restart(run: Run) -> 
 
 
 def test_who_died_first_is_named_and_not_who_lost_it(run: Run) -> None:
-    options = run.options("step", "w0a0:exit=75", "w1a0:sleep=0.4", "w1a0:exit=9")
+    ends_first = ("w0a0:wait-for=ready-1", "a0:ready", "w0a0:exit=75")
+    options = run.options(
+        "step", *ends_first, "w1a0:wait-for=ready-0", "w1a0:sleep=0.4", "w1a0:exit=9"
+    )
     run.to_the_end(options)
 
     (lost,) = run.event_log(EventKind.WORKER_LOST)

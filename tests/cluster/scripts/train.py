@@ -1,6 +1,8 @@
 """Trains a small model on the tasks of a job, and writes a digest of its final weights.
 
-python train.py [--run-dir RUN] [--step-seconds S] [--strategy NAME]
+python train.py [--run-dir RUN] [--step-seconds S] [--waits-for FILE] [--strategy NAME]
+
+Steps after 40 take long until FILE exists.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,10 +19,12 @@ import tensorflow as tf
 from tfckpt_trainer.training import TrainingRun, create_strategy
 
 STEPS = 60
+LONG_SECONDS = 5.0
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--run-dir")
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--waits-for", type=Path)
 parser.add_argument("--strategy", default="multi-worker")
 options = parser.parse_args()
 
@@ -71,7 +76,8 @@ def replica_step(batch):
 train_step = run.function(replica_step)
 for batch in run:
     train_step(batch)
-    time.sleep(options.step_seconds)
+    waits = options.waits_for is not None and not options.waits_for.exists()
+    time.sleep(LONG_SECONDS if waits and run.step > 40 else options.step_seconds)
 
 if run.is_chief:
     digest = hashlib.sha256()
