@@ -25,7 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "catalog")]
 from checkpoint_directory import write_bundle
 from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine

@@ -35,7 +35,13 @@ WITHOUT_RUN = {
 BEFORE = {"alert": ["test"]}
 
 MORE = {
+    "average": ["ckpt-1"],
     "compare": ["ckpt-1", "ckpt-2"],
+    "convert": ["ckpt-1", __file__],
+    "edit": ["ckpt-1"],
+    "extract": ["ckpt-1"],
+    "set": ["learning_rate=1"],
+    "track": ["loss"],
     "act": ["evaluate"],
     "inspect": ["ckpt-1"],
     "bisect": ["--", "true"],

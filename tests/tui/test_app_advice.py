@@ -132,7 +132,7 @@ ALLOWED = (
     "--host",
     "--port",
     "python train.py --steps 5000",
-    "google-crc32c has no compiled implementation",
+    "google-crc32c is installed without its C extension",
     "Closes the app. `tfckpt-tui attach RUN`",
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",

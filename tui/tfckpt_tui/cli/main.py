@@ -16,7 +16,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer import __version__
-from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.errors import (
     ExitCode,
     TfckptError,
@@ -214,7 +213,8 @@ _COMMAND_MODULES = {
 
 
 _EXPLAINING = frozenset({"-h", "--help", "--version", "schema", "completion"})
-"""Words of command lines that read no checkpoint."""
+_ASKING = frozenset({"save", "pause", "resume"})
+"""Words and commands of command lines that read no checkpoint."""
 
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
@@ -347,7 +347,9 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
         words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
-        if not _EXPLAINING & {*words}:
+        if not _EXPLAINING & {*words} and _command_in(words) not in _ASKING:
+            from tfckpt_trainer.bundle.checksum import require_extension
+
             require_extension()
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
