@@ -105,6 +105,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
+        session.config.pluginmanager.unregister(name="terminalreporter")
         session.perform_collect(changed)
     finally:
         # What is wrong is said by the processes that run the tests.
