@@ -11,6 +11,9 @@ NICENESS = 10
 
 
 def lower_priority() -> None:
-    """Lowers the priority of this thread; only Linux has a priority per thread."""
+    """Lowers the priority of this thread, if it is higher; only Linux has one per thread."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        # Only root may raise it again, for a script that was started with `nice`.
+        lower = max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, lower)

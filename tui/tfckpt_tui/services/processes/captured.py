@@ -77,7 +77,8 @@ def run_captured(
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise TfckptError(f"{words[0]} cannot be run in {directory}: {why}.") from error
     with suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, process.pid, NICENESS)
+        lower = max(NICENESS, os.getpriority(os.PRIO_PGRP, process.pid))
+        os.setpriority(os.PRIO_PGRP, process.pid, lower)
     with process:
         try:
             tail, was_cancelled = _read(process, on_output, cancelled)
