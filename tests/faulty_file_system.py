@@ -16,9 +16,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -99,7 +101,9 @@ def faulty_mounts(
 
 @contextmanager
 def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Iterator[FaultyMount]:
-    root, control = place / name, place / f"{name}.socket"
+    # The path of a socket must be short.
+    sockets = Path(tempfile.mkdtemp(prefix="tfckpt-fuse-"))
+    root, control = place / name, sockets / "socket"
     root.mkdir()
     words = [sys.executable, "-P", __file__, backing, root, control, str(cache_seconds)]
     log = place / f"{name}.log"
@@ -117,6 +121,7 @@ def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Ite
         process.kill()
         process.wait()
         unmount(root)
+        shutil.rmtree(sockets)
 
 
 def unmount(root: Path) -> None:

@@ -58,6 +58,8 @@ def small_terminal() -> Iterator[Environment]:
 def slow_disk() -> Iterator[Environment]:
     """Temporary files on a disk that flushes every write; only root can mount one."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        # Some tests act as other users.
+        os.chmod(directory, 0o755)
         image, place = Path(directory) / "image", Path(directory) / "disk"
         place.mkdir()
         with open(image, "wb") as file:

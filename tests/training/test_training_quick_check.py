@@ -344,7 +344,11 @@ def test_a_callback_sees_repeated_batches_twice_and_its_state_counts_them_once(t
             if batch == 2 and seen.count(2) == 1:
                 queue = CommandQueue(directory)
                 queue.submit(CommandKind.CHECK, {}, requested_by="test", lifetime=60)
-                wait_until(queue.working, 30, "the run takes the command")
+                wait_until(
+                    lambda: any(one.state is CommandState.SEEN for one in queue.working()),
+                    30,
+                    "the run takes the command",
+                )
 
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

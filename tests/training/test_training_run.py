@@ -107,8 +107,11 @@ def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, smal
             filler.unlink()
     assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
     (refused,) = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
-    assert "ckpt-2 needs about 9.4" in refused.message
-    assert " MB, and 16.8 MB have to stay free; " in refused.message
+    # Four or more elements, as far as another thread has filled them.
+    needed = re.match(
+        r".*ckpt-2 needs about ([\d.]+) MB, and 16\.8 MB have to stay free; ", refused.message
+    )
+    assert needed is not None and 6 < float(needed[1]) < 12, refused.message
 
 
 def test_a_directory_that_was_moved_away_is_described_anew(make_run):

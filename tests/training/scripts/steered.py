@@ -278,7 +278,7 @@ for batch in run:
         model.weights[0].assign(float("nan") * model.weights[0])
     if (options.die_at_rename or options.copy_at_renames) and run.step == 15:
         # Step 20 is not saved while step 10 still is.
-        while not (run.directory / "ckpt-10.index").exists():
+        while run._saves._current is not None and not run._saves.needs_sync:
             time.sleep(0.01)
     if options.largest_file and run.step == 5:
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
