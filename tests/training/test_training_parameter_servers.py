@@ -199,3 +199,16 @@ def test_fit_is_refused_with_the_way_round(tmp_path):
     with Cluster(tmp_path / "run", "fitted.py", arguments, 1, "parameter-server") as cluster:
         assert cluster.wait() == [1, 0, 0], cluster.output()
         assert "train with a loop over TrainingRun" in cluster.output()
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(1, 5), (4, 5), (64, 64)])
+def test_each_task_can_wait_for_all_others_at_once(monkeypatch, processors, threads):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.start.serving import threads_of_calls
+
+    jobs = {"chief": ["a:1"], "worker": ["a:2", "a:3"], "ps": ["a:4"]}
+    spec = tf.train.ClusterSpec(jobs)
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec)
+    assert threads_of_calls(resolver) == threads

@@ -24,6 +24,17 @@ POLL_SECONDS = 0.1
 """Interval at which the process of the chief is checked."""
 
 
+def threads_of_calls(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> int:
+    """Returns how many operations a task runs at once, of which some wait for other tasks.
+
+    TensorFlow takes one for each processor. With fewer than one for each task and one more, as its
+    guide to parameter servers says, tasks wait for each other forever.
+    """
+    spec = resolver.cluster_spec()
+    tasks: int = sum(spec.num_tasks(job) for job in spec.jobs)
+    return max(tasks + 1, os.cpu_count() or 1)
+
+
 def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
     """Serves the chief until the chief exits, and then exits too.
 
@@ -38,6 +49,7 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
         job_name=resolver.task_type,
         task_index=resolver.task_id,
         protocol="grpc",
+        config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads_of_calls(resolver)),
         start=True,
     )
     place, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")

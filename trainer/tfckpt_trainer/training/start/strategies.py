@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.loop.export import export_request_path
 from tfckpt_trainer.training.process.signals_and_exit import defer_sigterm
-from tfckpt_trainer.training.start.serving import serve
+from tfckpt_trainer.training.start.serving import serve, threads_of_calls
 from tfckpt_trainer.training.start.start_heartbeat import report_start
 
 PEER_SECONDS = 10.0
@@ -147,6 +147,8 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
         serve(resolver)
+    if not tf.config.threading.get_inter_op_parallelism_threads():
+        tf.config.threading.set_inter_op_parallelism_threads(threads_of_calls(resolver))
     with defer_sigterm():
         return tf.distribute.ParameterServerStrategy(resolver)
 
