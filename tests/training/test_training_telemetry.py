@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
 
 import pytest
 
-from accounts import ALICE, acting_as
-from requirements import needs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
@@ -208,23 +205,3 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     heartbeat.start()
     wait_until(answered, 60, "an answer by the heartbeat of the run")
     heartbeat.stop()
-
-
-@needs("root")
-@pytest.mark.parametrize(("before", "after"), [(0, 10), (15, 15)])
-def test_a_thread_of_a_user_has_a_lower_priority_and_never_a_higher(before, after):
-    from tfckpt_trainer.training.process.priority import lower_priority
-
-    found = []
-
-    def work():
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, before)
-        with acting_as(ALICE):
-            lower_priority()
-        found.append(os.getpriority(os.PRIO_PROCESS, thread))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [after]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +33,7 @@ from tfckpt_trainer.bundle.structure import (
 from tfckpt_trainer.bundle.table import Table
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
+from tfckpt_trainer.priority import lower_priority
 
 Progress = Callable[[int, int], None]
 
@@ -220,18 +219,12 @@ def _ignore(_data: bytes) -> None:
     return
 
 
-def _go_last() -> None:
-    # Of a thread alone; not all systems know that.
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-
-
 def _check_ahead(
     path: Path, entries: Iterable[TensorEntry], threads: int
 ) -> Generator[tuple[TensorEntry, bool]]:
     """Yields tensors, and whether each is known to match its checksum; threads find that out."""
     begun: deque[tuple[list[TensorEntry], Future[list[bool]]]] = deque()
-    pool = ThreadPoolExecutor(threads, initializer=_go_last)
+    pool = ThreadPoolExecutor(threads, initializer=lower_priority, initargs=(_NICENESS,))
     try:
         for block in _blocks(entries):
             begun.append((block, pool.submit(_check_block, path, block)))

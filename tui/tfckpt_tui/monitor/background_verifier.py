@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.checkpoints.verify import Verifier
 
@@ -161,9 +161,7 @@ class _Queue:
 
     def _work(self, cancelled: threading.Event) -> None:
         if not self._is_requested:
-            # Linux has a priority per thread.
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+            lower_priority(_LOWEST_PRIORITY)
         while True:
             with self._lock:
                 if cancelled.is_set():

@@ -13,9 +13,9 @@ from tfckpt_trainer.catalog.directory.checkpoints import newest_finite
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
-from tfckpt_trainer.training.process.priority import lower_priority
 
 RECOVERED_AFTER = 20
 """Finite values in a row after which a metric has recovered: NaN is a new event then."""

@@ -14,10 +14,8 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
-
-NICENESS = 10
-"""Priority of the command: training beside it comes first."""
 
 LONGEST_LINE = 1 << 16
 """Bytes of the last line of standard output that are kept."""
@@ -76,9 +74,7 @@ def run_captured(
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise TfckptError(f"{words[0]} cannot be run in {directory}: {why}.") from error
-    with suppress(OSError):
-        lower = max(NICENESS, os.getpriority(os.PRIO_PGRP, process.pid))
-        os.setpriority(os.PRIO_PGRP, process.pid, lower)
+    lower_priority(group=process.pid)
     with process:
         try:
             tail, was_cancelled = _read(process, on_output, cancelled)

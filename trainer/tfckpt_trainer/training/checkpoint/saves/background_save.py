@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, Vote
-from tfckpt_trainer.training.process.priority import lower_priority
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 POLL_SECONDS = 0.02
