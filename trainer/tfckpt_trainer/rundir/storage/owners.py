@@ -10,6 +10,12 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import NotTrustedError
 
+_TAKE = (
+    "Read it. If it says what you want, make it yours: "
+    "`install -m 600 {file} {copy} && mv {copy} {file}`."
+)
+_CLOSE = "Read it, and run `chmod go-w {file}`."
+
 
 def require_owner(path: Path | str, descriptor: int, user: int) -> None:
     """Raises an error if anyone but a user and root could have written an open file.
@@ -28,22 +34,18 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
             links.
     """
     facts = os.fstat(descriptor)
-    file = shlex.quote(os.fspath(path))
-    copy = shlex.quote(f"{os.fspath(path)}.own")
-    take = Advice.of(
-        "Read it. If it says what you want, make it yours: "
-        "`install -m 600 {file} {copy} && mv {copy} {file}`.",
-        file=file,
-        copy=copy,
-    )
-    owner = f"{path} belongs to {user_name(facts.st_uid)}"
+    problem, advice = "", _TAKE
     if facts.st_uid not in {0, user} and not _is_own_there(Path(path).parent, facts.st_uid, user):
-        raise NotTrustedError(f"{owner}; expected {user_name(user)}.", take)
-    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        close = Advice.of("Read it, and run `chmod go-w {file}`.", file=file)
-        raise NotTrustedError(f"{owner}, and other users may write to it.", close)
-    if facts.st_nlink > 1:
-        raise NotTrustedError(f"{owner}, and has another hard link.", take)
+        problem = f"; expected {user_name(user)}."
+    elif facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem, advice = ", and other users may write to it.", _CLOSE
+    elif facts.st_nlink > 1:
+        problem = ", and has another hard link."
+    if problem:
+        # The name of a user may come from a directory that is slow.
+        found = f"{path} belongs to {user_name(facts.st_uid)}{problem}"
+        file, copy = map(shlex.quote, (os.fspath(path), f"{os.fspath(path)}.own"))
+        raise NotTrustedError(found, Advice.of(advice, file=file, copy=copy))
 
 
 def user_name(user: int) -> str:
