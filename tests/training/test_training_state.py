@@ -311,6 +311,21 @@ def test_values_of_the_script_come_back_with_their_types_and_bits(value):
     record = CheckpointRecord(**given, saved_at=0.0, files=[], **fields)
     loaded.restore(decode(encode(record), CheckpointRecord, "record"), 3, worker_restored=True)
     assert bits(loaded.shared) == bits(value)
+    # A check compares them, and equal sets may have another order.
+    again, _ = loaded.collect(3, WorkerFacts(index=0, host="host"))
+    assert again["state"] == fields["state"]
+
+
+def test_a_check_tells_values_apart_and_no_set_from_an_equal_one():
+    from tfckpt_trainer.training.check.digests import _of_values
+
+    apart = [float("nan"), float("inf"), (1,), [1], {1: 2}, {"1": 2}, {1, 2}, deque([1])]
+    assert len({_of_values({"a": value}).digest for value in apart}) == len(apart)
+    # Elements that were removed left their mark on the order.
+    first, second = set(range(0, 4000, 8)), {24, 88, 152, 3992}
+    first &= second
+    assert list(first) != list(second) and first == second
+    assert _of_values({"a": first}) == _of_values({"a": second})
 
 
 @pytest.mark.parametrize(

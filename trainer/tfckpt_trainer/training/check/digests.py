@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import keras
@@ -12,11 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.check import StateDigest, StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.state import COUNTERS, TrainingState
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
+from tfckpt_trainer.training.state.value_encoding import encode_value
 from tfckpt_trainer.training.state.variables import components, is_variable
 from tfckpt_trainer.training.state.walk import find_state
 
@@ -91,8 +94,8 @@ class StateDigests:
             "random": _plain(StateKind.RANDOM_STATE, random.getstate()),
             "np.random": _plain(StateKind.RANDOM_STATE, np.random.get_state(legacy=False)),
             # All workers get the values of the chief; others may have had what it has not.
-            "run.state": _plain(StateKind.VALUES, user.shared if self._is_chief else {}),
-            "run.worker_state": _plain(StateKind.VALUES, user.worker),
+            "run.state": _of_values(user.shared if self._is_chief else {}),
+            "run.worker_state": _of_values(user.worker),
             "hyperparameters": _plain(StateKind.VALUES, user.hyperparameters.values()),
         }
 
@@ -148,6 +151,13 @@ def _of_generator(generator: Any) -> str:
 
 def _plain(kind: StateKind, value: Any) -> StateDigest:
     return StateDigest(kind=kind, digest=_of_text(_text(value)))
+
+
+def _of_values(values: dict[str, Any]) -> StateDigest:
+    # A save refuses what cannot be encoded, and names it.
+    with suppress(UsageError):
+        values = encode_value(values, "")
+    return _plain(StateKind.VALUES, values)
 
 
 def _text(value: Any) -> str:

@@ -75,6 +75,9 @@ def _encode(value: Any, place: str, depth: int) -> Any:
         listed = [_encode(item, f"{place}[{n}]", depth + 1) for n, item in enumerate(value)]
         if kind is list:
             return listed
+        if kind in (set, frozenset):
+            # Equal sets may have another order; digests compare what is encoded.
+            listed.sort(key=repr)
         encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
         return {**encoded, "most": value.maxlen} if kind is deque else encoded
     if kind is bytes:
