@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -94,19 +93,21 @@ def faulty_mounts(
     backing = place / "server"
     backing.mkdir(parents=True)
     with ExitStack() as stack:
+        # The path of a socket must be short.
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfckpt-fuse-")))
         yield tuple(
-            stack.enter_context(_mounted(place, backing, name, cache_seconds)) for name in names
+            stack.enter_context(_mounted(place / name, backing, sockets / name, cache_seconds))
+            for name in names
         )
 
 
 @contextmanager
-def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Iterator[FaultyMount]:
-    # The path of a socket must be short.
-    sockets = Path(tempfile.mkdtemp(prefix="tfckpt-fuse-"))
-    root, control = place / name, sockets / "socket"
+def _mounted(
+    root: Path, backing: Path, control: Path, cache_seconds: float
+) -> Iterator[FaultyMount]:
     root.mkdir()
     words = [sys.executable, "-P", __file__, backing, root, control, str(cache_seconds)]
-    log = place / f"{name}.log"
+    log = root.with_name(f"{root.name}.log")
     with open(log, "wb") as output:
         process = subprocess.Popen(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
@@ -121,7 +122,6 @@ def _mounted(place: Path, backing: Path, name: str, cache_seconds: float) -> Ite
         process.kill()
         process.wait()
         unmount(root)
-        shutil.rmtree(sockets)
 
 
 def unmount(root: Path) -> None:

@@ -25,11 +25,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "catalog")]
-from checkpoint_directory import write_bundle
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.figures import report, report_ratio
 from scripts.machine import on_quiet_machine
 
+from bundle_writing import write_floats
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -71,7 +71,7 @@ class Directory:
         self._steps: list[int] = []
         self._files = [
             (path.name[1:], path.read_bytes(), crc32c(path.read_bytes()))
-            for path in write_bundle(root / "x", 1)
+            for path in write_floats(root / "x", (0.0, 0.5))
         ]
         for ending, *_ in self._files:
             (root / f"x{ending}").unlink()

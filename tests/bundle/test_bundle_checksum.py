@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.e2e
 def test_without_the_c_extension_no_checkpoint_is_judged(tmp_path):
     write_floats(tmp_path / "ckpt-1", [1.0])
     command = [sys.executable, "-c", WITHOUT_EXTENSION, str(tmp_path)]

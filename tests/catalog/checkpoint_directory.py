@@ -39,7 +39,8 @@ class CheckpointDirectory:
         into: Path | None = None,
     ) -> None:
         """Writes a checkpoint as TensorFlow does."""
-        for path in write_bundle((into or self.root) / name, shards):
+        floats = ((float(shard), 0.5) for shard in range(shards))
+        for path in write_floats((into or self.root) / name, *floats):
             self.touch(path, age)
         if listed:
             self._list(name)
@@ -62,7 +63,7 @@ class CheckpointDirectory:
         own = self.run.worker_state_directory(name)
         own.mkdir(parents=True)
         for index in range(workers):
-            paths += write_bundle(own / f"worker-{index}", 1)
+            paths += write_floats(own / f"worker-{index}", (0.0, 0.5))
         self.record(name, step, branch, age=age, parent=parent, metrics=metrics, paths=paths)
         return name
 
@@ -178,8 +179,3 @@ def latest_name(root: Path) -> str:
     found = re.search(r'^model_checkpoint_path: "(.+)"$', (root / "checkpoint").read_text(), re.M)
     assert found is not None
     return found[1]
-
-
-def write_bundle(prefix: Path, shards: int) -> list[Path]:
-    """Writes index and data files of one float tensor a shard; returns their paths."""
-    return write_floats(prefix, *((float(shard), 0.5) for shard in range(shards)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_directory import NOW, write_bundle
+from checkpoint_directory import NOW
 from msgspec.structs import replace
 
+from bundle_writing import write_floats
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
@@ -198,7 +199,7 @@ def test_a_checkpoint_made_from_others_is_no_ancestor_unless_training_continued_
         parent="ckpt-b1-150",
         derived=Derivation(operation="edit", sources=[SourceFacts(name="ckpt-b1-150")]),
     )
-    for path in write_bundle(made.root / "edited", 1):
+    for path in write_floats(made.root / "edited", (0.0, 0.5)):
         made.touch(path, 3600)
     store(made.run.record("edited"), edited)
     found = Catalog(made.run).scan(NOW)

@@ -15,10 +15,11 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from checkpoint_directory import CheckpointDirectory, contents, write_bundle
+from checkpoint_directory import CheckpointDirectory, contents
 from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
 from lost_changes import Tree, recorded, what_may_be_left
 
+from bundle_writing import write_floats
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit.saves import (
     begin_save,
@@ -56,8 +57,8 @@ class Save:
         own = self.run.worker_state_directory(NAME)
         own.mkdir()
         self.written = [
-            *write_bundle(self.run.saving_directory / NAME, SHARDS),
-            *write_bundle(own / "worker-0", 1),
+            *write_floats(self.run.saving_directory / NAME, *[(0.0, 0.5)] * SHARDS),
+            *write_floats(own / "worker-0", (0.0, 0.5)),
         ]
         self.record = CheckpointRecord(
             name=NAME,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
@@ -254,9 +252,6 @@ def test_a_file_that_is_replaced_by_a_checkpoint_is_listed(made):
     assert catalog.others == set()
 
 
-_numbers = itertools.count()
-
-
 @tries(300)
 @given(
     files=st.lists(
@@ -268,7 +263,7 @@ _numbers = itertools.count()
     )
 )
 def test_no_rule_takes_any_file_that_no_checkpoint_has(tmp_path_factory, files):
-    place = tmp_path_factory.mktemp(f"any-{next(_numbers)}")
+    place = tmp_path_factory.mktemp("any")
     made = CheckpointDirectory(place)
     for step in (1, 2):
         made.tensorflow(f"ckpt-{step}")
@@ -284,6 +279,6 @@ def test_no_rule_takes_any_file_that_no_checkpoint_has(tmp_path_factory, files):
 @given(content=st.binary(max_size=400).filter(lambda data: not data.startswith(b"\0\0")))
 def test_no_other_bytes_are_an_index(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.index"
-    Path(path).write_bytes(content)
+    path.write_bytes(content)
     with suppress(NotFetchedError):
         assert recognize_index(path) is not IndexKind.BUNDLE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from checkpoint_directory import write_bundle
-
+from bundle_writing import write_floats
 from tfckpt_trainer.catalog.directory.packed_record import RecordPacker
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -51,7 +50,7 @@ def test_packed_records_are_equal_if_the_records_are():
 
 
 def test_bytes_of_hard_links_are_shared_from_when_the_second_name_appears(tmp_path):
-    files = write_bundle(tmp_path / "ckpt-1", 1)
+    files = write_floats(tmp_path / "ckpt-1", (0.0, 0.5))
     catalog = Catalog(RunDirectory(tmp_path))
     catalog.scan(time.time())
     assert catalog.shared_bytes == 0

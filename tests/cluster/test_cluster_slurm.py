@@ -360,9 +360,7 @@ def test_a_preempted_job_whose_record_the_disk_refuses_waits_in_the_queue(disk, 
 def test_a_disk_that_is_full_when_the_nodes_are_checked_delays_the_job(disk, run):
     disk.set_faults(errors={"create": "ENOSPC"}, only="check-")
     job = run.launch_worker(*TRAINS, options=TWO_NODES)
-    run.wait_for_message(
-        "No space left on device. Job 1 waits in the queue again".replace("1", job)
-    )
+    run.wait_for_message(f"No space left on device. Job {job} waits in the queue again")
     disk.clear()
     run.cluster.release(job)
     run.wait_for_files("ready-0", "ready-1")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from supervised import Run
 
-from bundle_writing import array, write
+from bundle_writing import write_floats
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
@@ -357,7 +357,7 @@ def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(
 ) -> None:
     run.root.mkdir()
     if name == "ckpt-3.index":
-        write(run.root / "ckpt-3", {"a": array([1.0])})
+        write_floats(run.root / "ckpt-3", [1.0])
     else:
         (run.root / name).write_text("x")
 

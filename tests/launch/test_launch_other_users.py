@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -105,13 +106,24 @@ def test_a_batch_script_is_a_new_file(group_run: Run) -> None:
     assert facts.st_uid == ALICE and not facts.st_mode & 0o022
 
 
+@contextmanager
+def sleeping(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of Alice."""
+    process = subprocess.Popen(
+        ["/bin/sleep", "600"], start_new_session=True, user=ALICE, env=environment
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.fixture
 def victim() -> Iterator[subprocess.Popen[bytes]]:
     """A process of Alice that no run has started."""
-    process = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, user=ALICE, env={})
-    yield process
-    process.kill()
-    process.wait()
+    with sleeping() as process:
+        yield process
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> bytes:
@@ -172,28 +184,17 @@ def test_no_process_is_ended_because_another_user_names_it(
     assert victim.poll() is None
 
 
-def test_no_process_of_another_run_is_ended(
-    group_run: Run, tmp_path: Path, victim: subprocess.Popen[bytes]
-) -> None:
+def test_no_process_of_another_run_is_ended(group_run: Run, tmp_path: Path) -> None:
     """Who may rename files can put a heartbeat of one run into another."""
     other = RunDirectory(tmp_path / "other")
     other.create()
-    process = subprocess.Popen(
-        ["/bin/sleep", "600"],
-        start_new_session=True,
-        user=ALICE,
-        env={"TFCKPT_RUN_DIR": str(other.root)},
-    )
-    try:
+    with sleeping(TFCKPT_RUN_DIR=str(other.root)) as process:
         replace_as(ALICE, group_run.directory.worker_status(0), worker_of(process))
         with pytest.raises(LaunchError, match=f"belongs to the run {other.root}"):
             stop_supervisor(group_run.directory, 0.2)
         assert process.poll() is None
         os.rename(other.root, tmp_path / "moved")
         assert stop_supervisor(group_run.directory, 0.2)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_root_ends_what_the_user_of_a_process_names(

@@ -8,6 +8,7 @@ import threading
 from unittest import mock
 
 import pytest
+from this_process import until_taken
 from training_cluster import Cluster
 
 from tfckpt_trainer.errors import UsageError
@@ -210,7 +211,7 @@ def test_guards_of_the_settings_are_read_again_on_command(tmp_path):
         if script.run.step == 4:
             script.directory.config_file.write_text('guards = ["not_finite: save"]\n')
             outcomes.append(queue.submit(CommandKind.GUARDS, {}, requested_by="test"))
-            wait_until(lambda: script.run._between.coordinator.needs_sync, 30, "the poller")
+            until_taken(script.run)
         step(batch)
     outcome = queue.wait(outcomes[0], timeout=30)
     assert (outcome.state, outcome.message) == (CommandState.DONE, "2 guards in force.")

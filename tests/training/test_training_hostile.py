@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 from steered import SteeredRun
+from this_process import until_taken
 from training_cluster import Cluster
 
 from tfckpt_trainer.errors import RefusedError
@@ -121,30 +122,30 @@ def test_no_error_in_any_part_of_a_handler_ends_training(make_run):
     run.tunable("mixup", lambda: mixup[0], lambda value: mixup.__setitem__(0, value))
     directory, step = RunDirectory(run.directory), run.function(tf.reduce_mean)
     queue = CommandQueue(directory)
-    patch, asked = pytest.MonkeyPatch(), {}
-    for batch in run:
-        step(batch)
-        if run.step % 3:
-            # A command acts two steps later; one that is planned, three.
-            continue
-        patch.undo()
-        if not parts:
-            for handler in HANDLERS:
-                patch.setattr(handler, "ended", raising)
-            continue
-        handler, part = parts.pop(0)
-        kind = handler.arguments.kind
-        given = ARGUMENTS.get(kind, {})
-        if part == "commit":
-            patch.setattr(handler, "prepare", lambda *_: AGREED)
-        elif kind is CommandKind.SET and part == "carry_on":
-            given = {**given, "at_step": run.step + 3}
-        patch.setattr(handler, part, raising)
-        if part == "commit":
-            patch.setattr(handler, "put_back", raising)
-        asked[kind, part] = queue.submit(kind, given, requested_by="test", lifetime=60)
-        wait_until(lambda: run._between.coordinator.needs_sync, 30, "the poller takes it")
-    patch.undo()
+    asked = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for batch in run:
+            step(batch)
+            if run.step % 3:
+                # A command acts two steps later; one that is planned, three.
+                continue
+            patch.undo()
+            if not parts:
+                for handler in HANDLERS:
+                    patch.setattr(handler, "ended", raising)
+                continue
+            handler, part = parts.pop(0)
+            kind = handler.arguments.kind
+            given = ARGUMENTS.get(kind, {})
+            if part == "commit":
+                patch.setattr(handler, "prepare", lambda *_: AGREED)
+            elif kind is CommandKind.SET and part == "carry_on":
+                given = {**given, "at_step": run.step + 3}
+            patch.setattr(handler, part, raising)
+            if part == "commit":
+                patch.setattr(handler, "put_back", raising)
+            asked[kind, part] = queue.submit(kind, given, requested_by="test", lifetime=60)
+            until_taken(run)
 
     outcomes = {key: queue.wait(command, timeout=30) for key, command in asked.items()}
     assert {key for key, outcome in outcomes.items() if "planted" in outcome.message} == (

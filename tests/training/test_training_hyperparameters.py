@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from this_process import copy_before, put_back
+from this_process import copy_before, put_back, until_taken
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -21,7 +21,6 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
-from waiting import wait_until
 from weekly import weekly
 
 # Options of optimizers are private parts of Keras: each release has to be tried.
@@ -184,8 +183,7 @@ class Script:
                 given = asked.pop(self.run.step)
                 kind = CommandKind.RESTORE if "name" in given else CommandKind.SET
                 command = queue.submit(kind, given, requested_by="test", lifetime=60)
-                coordinator = self.run._between.coordinator
-                wait_until(lambda c=coordinator: c.needs_sync, 30, "the poller takes it")
+                until_taken(self.run)
                 waiting.append(command)
             step(batch)
         self.outcomes = [queue.wait(command, timeout=30) for command in waiting]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from test_training_guards import Script
+from this_process import until_taken
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
-from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -26,7 +26,7 @@ def trained(tmp_path, asking, total_steps=30):
     for batch in script.run:
         for kind, given in asking.get(script.run.step, ()):
             waiting.append(queue.submit(kind, given, requested_by="test"))
-            wait_until(lambda: script.run._between.coordinator.needs_sync, 30, "the poller")
+            until_taken(script.run)
         step(batch)
     return script, [queue.wait(command, timeout=30) for command in waiting]
 

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 from steered import SteeredRun
+from this_process import until_taken
 from training_cluster import Cluster
 
 from command_running import BINARY
@@ -85,7 +86,7 @@ def submit(run, kind, **arguments):
     """Asks for a command that is carried out after the present step, unless that is repeated."""
     queue = CommandQueue(RunDirectory(run.directory))
     command = queue.submit(kind, arguments, requested_by="test", lifetime=60)
-    wait_until(lambda: run._between.coordinator.needs_sync, 30, "the poller of the run takes it")
+    until_taken(run)
     return command
 
 
@@ -319,7 +320,7 @@ def test_the_command_line_checks_a_run_that_trains(make_run, replica_step, statu
         if run.step == 2 and process is None:
             command = [BINARY, "check", "--quick", str(run.directory)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            wait_until(lambda: run._between.coordinator.needs_sync, 60, "the run takes the command")
+            until_taken(run, 60)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == status, said
     exact = "Checked: exact over 3 steps, restored in place on 1 worker. Not covered: epoch ends, "

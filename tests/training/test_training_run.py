@@ -15,6 +15,7 @@ from contextlib import suppress
 from unittest import mock
 
 import pytest
+from this_process import until_taken
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -143,13 +144,13 @@ def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
 
 def test_a_restore_brings_back_the_best_value_of_its_step(make_run):
     training = make_run(total_steps=5, save_every_steps=2, save_on_improvement="score:min")
-    run, coordinator = RunDirectory(training.directory), training._between.coordinator
+    run = RunDirectory(training.directory)
     scores, restore = iter([5.0, 4.0, 3.0, 2.0, 3.5, 3.7, 3.6]), {"name": "ckpt-2"}
     for _ in training:
         score = next(scores)
         if score == 2.0:
             CommandQueue(run).submit(CommandKind.RESTORE, restore, requested_by="test")
-            wait_until(lambda: coordinator.needs_sync, 30, "the poller takes it")
+            until_taken(training)
         training.report(score=score)
     saved = load(run.record("ckpt-b1-3"), CheckpointRecord)
     assert (saved.trigger, saved.parent) == ("score improved to 3.5", "ckpt-2")

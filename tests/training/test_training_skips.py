@@ -6,13 +6,12 @@ import itertools
 from unittest import mock
 
 import pytest
-from this_process import copy_before
+from this_process import copy_before, until_taken
 
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from waiting import wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -58,7 +57,7 @@ def trained(directory, *, total_steps, kind="endless", skips=None, steps_per_cal
         given = (skips or {}).get(run.step)
         if given is not None:
             waiting.append(queue.submit(CommandKind.SKIP, given, requested_by="test", lifetime=60))
-            wait_until(lambda: run._between.coordinator.needs_sync, 30, "the poller takes it")
+            until_taken(run)
         batches.append([int(one) for one in batch] if steps_per_call > 1 else int(batch))
         step(batch)
     return batches, [queue.wait(command, timeout=30) for command in waiting]

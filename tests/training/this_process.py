@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from training_cluster import SCRIPTS
 
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.storage import documents
+from waiting import wait_until
 
 
 @contextmanager
@@ -54,6 +56,11 @@ def run_here(script: str, *words: object, **environment: str) -> int:
             sys.excepthook(type(error), error, error.__traceback__)
             return 1
     return 0
+
+
+def until_taken(run: Any, seconds: float = 30) -> None:
+    """Waits until the poller of a run has taken a command; it acts after the next step."""
+    wait_until(lambda: run._between.coordinator.needs_sync, seconds, "the poller takes the command")
 
 
 def copy_before(step: int, directory: Path, copied: Path) -> Path:

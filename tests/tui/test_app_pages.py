@@ -130,7 +130,6 @@ async def test_a_directory_without_logs_says_who_keeps_them(tmp_path: Path) -> N
 
 async def test_the_last_words_of_a_process_are_shown_without_a_newline(live: RunFactory) -> None:
     log = live.run.worker_log(0)
-    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("loading\nFATAL: no licence")
     async with opened(live.run) as pilot:
         await pilot.press("l")
@@ -144,7 +143,6 @@ async def test_the_last_words_of_a_process_are_shown_without_a_newline(live: Run
 
 async def test_the_mouse_selects_text_of_a_log(live: RunFactory) -> None:
     log = live.run.worker_log(0)
-    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("first line\n  second line\nthird line\n")
     async with opened(live.run) as pilot:
         await pilot.press("l", "right")
@@ -164,7 +162,6 @@ async def test_the_mouse_selects_text_of_a_log(live: RunFactory) -> None:
 
 async def test_lines_of_a_log_and_an_event_are_copied(live: RunFactory) -> None:
     log = live.run.worker_log(0)
-    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("first \x1b]52;c;eA==\x07line\n" + "second " * 50 + "\n")
     async with opened(live.run) as pilot:
         await pilot.press("l", "right")

@@ -28,10 +28,14 @@ pytestmark = needs("root")
 UMASKS = [0o002, 0o022, 0o077]
 
 
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Imports what the tests need: modules may lie in a directory that only root can read."""
+    act(two_branches(tmp_path_factory.mktemp("imports"), time.time() - 3600), "ckpt-100")
+
+
 @pytest.fixture
-def shared(open_place: Path, tmp_path: Path) -> Path:
-    # Modules of Python may lie in a directory that only root can read.
-    act(two_branches(tmp_path / "imports", time.time() - 3600), "ckpt-100")
+def shared(open_place: Path, imported: None) -> Path:
     return share(open_place)
 
 

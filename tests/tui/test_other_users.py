@@ -14,7 +14,7 @@ from app_driving import opened, top, until_shown
 from rundir_factory import RunFactory
 
 from accounts import BOB, replace_as
-from bundle_writing import array, write
+from bundle_writing import write_floats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
 from requirements import needs
@@ -56,7 +56,7 @@ def launched(run: RunDirectory, touched: Path, mode: int = 0o600) -> LaunchOptio
 def test_an_export_runs_no_command_that_others_could_have_written(
     tool: Tool, tmp_path: Path
 ) -> None:
-    write(tmp_path / "ckpt-1", {"a": array([1.0])})
+    write_floats(tmp_path / "ckpt-1", [1.0])
     run, touched = RunDirectory(tmp_path), tmp_path / "touched"
     launched(run, touched, 0o666)
     done = tool("export", tmp_path, "1", "--yes")
@@ -69,7 +69,7 @@ def test_an_export_runs_no_command_that_others_could_have_written(
 def test_an_export_shows_the_command_and_its_environment_and_asks(
     tool: Tool, tmp_path: Path
 ) -> None:
-    write(tmp_path / "ckpt-1", {"a": array([1.0])})
+    write_floats(tmp_path / "ckpt-1", [1.0])
     run, touched = RunDirectory(tmp_path), tmp_path / "touched"
     launched(run, touched)
     done = tool("export", tmp_path, "1")
@@ -122,7 +122,7 @@ def test_a_batch_script_that_others_could_have_written_is_not_submitted(
     slurm = RecordedSlurm()
     with pytest.raises(NotTrustedError, match="chmod go-w"):
         submit_again(ended.run, through=FrontEnd.APP, runner=slurm)
-    assert not [command for command in slurm.commands if command[0] == "sbatch"]
+    assert slurm.asked("sbatch") == 0
     dialog = SubmitJobDialog(RunSnapshot(at=0.0, root=ended.run.root), None, script)
     assert "other users may write to it" in dialog.refusal()
 
@@ -155,7 +155,7 @@ def test_no_batch_job_is_cancelled_because_another_user_names_it(
         stop(ended.run, through=FrontEnd.APP, runner=slurm)
     assert "`scancel 1234`" in str(told.value)
     replace_as(0, ended.run.job_file, encode(record))
-    assert not [command for command in slurm.commands if command[0] == "scancel"]
+    assert slurm.asked("scancel") == 0
     with suppress(LaunchError):
         stop(ended.run, through=FrontEnd.APP, runner=slurm)
-    assert [command for command in slurm.commands if command[0] == "scancel"]
+    assert slurm.asked("scancel")
