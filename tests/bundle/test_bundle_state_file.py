@@ -128,6 +128,11 @@ def test_what_is_written_in_other_ways():
 def test_an_error_names_the_line():
     with pytest.raises(StateFileError, match="found 'steps' at line 3; expected a field"):
         parse(f"{NEWEST}\n\nsteps: 5")
+    # The token after it is on a later line.
+    with pytest.raises(StateFileError, match="found '3' at line 1; expected a text in quotes"):
+        parse('model_checkpoint_path: 3\n\n\nall_model_checkpoint_paths: "x"')
+    with pytest.raises(StateFileError, match="found 'zz' at line 2; expected a number"):
+        parse('model_checkpoint_path: "a"\nlast_preserved_timestamp: zz\n\n# end\n')
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,13 @@ class _Tokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._matches = _TOKEN.finditer(text)
-        self._place = 0
+        self._place = self._next_at = 0
         self._next = ""
         self._advance()
 
     def take(self) -> str:
         """Returns the next token."""
-        token = self._next
+        token, self._place = self._next, self._next_at
         if len(token) > LONGEST_VALUE:
             raise self.unexpected(token, f"at most {LONGEST_VALUE:,} characters")
         self._advance()
@@ -128,6 +128,7 @@ class _Tokens:
     def expect(self, token: str) -> None:
         """Takes the next token, which must be `token`."""
         if not self.skip(token):
+            self._place = self._next_at
             raise self.unexpected(self._next, repr(token))
 
     def take_text(self) -> str:
@@ -165,7 +166,7 @@ class _Tokens:
     def _advance(self) -> None:
         match = next(self._matches, None)
         if match is not None:
-            self._next, self._place = match[1], match.start(1)
+            self._next, self._next_at = match[1], match.start(1)
 
 
 def _number(token: str) -> float:
