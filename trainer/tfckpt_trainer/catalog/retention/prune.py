@@ -171,8 +171,9 @@ def move_files_to_trash(
     Raises:
         UsageError: A file does not exist.
         RefusedError: A file is protected or has changed; nothing was moved.
-        DiskFullError: The disk is full; nothing was moved.
+        DiskFullError: The disk is full; the message names what is in the trash all the same.
         OSError: A file operation failed; files that had been moved were moved back.
+        TfckptError: A file operation failed, and some files could not be moved back.
     """
 
     def act() -> TrashManifest:
@@ -255,7 +256,8 @@ def undo(
         RefusedError: A file with the same name exists now, or one is missing from the trash;
             nothing was moved.
         DiskFullError: The disk is full; the next prune or undo finishes this one.
-        OSError: A file operation failed; the next prune or undo finishes this one.
+        OSError: A file operation failed before anything was moved.
+        TfckptError: A file operation failed; the next prune or undo finishes this one.
     """
     run.require_changeable()
     if not run.trash.is_dir():

@@ -68,7 +68,10 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def unread(self) -> FoundFault | None:
-        """The first file that could not be read; the result then holds for this moment only."""
+        """The first file that could not be read, or whose form is not read here.
+
+        Such a result is not stored.
+        """
         unread = {UNREADABLE, UNSUPPORTED}
         return next((finding for finding in self.record.findings if finding.kind in unread), None)
 
