@@ -35,7 +35,7 @@ VERSION = 1
 
 _MAX_INT32 = (1 << 31) - 1
 _MASK32 = (1 << 32) - 1
-_HEADER = {1: VARINT, 2: VARINT, 3: BYTES}
+HEADER = {1: VARINT, 2: VARINT, 3: BYTES}
 _ENTRY = {1: VARINT, 2: BYTES, 3: VARINT, 4: VARINT, 5: VARINT, 6: FIXED32, 7: BYTES}
 _SHAPE = {2: BYTES, 3: VARINT}
 _DIMENSION = {1: VARINT, 2: BYTES}
@@ -238,7 +238,7 @@ def _shard_count(data: bytes) -> int:
     """Decodes a `BundleHeaderProto`. Cached because all checkpoints of a run have the same."""
     count = endianness = 0
     versions = []
-    for number, _, value, content in typed_fields(data, _HEADER):
+    for number, _, value, content in typed_fields(data, HEADER):
         if number == 1:
             count = signed64(value)
         elif number == 2:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from pathlib import Path
 
+from tfckpt_trainer.bundle.index import HEADER
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.table import Table
-from tfckpt_trainer.bundle.wire import BYTES, VARINT, WireError, typed_fields
+from tfckpt_trainer.bundle.wire import WireError, typed_fields
 from tfckpt_trainer.errors import BundleError
 
 _HEAD = 256
@@ -22,8 +23,7 @@ _FIRST_KEY = b"\0\0"
 """How a block begins with the empty key: it shares no bytes and has none."""
 
 _COUNT, _VERSION = 1, 3
-_HEADER = {_COUNT: VARINT, 2: VARINT, _VERSION: BYTES}
-"""Wire types of a `BundleHeaderProto`, by field number. Every writer sets count and version."""
+"""Fields of a `BundleHeaderProto` that every writer sets."""
 
 _APPLE_DOUBLE = bytes.fromhex("00051607")
 """How the `._NAME` begin that macOS writes beside each file on other file systems."""
@@ -75,7 +75,7 @@ def _is_table_with_header(path: Path) -> bool:
 
 def _is_header(data: bytes) -> bool:
     try:
-        found = {number: value for number, _, value, _ in typed_fields(data, _HEADER)}
+        found = {number: value for number, _, value, _ in typed_fields(data, HEADER)}
     except WireError:
         return False
-    return found.get(_COUNT, 0) > 0 and _VERSION in found and found.keys() <= _HEADER.keys()
+    return found.get(_COUNT, 0) > 0 and _VERSION in found and found.keys() <= HEADER.keys()

@@ -26,15 +26,15 @@ _LONGEST_FILE_NAME = 255
 _LONGEST_CHECKPOINT_NAME = _LONGEST_FILE_NAME - len(".data-00000-of-00001")
 _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<step>\d{1,18})")
 
-_WORD = re.compile(
+# Not compiled here: few names need them, and each takes as long as a small module.
+_WORD = (
     r"(?<![a-z0-9])(?P<word>e|ep|epochs?|steps?|iter|iterations?|cp|ckpt|checkpoint)"
-    r"[-_=.]?(?P<number>\d{1,18})(?![a-z]|\.?\d)",
-    re.IGNORECASE,
+    r"[-_=.]?(?P<number>\d{1,18})(?![a-z]|\.?\d)"
 )
-_NUMBER = re.compile(r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)", re.IGNORECASE)
+_NUMBER = r"(?<![a-z0-9])(?<!\d\.)(?<!\de-)\d{1,18}(?![a-z]|\.?\d)"
 """An integer that stands alone: not the `2` of `v2`, and no part of the loss `0.23`."""
 
-_VALUE = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|(?<![a-z])(?:nan|inf)(?![a-z]))", re.IGNORECASE)
+_VALUE = r"[-+]?(?:\d+(?:\.\d+)?|(?<![a-z])(?:nan|inf)(?![a-z]))"
 """What differs between the names of one callback: numbers and metrics."""
 
 
@@ -78,7 +78,7 @@ def parse_numbered_name(name: str) -> StepName | None:
     number = epoch if step is None else step
     if number is None:
         return None
-    return StepName(_VALUE.sub("", name).rstrip("-_."), 0, number)
+    return StepName(re.sub(_VALUE, "", name, flags=re.IGNORECASE).rstrip("-_."), 0, number)
 
 
 def position_in_name(name: str) -> tuple[int | None, int | None]:
@@ -87,10 +87,11 @@ def position_in_name(name: str) -> tuple[int | None, int | None]:
     A number without a word is an epoch, as in the names of `ModelCheckpoint`. Of several such
     numbers, none is known to be it.
     """
-    words = {match["word"][0].lower(): int(match["number"]) for match in _WORD.finditer(name)}
+    found = re.finditer(_WORD, name, re.IGNORECASE)
+    words = {match["word"][0].lower(): int(match["number"]) for match in found}
     if words:
         return words.get("e", words.get("c")), words.get("s", words.get("i"))
-    numbers = _NUMBER.findall(name)
+    numbers = re.findall(_NUMBER, name, re.IGNORECASE)
     return (int(numbers[0]) if len(numbers) == 1 else None), None
 
 

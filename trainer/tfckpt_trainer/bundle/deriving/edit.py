@@ -234,7 +234,7 @@ class Edit:
             self._graph.move(old, new)
             self._graph.rename_tensors(renamed)
             self._graph_changed = True
-        elif not any(renamed(name) != name for name in self.tensors):
+        elif not self._has(old):
             raise unknown_tensor(self._source.prefix, self._source.variables, old)
         names = [renamed(name) for name in self.tensors]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)

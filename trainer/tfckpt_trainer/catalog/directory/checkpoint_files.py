@@ -115,6 +115,11 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
         return {place % _COUNTS for place in places if place < _AT_INDEX}
 
     @property
+    def has_index_and_data(self) -> bool:
+        """Whether there is an index, and any data file."""
+        return self.has_index and bool(self.shard_counts)
+
+    @property
     def data_at(self) -> float:
         """When a data file changed last, in seconds since the epoch; 0 without any."""
         facts = _FACT.iter_unpack(self.packed)
@@ -296,9 +301,11 @@ class FileScanner:
 
     def other_directories(self) -> list[str]:
         """Returns the directories `NAME_temp` that no save has made."""
-        names = {name: owner_of(name) for name in self._listing.directories}
-        known = {name: self.files.get(owner) for name, owner in names.items()}
-        return sorted(name for name, c in known.items() if c is None or c.temporary_at is None)
+        return sorted(
+            name
+            for name in self._listing.directories
+            if (files := self.files.get(owner_of(name))) is None or files.temporary_at is None
+        )
 
     def names(self) -> Iterator[str]:
         """Returns the names of everything in the directory, as of the last scan."""

@@ -62,7 +62,7 @@ _BACKUP_METADATA = "training_metadata.json"
 
 _METADATA_LIMIT = 1 << 16
 
-# Not compiled here: few directories have such files, and each takes as long as a small module.
+# Not compiled here: few directories have such files.
 _PART = r"(?P<name>.+)_\d{5}\.weights\.h5"
 """What `model.save_weights("NAME.weights.json", max_shard_size=…)` writes beside that file."""
 

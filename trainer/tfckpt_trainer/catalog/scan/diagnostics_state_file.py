@@ -84,7 +84,7 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             return
         if observed.condition is StateFileCondition.MISSING and newest.packed is not None:
             effect = f"is missing; {_MISSING_BESIDE_RECORDS}"
-        advice = self._advice_to_name(newest.name)
+        advice = self._advice_to_name(newest)
         message = f"The state file `checkpoint` {effect}. {advice}"
         yield Diagnostic(f"state-file-{observed.condition}", "warning", "checkpoint", message)
 
@@ -144,25 +144,25 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             advice = f"The {name} that is here is {here.state.value}: {here.problem}"
         else:
             advice = f"A {name} is here."
-        is_here = here is not None and here.state.restorable
+        usable = here if here is not None and here.state.restorable else None
         index = self.observed.latest_index
         if index is Presence.PRESENT:
             effect = "and it is there: that one is restored, and not one that is here"
-            if is_here:
+            if usable is not None:
                 advice += (
                     " To continue from this one, stop the trainer and run "
                     f"{self._name_command(name)}."
                 )
         elif index is Presence.UNKNOWN:
             effect = "where this program cannot look; it may be there"
-            if is_here:
+            if usable is not None:
                 advice += " Look there as the user who trains before you change anything."
         else:
             effect = f"where it does not exist: {_WITHOUT_LIBRARY}"
-            if is_here:
+            if usable is not None:
                 advice += (
                     f" If {place} is on a disk that is not mounted, mount it first. "
-                    f"{self._advice_to_name(name)}"
+                    f"{self._advice_to_name(usable)}"
                 )
         message = f"The state file names {name} in {place}, {effect}. {advice}"
         return Diagnostic("other-place", "warning", name, message)
@@ -197,11 +197,11 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
         newest = self._newest
         if newest is None:
             return "No other checkpoint here can be restored."
-        return self._advice_to_name(newest.name)
+        return self._advice_to_name(newest)
 
-    def _advice_to_name(self, name: str) -> str:
-        """Returns how to make `name` the newest, or what to find out before that."""
-        observed = self.observed
+    def _advice_to_name(self, checkpoint: Checkpoint) -> str:
+        """Returns how to make a checkpoint the newest, or what to find out before that."""
+        observed, name = self.observed, checkpoint.name
         if observed.version_one:
             return (
                 f"{observed.version_one[0].name}, in TensorFlow's V1 format, may be newer than "
@@ -213,7 +213,7 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
                 f"{doubtful.name} is newer than {name}, and {doubtful.state.value}: "
                 f"{doubtful.problem} Find out first whether that one can be restored."
             )
-        data = self._data_newer_than(name)
+        data = self._data_newer_than(checkpoint)
         if data:
             return (
                 f"{data} is newer than {name}, and has no index: find out first whether it is part "
@@ -248,11 +248,10 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
                 return checkpoint
         return None
 
-    def _data_newer_than(self, name: str) -> str:
+    def _data_newer_than(self, checkpoint: Checkpoint) -> str:
         """Returns a data file without an index that is newer; empty if none is."""
-        saved_at = next(c.saved_at for c in self.observed.checkpoints if c.name == name)
-        files = self.observed.unowned.values()
-        newer = [fact for fact in files if fact.modified_at > saved_at and place_of(fact.name)]
+        files, at = self.observed.unowned.values(), checkpoint.saved_at
+        newer = [fact for fact in files if fact.modified_at > at and place_of(fact.name)]
         return max(newer, key=lambda fact: fact.modified_ns).name if newer else ""
 
     def _name_command(self, name: str) -> str:

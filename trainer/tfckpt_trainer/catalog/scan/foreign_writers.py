@@ -252,7 +252,7 @@ def _checkpoint_of(file: str) -> str:
 
 def _shows_save(files: CheckpointFiles) -> bool:
     """Whether a save may have changed files: other programs have files of such names too."""
-    return files.temporary_at is not None or (files.has_index and bool(files.shard_counts))
+    return files.temporary_at is not None or files.has_index_and_data
 
 
 def _was_made_here(run: RunDirectory, files: CheckpointFiles) -> bool:

@@ -188,23 +188,26 @@ class OrderGuess(NamedTuple):
         )
 
 
-def find_order_guess(kept: Iterable[Checkpoint], going: Iterable[Checkpoint]) -> OrderGuess | None:
+def find_order_guess(kept: Iterable[Checkpoint], going: Sequence[Checkpoint]) -> OrderGuess | None:
     """Returns two checkpoints that a prune parts by a guess; None if it guesses nothing.
 
     Args:
         kept: The checkpoints that stay.
         going: The checkpoints that go.
     """
+    times = {checkpoint.saved_at for checkpoint in going if checkpoint.restorable}
     by_time: dict[float, dict[object, Checkpoint]] = defaultdict(dict)
     for checkpoint in kept:
+        if checkpoint.saved_at not in times:
+            continue
         # The state file says that it is the newest.
         is_known = checkpoint.is_head and checkpoint.listed
         if checkpoint.restorable and not (is_known or checkpoint.pinned or is_derived(checkpoint)):
             by_time[checkpoint.saved_at].setdefault(_known_order(checkpoint), checkpoint)
     for checkpoint in going:
-        if checkpoint.restorable:
+        if checkpoint.restorable and checkpoint.saved_at in by_time:
             order = _known_order(checkpoint)
-            for other, beside in by_time.get(checkpoint.saved_at, {}).items():
+            for other, beside in by_time[checkpoint.saved_at].items():
                 if other != order:
                     return OrderGuess(beside, checkpoint)
     return None

@@ -50,11 +50,10 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
     if kind is IndexKind.OTHER:
         return Ownership.NONE
     # An index that cannot be recognized is a damaged one if there is data beside it.
-    has_data = bool(files.shards) and files.has_index
     is_dead_link = bool(files.links) and not files.has_index
     # What cannot be read, and what just arrived, tells nothing yet.
     is_open = verdict.state in (CheckpointState.WRITING, CheckpointState.UNREADABLE)
-    is_likely = has_data or is_open or is_dead_link or evidence.listed
+    is_likely = files.has_index_and_data or is_open or is_dead_link or evidence.listed
     return Ownership.LIKELY if is_likely else Ownership.NONE
 
 

@@ -40,7 +40,7 @@ name, because the link may change before the restore reads it.
 Files that have only the names of a checkpoint have no state: `ownership` tells them.
 
 Only complete, verified and inexact checkpoints can be restored. A scan never reads data files:
-rules 5 and 9 use stored results.
+rules 5 and 10 use stored results.
 
 The caller chooses how deep a scan goes, see `Depth`. Reading a whole index takes long with
 thousands of tensors, and opening ten thousand indexes takes most of a second. A verdict says if
@@ -289,8 +289,8 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
             problem = f"The command that wrote it was ended. Run it again. {follows}"
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = f"{files.name}.index is missing."
-    missing = _for_now(evidence, CheckpointState.INCOMPLETE, problem)
-    return msgspec.structs.replace(missing, lacks_file=True)
+    shards = len(files.shards)
+    return Verdict(CheckpointState.INCOMPLETE, shards, problem, holds=False, lacks_file=True)
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
