@@ -24,8 +24,11 @@ import sys
 sys.modules["google_crc32c.cext"] = None
 from tfckpt_tui.cli.main import run
 from tfckpt_tui import open_run
-for arguments in (["ls"], ["status"], ["verify", "--json"], ["ls", "--help"]):
-    print(run([*arguments[:1], sys.argv[1], *arguments[1:]]))
+launch = "launch --detach -- true"
+for command in ("ls", "status", "runs", "prune --keep-last 1", launch, "verify --json"):
+    name, *options = command.split()
+    print(run([name, sys.argv[1], *options]))
+print(run(["journal", sys.argv[1]]), run(["ls", "--help"]))
 try:
     open_run(sys.argv[1])
 except Exception as error:
@@ -39,7 +42,7 @@ def test_without_the_c_extension_no_checkpoint_is_judged(tmp_path):
     command = [sys.executable, "-c", WITHOUT_EXTENSION, str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "corrupt" not in said.stdout
-    assert said.stdout.startswith("1\n1\n{")
-    assert said.stdout.endswith("0\nMissingExtensionError\n")
+    assert said.stdout.startswith("1\n1\n1\n1\n1\n{")
+    assert said.stdout.endswith("0 0\nMissingExtensionError\n")
     install = "pip install --force-reinstall --no-cache-dir google-crc32c"
-    assert [install in line for line in said.stderr.splitlines()] == [True] * 3
+    assert [install in line for line in said.stderr.splitlines()] == [True] * 6

@@ -212,10 +212,6 @@ _COMMAND_MODULES = {
 }
 
 
-_EXPLAINING = frozenset({"-h", "--help", "--version", "schema", "completion"})
-_ASKING = frozenset({"save", "pause", "resume"})
-"""Words and commands of command lines that read no checkpoint."""
-
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
 
@@ -347,10 +343,6 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
         words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
-        if not _EXPLAINING & {*words} and _command_in(words) not in _ASKING:
-            from tfckpt_trainer.bundle.checksum import require_extension
-
-            require_extension()
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return ExitCode.INTERRUPTED

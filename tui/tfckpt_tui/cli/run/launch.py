@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -24,7 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.user_directories import state_directory
+from tfckpt_trainer.user_directories import expand_user, state_directory
 from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
@@ -327,6 +328,7 @@ def browse(directory: Path | None, read_only: bool) -> int:
     _check_terminal(detach=False)
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    require_extension()
     app_opened()
     listed: RunsApp | None = None
     while True:
@@ -416,6 +418,7 @@ def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJo
     from tfckpt_trainer.launch.launcher import launch as start_run
     from tfckpt_tui.services.control.request import FrontEnd
 
+    require_extension()
     processes = processes_in_words(options.tasks)
     place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"
     verb = "Submitting" if options.slurm is not None else "Starting"
@@ -458,7 +461,7 @@ def _new_demo_directory() -> Path:
 
 
 def _absolute(directory: Path) -> str:
-    return os.path.realpath(directory.expanduser())
+    return os.path.realpath(expand_user(directory))
 
 
 def _open_app(
@@ -468,6 +471,7 @@ def _open_app(
     gc.disable()
     from tfckpt_tui.app.app import main as open_app
 
+    require_extension()
     remember_run(run.root)
     app_opened()
     return open_app(run, read_only=read_only, poll=poll, from_list=from_list)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.cli.main import DirectoryArgument, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
@@ -30,6 +31,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     """
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    require_extension()
     search = RunSearch(directory) if directory is not None else None
     if search is not None:
         roots = search.find(ANSWER_TIMEOUT_SECONDS, whole=True)
