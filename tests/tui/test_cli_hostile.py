@@ -195,3 +195,12 @@ def test_the_home_directory_of_nobody_is_no_directory(tool: Tool, command: list[
 
 def test_a_word_with_the_home_directory_of_nobody_is_not_on_a_network_disk() -> None:
     assert network_paths(["~nobody-of-this-name"]) == []
+
+
+def test_a_launch_in_the_home_directory_of_nobody_is_in_one_of_this_name(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = tool("launch", "~nobody-of-this-name", "--slurm", "--dry-run", "--", "true")
+    assert said.code == 0
+    assert "--job-name=~nobody-of-this-name" in said.data

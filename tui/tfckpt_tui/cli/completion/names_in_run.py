@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,6 +11,7 @@ from click.shell_completion import CompletionItem
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import GuardSource
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats.text import clean
 
 
@@ -37,7 +37,7 @@ class NameInRun(click.types.StringParamType):
         directory = ctx.params.get("directory") or next(iter(ctx.args), "")
         names: list[str] = []
         with suppress(TfckptError, OSError):
-            names = [clean(name) for name in self.names(RunDirectory(Path(directory).expanduser()))]
+            names = [clean(name) for name in self.names(RunDirectory(expand_user(directory)))]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import parse_numbered_name
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.cli.completion.checkpoint_names import (
     MOST_OFFERED,
     common_length,
@@ -45,7 +46,7 @@ class TensorName(click.types.StringParamType):
         if not directory:
             return []
         checkpoint = ctx.params.get(self._checkpoint) or words[1] if self._checkpoint else ""
-        paths = paths_in(Path(directory).expanduser(), checkpoint)
+        paths = paths_in(expand_user(directory), checkpoint)
         return [CompletionItem(path) for path in offered_paths(paths, incomplete)]
 
 
@@ -74,7 +75,7 @@ class CopiedTensor(TensorName):
         directory = ctx.params.get("directory") or next(iter(ctx.args), None)
         if directory is None or not colon:
             return []
-        paths = paths_in(Path(directory).expanduser(), checkpoint)
+        paths = paths_in(expand_user(directory), checkpoint)
         return [CompletionItem(f"{checkpoint}:{path}") for path in offered_paths(paths, typed)]
 
 

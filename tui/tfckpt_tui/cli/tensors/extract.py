@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, end_of_nam
 from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.cli.completion.checkpoint_names import (
     CHECKPOINT,
     CHECKPOINT_OR_FILE,
@@ -241,7 +242,7 @@ def convert(
     other = None if like is None else _template(*like)
     meter = ReadProgress("writing")
     try:
-        with explain_interrupt(index_path(directory.expanduser() / name)):
+        with explain_interrupt(index_path(expand_user(directory) / name)):
             record, conversion = write_checkpoint(
                 directory, name, source, other, by_name=by_name, shard_size=limit, on_progress=meter
             )
@@ -250,7 +251,7 @@ def convert(
     finally:
         meter.close()
     written, taken = conversion.written, conversion.taken
-    new = directory.expanduser() / name
+    new = expand_user(directory) / name
     warnings = [words for words in (*_loss_words(conversion), step_words(new)) if words]
     if as_json:
         print_json(
