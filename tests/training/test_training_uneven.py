@@ -172,9 +172,8 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
             np.testing.assert_allclose(worker[step]["weights"][0], weights[0], rtol=1e-4)
             np.testing.assert_allclose(worker[step]["weights"][1], weights[1], rtol=1e-4)
     # It repeats its last batch, which counts in none of its statistics.
-    assert {str(workers[0][step]["moving"]) for step in range(3, 8)} == {
-        str(workers[0][3]["moving"])
-    }
+    for own in ("moving", "seed"):
+        assert {str(workers[0][step][own]) for step in range(3, 8)} == {str(workers[0][3][own])}
     assert [worker[7]["seen"] for worker in workers] == steps
     messages = [e.message for e in read_entries(RunDirectory(place))]
     assert (
@@ -190,13 +189,17 @@ def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_pat
     for worker in range(2):
         assert list(resumed[worker]) == [5, 6, 7]
         for step in range(5, 8):
-            for value in ("loss", "weights"):
+            for value in ("loss", "weights", "seen", "moving", "seed"):
                 assert resumed[worker][step][value] == whole[worker][step][value]
 
 
 @pytest.mark.parametrize(
     ("plain", "message"),
-    [("gradients", "updates the model by a Keras optimizer"), ("step", "made by run.function")],
+    [
+        ("gradients", "updates the model by a Keras optimizer"),
+        ("step", "made by run.function"),
+        ("eager", "needs a step that is traced"),
+    ],
 )
 def test_a_step_that_cannot_leave_out_a_worker_is_refused(tmp_path, plain, message):
     words = ["--steps", 2, 5, "--wait", "--plain", plain, "--log", tmp_path / "log"]

@@ -20,7 +20,7 @@ parser.add_argument("--unknown", action="store_true", help="the number of elemen
 parser.add_argument("--stop-after", type=int, help="leave the loop after this step, saved before")
 parser.add_argument("--restore-at", type=int, help="ckpt-4, in place, after this step")
 parser.add_argument("--wait", action="store_true", help="for the workers that have more")
-parser.add_argument("--plain", choices=["gradients", "step"], help="of the script's own")
+parser.add_argument("--plain", choices=["gradients", "step", "eager"], help="of the script")
 parser.add_argument("--changed", type=int, help="worker with another dataset than it had")
 parser.add_argument("--log", required=True)
 options = parser.parse_args()
@@ -34,8 +34,9 @@ with strategy.scope():
     # It takes part in nothing but its statistics.
     norm = keras.layers.BatchNormalization(momentum=0.5)
     norm.build((None, 4))
+    dropout = keras.layers.Dropout(0.5, seed=1)
     seen = keras.metrics.Sum()
-model.norm, model.seen = norm, seen
+model.norm, model.dropout, model.seen = norm, dropout, seen
 
 
 def numbered_examples(context):
@@ -67,6 +68,7 @@ run = TrainingRun(
 def replica_step(batch):
     _, x = batch
     norm(x, training=True)
+    dropout(x, training=True)
     seen.update_state(1)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(x) ** 2)
@@ -87,7 +89,7 @@ def own(variable):
     return strategy.experimental_local_results(variable.value)[0].numpy().tolist()
 
 
-train_step = run.function(replica_step)
+train_step = run.function(replica_step, run_eagerly=options.plain == "eager")
 index = int(os.environ["TFCKPT_WORKER_INDEX"])
 with open(f"{options.log}-{index}", "a", buffering=1) as log:
     for batch in run:
@@ -104,6 +106,7 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
         }
         if options.strategy == "multi-worker":
             line |= {"seen": own(seen.variables[0]), "moving": own(norm.moving_mean)}
+            line["seed"] = own(dropout.seed_generator.state)
         log.write(json.dumps(line) + "\n")
         if run.step + 1 == options.restore_at and index == 0:
             options.restore_at = None

@@ -116,6 +116,11 @@ class StepBuilder:
                 self._strategy, optimizer, replica_step, flags, on_result, tracing
             )
         leaves_out = dataset_end is not None and dataset_end.leaves_out
+        if leaves_out and (run_eagerly or tf.config.functions_run_eagerly()):
+            raise UsageError(
+                'on_dataset_end="wait" needs a step that is traced, not one that runs eagerly. Use '
+                'on_dataset_end="stop" to debug it.'
+            )
         return StepFunction(
             self._strategy,
             replica_step,

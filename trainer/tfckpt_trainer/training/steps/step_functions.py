@@ -245,6 +245,8 @@ class StepFunction:
             return self._run_several(batches)
         if self._left_out is None or flags.has_data:
             return [self._one(batches[0])]
+        # What a step updates is known once it is traced. After a restart, this may be its first.
+        self._one.get_concrete_function(batches[0])
         with self._left_out.unchanged_statistics():
             return [self._one(batches[0])]
 
