@@ -221,3 +221,13 @@ def test_a_command_is_not_written_through_a_link(box, run, tmp_path):
     with pytest.raises(RefusedError, match="symbolic link"):
         run.create()
     assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_the_clock_of_the_disk_is_not_asked_while_there_is_no_command(box, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command_queue, "file_system_ahead", lambda run: asked.append(run) or 0.0)
+    assert list(box.claims(time.time())) == [] and asked == []
+    submit(box)
+    asked.clear()
+    assert box.claim(time.time(), kind=CommandKind.STOP) is None and asked == []
+    assert box.claim(time.time()) is not None and asked

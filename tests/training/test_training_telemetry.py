@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, Phase, SaveStatus
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
@@ -205,3 +209,31 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     heartbeat.start()
     wait_until(answered, 60, "an answer by the heartbeat of the run")
     heartbeat.stop()
+
+
+def test_a_command_that_is_claimed_while_others_are_taken_is_seen(tmp_path):
+    from tfckpt_trainer.training.loop.command_poller import CommandPoller
+
+    run = RunDirectory(tmp_path)
+    run.create()
+    queue = CommandQueue(run)
+    poller = CommandPoller(run, SimpleNamespace(queue=queue))
+
+    class ClaimedMeanwhile(deque):
+        """The thread of the poller claims a command just after the loop looked a second time."""
+
+        looks = 0
+
+        def __len__(self):
+            length = super().__len__()
+            self.looks += 1
+            if self.looks == 2:
+                queue.submit(CommandKind.SAVE, requested_by="test")
+                poller._claim_all()
+            return length
+
+    poller._claimed = ClaimedMeanwhile()
+    assert poller.take() == []
+    assert any(poller.has_commands for _ in range(3))
+    assert [command.kind for command in poller.take()] == [CommandKind.SAVE]
+    assert not poller.has_commands

@@ -65,6 +65,9 @@ LARGEST_REFUSED = 10_000
 KEPT_OUTCOMES = 500
 """Number of finished commands that are kept in `done/`."""
 
+_Identity = tuple[int, int, int]
+"""Size, modification time and inode of a file."""
+
 
 def requester(through: str) -> str:
     """Returns the requester for the event log: `USER@HOST, THROUGH`."""
@@ -137,7 +140,7 @@ class CommandQueue:
         """
         self._run = run
         self._on_error = on_error
-        self._damaged: dict[Path, tuple[tuple[int, int, int], float]] = {}
+        self._damaged: dict[Path, tuple[_Identity, float]] = {}
 
     @property
     def has_damaged(self) -> bool:
@@ -262,10 +265,11 @@ class CommandQueue:
             Each command when it is claimed. It expires by the clock of this machine. One with
             invalid arguments is refused: its state is final then.
         """
-        ahead = self._disk_ahead
         for command in map(_as_requested, self._commands_in(self._run.inbox, _Request)):
             if kind is not None and command.kind is not kind:
                 continue
+            # Asking the file system creates a file, so not while nothing was asked.
+            ahead = self._disk_ahead
             seen = _accepted(command)
             if (self._run.done / f"{command.id}.json").exists():
                 (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
@@ -323,14 +327,14 @@ class CommandQueue:
             A sentence for each deleted file.
         """
         cleared = []
-        damaged_files: dict[Path, tuple[tuple[int, int, int], float]] = {}
+        damaged_files: dict[Path, tuple[_Identity, float]] = {}
         for place in (self._run.inbox, self._run.active):
             for path in _json_files(place):
-                is_known = self._is_known_as_damaged(path)
-                since = self._damaged[path][1] if is_known else now
+                known = self._known_damage(path)
+                since = now if known is None else known[1]
                 is_due = now - since >= DAMAGED_SECONDS or (at_once and place == self._run.active)
-                if is_known and not is_due:
-                    damaged_files[path] = self._damaged[path]
+                if known is not None and not is_due:
+                    damaged_files[path] = known
                     continue
                 problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
                 if problem and is_due:
@@ -344,7 +348,7 @@ class CommandQueue:
     def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:
         commands = []
         for path in _json_files(place):
-            if self._is_known_as_damaged(path):
+            if self._known_damage(path) is not None:
                 continue
             # Another process may move it at any moment.
             command = try_read(partial(load_if_exists, path, form), self._on_error)
@@ -352,10 +356,13 @@ class CommandQueue:
                 commands.append(command)
         return sorted(commands, key=lambda c: (c.requested_at, c.id))
 
-    def _is_known_as_damaged(self, path: Path) -> bool:
+    def _known_damage(self, path: Path) -> tuple[_Identity, float] | None:
+        """Returns the identity of a damaged file and since when it has it; None if it changed."""
+        known = self._damaged.get(path)
         with suppress(OSError):
-            return path in self._damaged and self._damaged[path][0] == _identity(os.lstat(path))
-        return False
+            if known is not None and known[0] == _identity(os.lstat(path)):
+                return known
+        return None
 
     def _move(self, source: Path, target: Path, command: Command) -> bool:
         """Renames a command's file and updates it; returns False if another process was first."""
@@ -409,8 +416,8 @@ def _storable(arguments: object) -> dict[str, Any]:
     return kept if len(data) <= LARGEST_REFUSED and kept == arguments else {}
 
 
-def _damage(path: Path, form: type[Command]) -> tuple[str, tuple[int, int, int]]:
-    """Returns why a file is not a valid command, and its size, modification time and inode."""
+def _damage(path: Path, form: type[Command]) -> tuple[str, _Identity]:
+    """Returns why a file is not a valid command, and its identity."""
     try:
         facts = os.lstat(path)
         command = load(path, form)
@@ -426,7 +433,7 @@ def _damage(path: Path, form: type[Command]) -> tuple[str, tuple[int, int, int]]
     return problem, _identity(facts)
 
 
-def _identity(facts: os.stat_result) -> tuple[int, int, int]:
+def _identity(facts: os.stat_result) -> _Identity:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 

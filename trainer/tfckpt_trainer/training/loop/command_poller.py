@@ -25,11 +25,7 @@ RETRY_SECONDS = 1.0
 
 
 class CommandPoller:
-    """Claims commands in a thread, so that the training loop only reads an attribute.
-
-    Attributes:
-        has_commands: Whether claimed commands are waiting for the next synchronization.
-    """
+    """Claims commands in a thread, so that the training loop only looks at a queue in memory."""
 
     def __init__(self, run: RunDirectory, telemetry: Telemetry) -> None:
         self._run = run
@@ -39,7 +35,11 @@ class CommandPoller:
         self._stopping = threading.Event()
         self._changes: DirectoryChanges | None = None
         self._thread = threading.Thread(target=self._work, name="tfckpt-poller", daemon=True)
-        self.has_commands = False
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether claimed commands are waiting for the next synchronization."""
+        return bool(self._claimed)
 
     def start(self) -> None:
         """Starts claiming commands."""
@@ -67,11 +67,9 @@ class CommandPoller:
 
     def take(self, most: int | None = None) -> list[Command]:
         """Returns the claimed commands, oldest first, or so many at most; forgets them."""
-        self.has_commands = False
         taken: list[Command] = []
         while self._claimed and len(taken) != most:
             taken.append(self._claimed.popleft())
-        self.has_commands = bool(self._claimed)
         return taken
 
     def _work(self) -> None:
@@ -106,7 +104,6 @@ class CommandPoller:
                 self._telemetry.event_log.note(EventKind.REFUSED, message, by=by)
                 continue
             self._claimed.append(command)
-            self.has_commands = True
 
     def _clear_damaged(self) -> None:
         for removed in self._queue.clear_damaged(time.monotonic()):
