@@ -391,6 +391,51 @@ def test_attributes_of_a_callback_come_back_cold_and_in_place():
     assert bits(cold.own) == first
 
 
+def test_attributes_of_a_callback_that_are_not_saved_are_named_and_left_alone():
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.keras import callback_state
+    from tfckpt_trainer.training.keras.callback_state import CallbackState
+
+    class Own(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.count = 0
+            self.rate = tf.Variable(1.0)
+            self.averages = [tf.Variable(2.0)]
+            self.newest = tf.constant(3.0)
+            self.kind = Own  # Holds no state.
+            self.big = np.zeros(callback_state._MOST_BYTES + 1, np.uint8)
+            self.parts = [np.zeros(callback_state._MOST_BYTES // 2, np.uint8)] * 3
+
+    own = Own()
+    own.set_model(small_model()[0])
+    state = CallbackState([own, keras.callbacks.EarlyStopping(restore_best_weights=True)])
+    state.begin()
+    variables = own.rate, own.averages[0]
+    own.count = 5
+    own.rate.assign(7.0)
+    text = state.text()
+    own.count = 6
+    state.restore(text)
+    assert own.count == 5 and (own.rate, own.averages[0]) == variables
+    assert [named.partition(" ")[0] for named in state.unsaved()] == [
+        f"Own.{name}" for name in ("rate", "averages", "newest", "big", "parts")
+    ]
+    assert len(text) < 1000
+
+
+def test_a_value_that_is_too_large_is_refused_before_it_is_encoded(monkeypatch):
+    from tfckpt_trainer.training.state import value_encoding
+
+    encode = value_encoding.encode_value
+    assert encode([b"ab", np.zeros(2)], "x", most=1000)
+    monkeypatch.setattr(value_encoding, "base64", None)
+    with pytest.raises(UsageError, match=r"x\['a'\] has more than 1,000 bytes"):
+        encode({"a": np.zeros(200)}, "x", most=1000)
+
+
 @pytest.mark.parametrize(
     ("passed", "message"),
     [

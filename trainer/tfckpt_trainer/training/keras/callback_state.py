@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ from tfckpt_trainer.training.state.variables import HOST
 _SKIPPED = {
     "params",
     "model",
+    "_model",
     "validation_data",
     # Keras sets these two together in each process.
     "monitor_op",
@@ -31,8 +33,11 @@ _SKIPPED = {
 
 _OWN_STATE = "state_dict"
 
-_MOST_CHARACTERS = 16 << 20
-"""Of an attribute as JSON; larger ones, such as a dataset in memory, are not saved."""
+_MOST_BYTES = 12 << 20
+"""Of an attribute; larger ones, such as a dataset in memory, are not saved."""
+
+_WITHOUT_STATE = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType)
+"""Types of attributes that a script sets and that no training changes."""
 
 
 class CallbackState:
@@ -88,6 +93,19 @@ class CallbackState:
                 for callback, first in zip(self._callbacks, self._first, strict=True)
             ]
         )
+
+    def unsaved(self) -> list[str]:
+        """Returns the attributes of the script's callbacks that `text` leaves out, with types."""
+        return [
+            f"{type(callback).__name__}.{name} ({type(value).__name__})"
+            for callback in self._callbacks
+            if not has_state(callback) and not _is_of_keras(callback)
+            for name, value in vars(callback).items()
+            if name not in _SKIPPED
+            and not isinstance(value, _WITHOUT_STATE)
+            and not (name == "best_weights" and callback in self._keepers)
+            and _plain(value) is _NOT_PLAIN
+        ]
 
     def restore(self, text: str) -> None:
         """Sets the attributes in `text`, and all others to their values at the start.
@@ -151,6 +169,10 @@ def _keeps_weights(callback: keras.callbacks.Callback) -> bool:
     )
 
 
+def _is_of_keras(callback: keras.callbacks.Callback) -> bool:
+    return type(callback).__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
 def has_state(thing: Any) -> bool:
     """Whether an object of the script saves and restores its state itself."""
     return hasattr(thing, _OWN_STATE) and hasattr(thing, "load_state_dict")
@@ -161,17 +183,20 @@ def _own_state(callback: Any) -> Any:
 
 
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    return {
+        name: plain
+        for name, value in _attributes(callback)
+        if (plain := _plain(value)) is not _NOT_PLAIN
+    }
+
+
+def _attributes(callback: keras.callbacks.Callback) -> Iterator[tuple[str, Any]]:
     # A class can give an attribute its first value.
     kinds = reversed(type(callback).__mro__)
     defaults = {name: value for kind in kinds for name, value in vars(kind).items()}
-    attributes = {}
     for name, value in {**defaults, **vars(callback)}.items():
-        if name in _SKIPPED or name.startswith("__"):
-            continue
-        plain = _plain(value)
-        if plain is not _NOT_PLAIN:
-            attributes[name] = plain
-    return attributes
+        if name not in _SKIPPED and not name.startswith("__"):
+            yield name, value
 
 
 _NOT_PLAIN = object()
@@ -180,7 +205,7 @@ _NOT_PLAIN = object()
 def _plain(value: Any) -> Any:
     """Returns a value as what JSON supports, or `_NOT_PLAIN` if it would not come back."""
     try:
-        plain = encode_value(value, "")
+        # A variable would come back as an array, which its callback cannot assign to.
+        return encode_value(value, "", tensors=False, most=_MOST_BYTES)
     except UsageError:
         return _NOT_PLAIN
-    return plain if len(json.dumps(plain)) <= _MOST_CHARACTERS else _NOT_PLAIN

@@ -217,6 +217,7 @@ class FitLoop:
         self._model = callbacks.model
         self._validation = validation
         self._in_epoch = False
+        self._has_named_unsaved = False
         run.set_epoch_steps(epochs.steps)
         run.before_save(self._keep)
         run.after_restore(self._resume)
@@ -258,6 +259,18 @@ class FitLoop:
 
     def _keep(self) -> None:
         self._run.state["callbacks"] = self._callbacks.state()
+        if not self._has_named_unsaved:
+            self._has_named_unsaved = True
+            self._name_unsaved()
+
+    def _name_unsaved(self) -> None:
+        unsaved = self._callbacks.unsaved
+        if unsaved:
+            self._run.note(
+                f"Checkpoints do not bring back attributes of callbacks: {', '.join(unsaved)}. "
+                "If training changes one, pass it in extra={…}, or give its callback state_dict() "
+                "and load_state_dict()."
+            )
 
     def _resume(self) -> None:
         self._callbacks.begin_training(is_resumed=True)

@@ -113,6 +113,11 @@ class FitCallbacks:
         """Returns the state of the callbacks as JSON, and sets `weights`."""
         return self._states.text()
 
+    @property
+    def unsaved(self) -> list[str]:
+        """The attributes of the script's callbacks that `state` leaves out, with types."""
+        return self._states.unsaved()
+
     def restore(self, text: str) -> None:
         """Restores what `state` returned."""
         self._restored = text

@@ -24,17 +24,19 @@ _DEEPEST = 100
 """Levels of values in values."""
 
 
-def encode_value(value: Any, place: str) -> Any:
+def encode_value(value: Any, place: str, *, tensors: bool = True, most: int | None = None) -> Any:
     """Returns a value as what JSON supports.
 
     Args:
         value: The value.
         place: Where it is, for errors.
+        tensors: Whether tensors and variables of TensorFlow are taken; they come back as arrays.
+        most: Bytes that it may have, with all values in it; by default any number.
 
     Raises:
-        UsageError: It, or a value in it, has a type that would not come back.
+        UsageError: It, or a value in it, has a type that would not come back, or it is too large.
     """
-    return _encode(value, place, 0)
+    return _Encoder(tensors, most).encode(value, place, 0)
 
 
 def decode_value(value: Any) -> Any:
@@ -49,58 +51,75 @@ def decode_value(value: Any) -> Any:
     return decode(value)
 
 
-def _encode(value: Any, place: str, depth: int) -> Any:
-    kind = type(value)
-    if value is None or kind in (bool, str):
-        return value
-    if kind is int:
-        is_small = abs(value) < _LARGEST_INTEGER
-        # As hexadecimal digits, whose number Python does not limit.
-        return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
-    if kind is float:
-        return (
-            value if math.isfinite(value) else {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
-        )
-    if depth > _DEEPEST:
-        raise UsageError(f"{place[:200]} is nested more than {_DEEPEST} levels deep.")
-    if kind is dict:
+class _Encoder:
+    """Encodes one value, and counts its bytes before they are encoded."""
+
+    def __init__(self, takes_tensors: bool, most: int | None) -> None:
+        self._takes_tensors = takes_tensors
+        self._most = most
+        self._counted = 0
+
+    def encode(self, value: Any, place: str, depth: int) -> Any:
+        kind = type(value)
+        self._count(len(value) if kind in (str, bytes) else _BITS.size, place)
+        if value is None or kind in (bool, str):
+            return value
+        if kind is int:
+            is_small = abs(value) < _LARGEST_INTEGER
+            # As hexadecimal digits, whose number Python does not limit.
+            return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
+        if kind is float:
+            bits = {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
+            return value if math.isfinite(value) else bits
+        if depth > _DEEPEST:
+            raise UsageError(f"{place[:200]} is nested more than {_DEEPEST} levels deep.")
+        if kind is dict:
+            return self._encode_dictionary(value, place, depth + 1)
+        if kind in _SEQUENCES:
+            listed = [self.encode(item, f"{place}[{n}]", depth + 1) for n, item in enumerate(value)]
+            if kind is list:
+                return listed
+            if kind in (set, frozenset):
+                # Equal sets may have another order; digests compare what is encoded.
+                listed.sort(key=repr)
+            encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
+            return {**encoded, "most": value.maxlen} if kind is deque else encoded
+        if kind is bytes:
+            return {_SPECIAL: "bytes", "value": base64.b64encode(value).decode()}
+        return self._encode_array(value, place)
+
+    def _encode_dictionary(self, value: dict[Any, Any], place: str, depth: int) -> Any:
         items = [
-            [_encode(key, place, depth + 1), _encode(item, f"{place}[{key!r}]", depth + 1)]
+            [self.encode(key, place, depth), self.encode(item, f"{place}[{key!r}]", depth)]
             for key, item in value.items()
         ]
         if all(type(key) is str for key in value) and _SPECIAL not in value:
             return dict(items)
         return {_SPECIAL: "dictionary", "value": items}
-    if kind in _SEQUENCES:
-        listed = [_encode(item, f"{place}[{n}]", depth + 1) for n, item in enumerate(value)]
-        if kind is list:
-            return listed
-        if kind in (set, frozenset):
-            # Equal sets may have another order; digests compare what is encoded.
-            listed.sort(key=repr)
-        encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
-        return {**encoded, "most": value.maxlen} if kind is deque else encoded
-    if kind is bytes:
-        return {_SPECIAL: "bytes", "value": base64.b64encode(value).decode()}
-    return _encode_array(value, place)
 
+    def _encode_array(self, value: Any, place: str) -> Any:
+        if self._takes_tensors and (isinstance(value, tf.Tensor) or is_variable(value)):
+            value = raw_variable(value).numpy()
+        if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
+            raise UsageError(
+                f"{place} is a {type(value).__name__}, which cannot be saved. Use numbers, texts, "
+                "bytes, lists, tuples, sets, deques, dictionaries and arrays of NumPy or "
+                "TensorFlow."
+            )
+        self._count(value.nbytes, place)
+        array = np.asarray(value)
+        return {
+            _SPECIAL: "array",
+            "dtype": array.dtype.name if array.dtype.kind == "V" else array.dtype.str,
+            "shape": list(array.shape),
+            "value": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
+            "scalar": isinstance(value, np.generic),
+        }
 
-def _encode_array(value: Any, place: str) -> Any:
-    if isinstance(value, tf.Tensor) or is_variable(value):
-        value = raw_variable(value).numpy()
-    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
-        raise UsageError(
-            f"{place} is a {type(value).__name__}, which cannot be saved. Use numbers, texts, "
-            "bytes, lists, tuples, sets, deques, dictionaries and arrays of NumPy or TensorFlow."
-        )
-    array = np.asarray(value)
-    return {
-        _SPECIAL: "array",
-        "dtype": array.dtype.name if array.dtype.kind == "V" else array.dtype.str,
-        "shape": list(array.shape),
-        "value": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
-        "scalar": isinstance(value, np.generic),
-    }
+    def _count(self, size: int, place: str) -> None:
+        self._counted += size
+        if self._most is not None and self._counted > self._most:
+            raise UsageError(f"{place[:200]} has more than {self._most:,} bytes.")
 
 
 def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
