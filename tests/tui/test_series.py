@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.rundir import event_log
@@ -292,6 +293,23 @@ def test_a_line_without_end_does_not_stop_the_reader(made, monkeypatch) -> None:
         file.write(b"x" * 5000 + b"\n")
     write(made, (point(step, loss=1.0) for step in range(20)))
     assert len(values(SeriesReader(made.run).read(), "loss")) == 20
+
+
+def test_values_without_a_place_on_the_axis_do_not_count() -> None:
+    samples = Series(
+        [point(1, loss=9.0), point(2, loss=1.0, epoch=0.0), point(3, loss=2.0)]
+    ).samples
+    in_epochs = View(across=Across.EPOCHS)
+    for view in (in_epochs, replace(in_epochs, window=Window(0, 1))):
+        visible = view.visible(samples.segments("loss"))
+        assert [sample[VALUE] for _, sample in visible] == [1.0]
+
+
+def test_a_part_of_a_run_has_only_the_measurements_with_values_there() -> None:
+    samples = Series([point(1, loss=1.0), point(2, loss=1.0, late=1.0)]).samples
+    part = samples.until({0: 1})
+    assert part.metrics == ["loss"]
+    assert part.newest is samples.newest
 
 
 def test_only_values_in_a_window_count_and_none_that_are_not_known() -> None:

@@ -65,6 +65,9 @@ class Window(msgspec.Struct, frozen=True):
         return self.low <= place <= self.high
 
 
+EVERYWHERE = Window(-math.inf, math.inf)
+
+
 def zoom(window: Window | None, whole: Window, factor: float) -> Window | None:
     """Returns a window `factor` times as long, with the same middle.
 

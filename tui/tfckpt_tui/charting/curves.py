@@ -26,6 +26,7 @@ from tfckpt_tui.charting.series import (
     Segment,
     extremes,
 )
+from tfckpt_tui.formats.units import finite
 
 
 class Across(StrEnum):
@@ -226,11 +227,6 @@ def thin(points: Sequence[Place], columns: int, column_of: Callable[[float], int
         kept.extend(points[start + place] for place in extremes(ys))
         start = end
     return kept
-
-
-def finite(value: float | None) -> float | None:
-    """Returns a value, or None if it is not finite."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _x(point: Place) -> float:

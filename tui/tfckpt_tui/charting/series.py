@@ -13,9 +13,9 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
-from struct import iter_unpack
+from struct import calcsize, iter_unpack, unpack_from
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
@@ -55,6 +55,7 @@ INDEX, AT, STEP, EPOCHS, VALUE, AVERAGE = range(6)
 
 _FIELDS = AVERAGE + len(WEIGHTS) - 1
 _FORMAT = f"{_FIELDS}d"
+_SAMPLE_BYTES = calcsize(_FORMAT)
 
 Sample = tuple[float, ...]
 """A value, with its place."""
@@ -65,13 +66,17 @@ _Place = tuple[float, float, float, float]
 _Recorded = tuple[list[_Place], list[float]]
 """Values of a measurement, and the place of each."""
 
-_SHARES = [
-    tuple((1 - weight) / (1 - weight ** (seen + 1)) for weight in WEIGHTS[1:])
-    for seen in range(4096)
-]
-"""How far a value moves each average, by the number of values before it."""
+_LAST_SHARE = 4095
+"""From so many values on, each moves the averages alike."""
 
-_LAST_SHARE = len(_SHARES) - 1
+
+@cache
+def _shares() -> list[tuple[float, ...]]:
+    """Returns how far a value moves each average, by the number of values before it."""
+    return [
+        tuple((1 - weight) / (1 - weight ** (seen + 1)) for weight in WEIGHTS[1:])
+        for seen in range(_LAST_SHARE + 1)
+    ]
 
 
 class Segment:
@@ -100,17 +105,18 @@ class Segment:
     @property
     def first(self) -> Sample:
         """The first sample."""
-        return tuple(self._numbers[:_FIELDS])
+        return unpack_from(_FORMAT, self._intervals[0])
 
     @property
     def last(self) -> Sample:
         """The newest sample."""
-        return tuple(self._numbers[-_FIELDS:])
+        newest = self._intervals[-1]
+        return unpack_from(_FORMAT, newest, len(newest) - _SAMPLE_BYTES)
 
     @property
     def sizes(self) -> list[int]:
         """The number of samples in each interval."""
-        return [len(interval) // (8 * _FIELDS) for interval in self._intervals]
+        return [len(interval) // _SAMPLE_BYTES for interval in self._intervals]
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -163,7 +169,7 @@ class Samples:
 
     Attributes:
         channels: By measurement.
-        newest: The newest point, without its values; None without points.
+        newest: The newest recorded point, also if it is left out here; None without points.
         points: How many points were recorded.
         left_out: How many metrics are left out, because there are too many.
     """
@@ -206,18 +212,13 @@ class Samples:
         return channel.segments if channel is not None else ()
 
     def until(self, last_steps: Mapping[int, float]) -> Samples:
-        """Returns the part up to a step of each branch; other branches are left out."""
-        channels = {
-            key: Channel(
-                tuple(
-                    cut
-                    for one in channel.segments
-                    if (cut := one.until(last_steps.get(one.branch, -math.inf))).sizes
-                ),
-                channel.recorded,
-            )
-            for key, channel in self.channels.items()
-        }
+        """Returns the part up to a step of each branch; what has no values there is left out."""
+        channels: dict[Key, Channel] = {}
+        for key, channel in self.channels.items():
+            cut = [one.until(last_steps.get(one.branch, -math.inf)) for one in channel.segments]
+            segments = tuple(segment for segment in cut if segment.sizes)
+            if segments:
+                channels[key] = Channel(segments, channel.recorded)
         return Samples(channels, self.newest, self.points, self.left_out)
 
 
@@ -235,12 +236,16 @@ class Series:
         self._channels: dict[Key, _Channel] = {}
         self._left_out: set[str] = set()
         self._points = 0
-        self._samples = Samples()
+        self._newest: SeriesPoint | None = None
+        self._samples: Samples | None = None
         self.add(points)
 
     @property
     def samples(self) -> Samples:
         """What is kept now; the same object until there are more points."""
+        if self._samples is None:
+            channels = {key: channel.kept() for key, channel in self._channels.items()}
+            self._samples = Samples(channels, self._newest, self._points, len(self._left_out))
         return self._samples
 
     def add(self, points: Iterable[SeriesPoint]) -> None:
@@ -255,8 +260,9 @@ class Series:
         self._take(begun)
         if begun:
             most = self._most
-            channels = {key: channel.kept(most) for key, channel in self._channels.items()}
-            self._samples = Samples(channels, begun[-1], self._points, len(self._left_out))
+            for channel in self._channels.values():
+                channel.bound(most)
+            self._newest, self._samples = begun[-1], None
 
     def _take(self, points: Sequence[SeriesPoint]) -> None:
         """Takes points of one branch whose steps increase."""
@@ -333,11 +339,11 @@ class _Part:
     def _kept_of(self, places: Sequence[_Place], values: Sequence[float]) -> list[Sample]:
         """Returns the extremes of values, with the averages of all values up to each."""
         samples: list[Sample] = []
-        (a, b, c, d), seen, begin = self.averages, self.seen, 0
+        shares, (a, b, c, d), seen, begin = _shares(), self.averages, self.seen, 0
         for place in extremes(values):
             for value in values[begin : place + 1]:
                 if value - value == 0:
-                    e, f, g, h = _SHARES[seen if seen < _LAST_SHARE else _LAST_SHARE]
+                    e, f, g, h = shares[seen if seen < _LAST_SHARE else _LAST_SHARE]
                     seen += 1
                     # The difference is exactly 0 while the value does not change.
                     a += e * (value - a)
@@ -418,11 +424,11 @@ class _Channel:
         for part in self._parts:
             part.halve()
 
-    def kept(self, most: int) -> Channel:
-        """Returns what is kept now.
+    def bound(self, most: int) -> None:
+        """Drops the oldest parts, and joins intervals, where there are too many.
 
         Args:
-            most: The most intervals, and the most parts. Older parts are dropped.
+            most: The most intervals, and the most parts.
         """
         while len(self._parts) > most:
             self._parts.popleft()
@@ -430,6 +436,9 @@ class _Channel:
         while self._too_many(most):
             self._double_width()
             self._kept = None
+
+    def kept(self) -> Channel:
+        """Returns what is kept now."""
         if self._kept is None:
             self._kept = Channel(
                 tuple(part.kept() for part in self._parts),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tfckpt_tui.charting.series import STEP, VALUE, Sample
+from tfckpt_tui.formats.units import finite
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -26,11 +27,8 @@ class Statistics(msgspec.Struct, frozen=True):
     @property
     def values(self) -> tuple[float | None, float | None, float | None]:
         """The lowest, the highest and the last value; None for one that is not finite."""
-        low, high, last = (
-            None if one is None or not math.isfinite(one[VALUE]) else one[VALUE]
-            for one in (self.lowest, self.highest, self.last)
-        )
-        return low, high, last
+        low, high = (None if one is None else one[VALUE] for one in (self.lowest, self.highest))
+        return low, high, finite(self.last[VALUE])
 
     @property
     def steps(self) -> tuple[int | None, int | None, int]:

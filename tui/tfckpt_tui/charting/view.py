@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
-from tfckpt_tui.charting.axis import Window
+from tfckpt_tui.charting.axis import EVERYWHERE, Window
 from tfckpt_tui.charting.curves import Across, Curve, XOf, curves_of, x_axis
 from tfckpt_tui.charting.measurements import Measurement
 from tfckpt_tui.charting.series import Sample, Samples, Segment
@@ -61,28 +61,28 @@ class View(msgspec.Struct, frozen=True):
             return entry.step
         return entry.step / self.epoch_steps if self.epoch_steps else None
 
+    def shows(self, x: float) -> bool:
+        """Whether a position is in the visible part; NaN, which is none, is not."""
+        return (self.window or EVERYWHERE).contains(x)
+
     def visible(self, segments: Sequence[Segment]) -> list[tuple[int, Sample]]:
         """Returns the samples in the visible part, each after its branch.
 
         These are all recorded extremes of the part from the first to the last of them: an interval
-        that is cut by an edge is left out, unless there is no other.
+        that is cut by an edge is left out, unless there is no other. So is what has no place there.
         """
         shown = [one for one in segments if one.branch not in self.hidden]
-        window, x_of = self.window, self.x_of
-        if window is None:
-            return [(one.branch, sample) for one in shown for sample in one.samples]
         whole: list[tuple[int, Sample]] = []
         every: list[tuple[int, Sample]] = []
         for segment in shown:
-            inside = [window.contains(x) for x in x_of(segment)]
-            begin = 0
+            placed = zip(self.x_of(segment), segment.samples, strict=True)
             for size in segment.sizes:
-                end = begin + size
-                found = list(compress(segment.samples[begin:end], inside[begin:end]))
-                every += [(segment.branch, sample) for sample in found]
-                if len(found) == size:
-                    whole += [(segment.branch, sample) for sample in found]
-                begin = end
+                # A sample at NaN has no place on the axis.
+                interval = [(x, sample) for x, sample in islice(placed, size) if x == x]
+                found = [(segment.branch, sample) for x, sample in interval if self.shows(x)]
+                every += found
+                if len(found) == len(interval):
+                    whole += found
         return whole or every
 
 
@@ -226,8 +226,4 @@ def marked_events(entries: Sequence[EventEntry], view: View) -> list[tuple[float
         x = view.x_of_event(entry)
         if entry.kind in MARKED and x is not None:
             placed.append((float(x), entry))
-    window = view.window
-    return sorted(
-        (one for one in placed if window is None or window.contains(one[0])),
-        key=lambda one: one[0],
-    )
+    return sorted((one for one in placed if view.shows(one[0])), key=lambda one: one[0])

@@ -15,7 +15,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def finite(number: float | None) -> float | None:
-    """Returns a number, or None if JSON has none for it."""
+    """Returns a number, or None if it is not finite."""
     return number if number is not None and math.isfinite(number) else None
 
 

@@ -492,14 +492,17 @@ class ChartPage(Page):
 
     def action_move_cursor(self, columns: int) -> None:
         """Moves the cursor to a point some columns away; it begins at the newest one."""
-        window, cursor = self._view.window, self._cursor
-        placed = [one for one in self._placed() if window is None or window.contains(one[0])]
-        places = sorted({x for x, _, _ in placed})
-        if cursor is None and placed:
-            # After a restore, the farthest point is on the branch that was left.
-            self._point_at(max(placed, key=lambda one: one[2][INDEX])[0])
-        elif cursor is not None:
-            self._point_at(moved(places, cursor, columns * self.chart.plot.column_width))
+        shows = self._view.shows
+        if self._cursor is not None:
+            places = [x for x in self._places() if shows(x)]
+            distance = columns * self.chart.plot.column_width
+            self._point_at(moved(places, self._cursor, distance))
+            return
+        placed = (one for one in self._placed() if shows(one[0]))
+        # After a restore, the farthest point is on the branch that was left.
+        newest = max(placed, key=lambda one: one[2][INDEX], default=None)
+        if newest is not None:
+            self._point_at(newest[0])
 
     def action_select(self) -> None:
         """Begins a selection, or zooms to it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +60,7 @@ class TrackedPoint:
         """The update divided by the norm before it; None if that is zero or unknown."""
         if self.update is None or not self.norm_before:
             return None
-        ratio = self.update / self.norm_before
-        return ratio if math.isfinite(ratio) else None
+        return finite(self.update / self.norm_before)
 
     @property
     def not_finite(self) -> int:
