@@ -217,6 +217,17 @@ def test_downsampled_curves_are_bounded_whatever_is_recorded() -> None:
     assert sum(len(b.steps) for c in facts.curves for b in c.branches) <= 4 * MOST_CELLS
 
 
+def test_curves_that_are_left_out_do_not_make_the_others_coarse() -> None:
+    random.seed(7)
+    reader = CurveReader()
+    names = [f"m{number}" for number in range(300)]
+    reader.add(point(step, **{name: random.random() for name in names}) for step in range(1000))
+    facts = reader.facts({})
+    assert facts.left_out == len(names) - MOST_METRICS
+    (branch,) = facts.curves[0].branches
+    assert len(branch.steps) > 4 * MOST_CELLS / len(names)
+
+
 def test_values_that_are_not_finite_are_counted_and_not_drawn() -> None:
     reader = CurveReader()
     reader.add([point(1, loss=1.0), point(2, loss=None), point(3, loss=math.inf)])

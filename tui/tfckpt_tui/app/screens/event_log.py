@@ -93,8 +93,7 @@ class EventLogScreen(Page):
         """Copies the selected event."""
         selected = self.query_one(EventList).selected
         if selected is not None:
-            lines = _lines(selected, _UNWRAPPED)
-            told = "\n".join("".join(text for text, _ in one.spans) for one in lines)
+            told = "\n".join(one.text for one in _lines(selected, _UNWRAPPED))
             self.app.copy_to_clipboard(f"{selected.kind.value}\n{told}")
             self.notify("Copied the event.", markup=False)
 

@@ -215,7 +215,9 @@ class TrackScreen(ChartPage):
             EventEntry(at=point.at, kind=EventKind.SAVE, message="", step=point.step)
             for point in points
         )
-        self._charted = replace(self._snapshot, samples=Series(points).samples, event_log=saves)
+        # Each checkpoint has a value in the chart.
+        samples = Series(points, most=max(1, len(points))).samples
+        self._charted = replace(self._snapshot, samples=samples, event_log=saves)
         self.update_charts()
 
     def _histograms(self) -> Iterator[Distribution]:

@@ -63,25 +63,26 @@ class CurveReader:
         while self._waiting and self._step is not None:
             self._place_mark(self._step)
         samples = self._series.samples
-        recorded = [one for one in measurements(samples.metrics) if one.key in samples.channels]
+        by_branch = {key: _by_branch(channel) for key, channel in samples.channels.items()}
+        recorded = [one for one in measurements(samples.metrics) if one.key in by_branch]
         shown = [
-            (one, samples.channels[one.key])
+            one
             for place, one in enumerate(recorded)
             if place < MOST_METRICS or isinstance(one.key, Other)
         ]
-        count = sum(len(_by_branch(channel)) for channel in samples.channels.values())
-        columns = max(1, min(COLUMNS, MOST_CELLS // max(1, count)))
+        drawn = min(MOST_CURVES, sum(len(by_branch[one.key]) for one in shown))
+        columns = max(1, min(COLUMNS, MOST_CELLS // max(1, drawn)))
         curves: list[CurveFacts] = []
-        room = MOST_CURVES
-        for one, channel in shown:
-            drawn = [*_by_branch(channel).items()][:room]
-            room -= len(drawn)
-            branches = tuple(_branch(*branch, columns, kept_until) for branch in drawn)
-            curves.append(_facts(one, channel, branches))
+        room = drawn
+        for one in shown:
+            own = [*by_branch[one.key].items()][:room]
+            room -= len(own)
+            branches = tuple(_branch(*branch, columns, kept_until) for branch in own)
+            curves.append(_facts(one, samples.channels[one.key], branches))
         return CurvesFacts(
             points=samples.points,
             curves=tuple(curves),
-            left_out=samples.left_out + count - (MOST_CURVES - room),
+            left_out=samples.left_out + sum(map(len, by_branch.values())) - drawn,
             marks=tuple(sorted(self._marks, key=lambda mark: mark.step)),
         )
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_tui.charting.value_axis import value_range
+from tfckpt_tui.charting.value_axis import apart, value_range
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.markup import Markup, element
 from tfckpt_tui.reports.reporting import BranchCurve, CurveFacts, MarkFacts
@@ -36,7 +35,6 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 64, 14
 _MARK_GAP = 24
 """Events that are closer share one sign."""
 
-_LARGEST = sys.float_info.max
 _TITLE = 300
 
 
@@ -96,11 +94,11 @@ def figure(curve: CurveFacts, marks: Sequence[MarkFacts], steps: tuple[int, int]
     """
     if curve.lowest is None or curve.highest is None:
         return None
-    x = _Scale(*_apart(float(steps[0]), float(steps[1])), _LEFT, _RIGHT)
+    x = _Scale(*apart(float(steps[0]), float(steps[1])), _LEFT, _RIGHT)
     is_log = curve.lowest > 0 and curve.highest / curve.lowest > _LOG_RATIO
     values = [value for branch in curve.branches for value in branch.values]
     ends = (curve.lowest, curve.highest) if is_log else value_range(values)
-    y = _Scale(*_apart(*ends), _BOTTOM, _TOP, is_log)
+    y = _Scale(*apart(*ends), _BOTTOM, _TOP, is_log)
     inside = [
         *_axes(x, y),
         *_cut(y, curve.lowest, curve.highest),
@@ -116,14 +114,6 @@ def figure(curve: CurveFacts, marks: Sequence[MarkFacts], steps: tuple[int, int]
         role="img",
         aria_label=f"{curve.name} over {x.low:,.0f} to {x.high:,.0f} steps",
     )
-
-
-def _apart(low: float, high: float) -> tuple[float, float]:
-    """Returns two ends that differ."""
-    if low == high:
-        air = abs(low) * 0.1 or 1.0
-        low, high = low - air, high + air
-    return max(low, -_LARGEST), min(high, _LARGEST)
 
 
 def _axes(x: _Scale, y: _Scale) -> Iterator[Markup]:

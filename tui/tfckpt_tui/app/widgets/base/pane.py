@@ -161,11 +161,8 @@ class Pane(Widget):
         first = cell_len(text[:start])
         last = shown.cell_length if end < 0 else cell_len(text[:end])
         style = self.screen.get_component_rich_style("screen--selection")
-        chosen = [
-            Segment(segment.text, (segment.style or Style()) + style)
-            for segment in shown.crop(first, last)
-        ]
-        return Strip.join([shown.crop(0, first), Strip(chosen), shown.crop(last)])
+        chosen = Strip(Segment.apply_style(shown.crop(first, last), post_style=style))
+        return Strip.join([shown.crop(0, first), chosen, shown.crop(last)])
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Returns the selected text without the border, and what follows it."""
