@@ -142,6 +142,17 @@ async def test_a_new_column_is_in_the_app(ended: RunFactory) -> None:
         await until(pilot, lambda: "epoch 10" in pilot.app.clipboard, shown(pilot.app))
 
 
+async def test_a_new_column_may_come_first(
+    ended: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("tfckpt_tui.reports.listing")
+    monkeypatch.setattr(checkpoint_columns, "COLUMNS", (EPOCH, *checkpoint_columns.COLUMNS))
+    ended.checkpoint(450, 1, name=(name := "a-name-longer-than-a-quarter-of-the-list"))
+    async with opened(ended.run, size=(130, 40)) as pilot:
+        await until_shown(pilot, name)
+        assert headings(pilot).index("epoch") < headings(pilot).index("checkpoint")
+
+
 def test_keys_and_fields_of_columns_are_unique() -> None:
     columns = checkpoint_columns.COLUMNS
     for names in (

@@ -372,9 +372,12 @@ def _duration(checkpoint: Checkpoint) -> float | None:
     return checkpoint.packed.duration_seconds if checkpoint.packed is not None else None
 
 
+NAMES = "name"
+"""The key of the column of names."""
+
 COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
-        key="name",
+        key=NAMES,
         value=lambda c: c.name,
         history=HistoryCell("checkpoint", 10, align="<", widest=lambda width: width // 4),
         sort=Sort(6, descending=False),

@@ -21,6 +21,7 @@ from tfckpt_tui.app.widgets.base.table_pane import TablePane
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import (
+    NAMES,
     CheckpointColumn,
     Row,
 )
@@ -320,22 +321,21 @@ def _with_whole_names(columns: list[Column], longest: Mapping[str, int], width: 
     """Returns the columns that fit; names get room that columns that stretch do not need.
 
     Args:
-        columns: The columns, with the names first.
+        columns: The columns, one of them with the names.
         longest: The widths of the longest texts of names and of columns that stretch.
         width: The width of the list.
     """
-    layout, names = choose(columns, width), columns[0]
+    layout, names = choose(columns, width), next(one for one in columns if one.key == NAMES)
     spare = sum(
         size - max(column.width, longest[column.key])
         for column, size in layout.columns
         if column.stretch
     )
     more = min(spare, longest[names.key] - names.width)
-    return (
-        choose([replace(names, width=names.width + more), *columns[1:]], width)
-        if more > 0
-        else layout
-    )
+    if more <= 0:
+        return layout
+    wider = replace(names, width=names.width + more)
+    return choose([wider if column is names else column for column in columns], width)
 
 
 def _unsupported_in(snapshot: RunSnapshot) -> tuple[VersionOne | OtherFile, ...]:
