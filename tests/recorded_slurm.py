@@ -1,4 +1,7 @@
-"""Answers of a real Slurm 22.05, recorded in tests/data/slurm, in the place of its commands."""
+"""Answers of a real Slurm 22.05, in the place of its commands, and variables that its pages list.
+
+They are recorded in tests/data/slurm.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,24 @@ def job_line(**fields: object) -> str:
         "name": "language-model",
     }
     return LINE.format(**{**usual, **fields})
+
+
+ASKED_BY_VARIABLES = {
+    "SBATCH_ACCOUNT": "--account",
+    "SBATCH_CONSTRAINT": "--constraint",
+    "SBATCH_PARTITION": "--partition",
+    "SBATCH_QOS": "--qos",
+    "SBATCH_RESERVATION": "--reservation",
+    "SBATCH_TIMELIMIT": "--time",
+    "SBATCH_WCKEY": "--wckey",
+}
+"""What a user may ask of sbatch by variables, with its options."""
+
+
+def listed_variables(*pages: str) -> set[str]:
+    """The environment variables in the manual pages of some commands; `job`: those of a job."""
+    lists = dict(line.split(": ") for line in (RECORDS / "variables.txt").read_text().splitlines())
+    return {name for page in pages for name in lists[page].split()}
 
 
 class RecordedSlurm:

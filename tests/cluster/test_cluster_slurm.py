@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from faulty_file_system import faulty_mounts
+from recorded_slurm import ASKED_BY_VARIABLES, listed_variables
 from requirements import needs
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.cluster.host_list import expand_hosts
@@ -59,6 +60,22 @@ def test_workers_on_two_nodes_finish_and_the_job_ends(run):
     assert run.job.requeues == 0
     assert len(run.job.nodes) == 2
     assert run.job.ends_at is not None
+
+
+def test_variables_of_the_users_shell_are_no_options_of_a_job(run, monkeypatch):
+    asked = {"SBATCH_PARTITION": "urgent", "SBATCH_TIMELIMIT": "20"}
+    of_shell = listed_variables("sbatch", "srun", "squeue", "scontrol", "job")
+    for name in of_shell - {"SLURM_CONF", "SLURM_CLUSTERS"} - ASKED_BY_VARIABLES.keys():
+        monkeypatch.setenv(name, "1")
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    job = run.launch_worker("environment", "step", "end=finished", options=TWO_NODES)
+    has_ended(run, job)
+    shown = run.cluster.call("scontrol", "show", "job", job)
+    for fact in ("Partition=urgent", "TimeLimit=00:10:00", "Requeue=1", "JobName=run"):
+        assert fact in shown
+    assert run.job.ends_at is not None
+    assert not run.messages(EventKind.FAILED)
 
 
 def test_a_dead_worker_is_restarted_within_the_allocation(run):

@@ -26,7 +26,6 @@ from tfckpt_trainer.launch.slurm.step_starter import (
     decode_placement,
     encode_placement,
     place_tasks,
-    step_environment,
 )
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.supervision.restart_policy import (
@@ -229,14 +228,6 @@ def test_tasks_are_placed_on_the_nodes_that_work(tmp_path):
     ]  # fmt: skip
     with pytest.raises(CannotStartError, match="2 tasks are too few"):
         place_tasks(with_servers, 7, 0, ["n1"])
-
-
-def test_what_sbatch_was_told_does_not_override_the_options_of_srun():
-    given = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1", "SLURM_JOB_ID": "7",
-             "SLURM_CPUS_PER_TASK": "8", "PATH": "/bin"}  # fmt: skip
-    assert step_environment(given) == {
-        "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8", "PATH": "/bin",
-    }  # fmt: skip
 
 
 def report(node: str, **changes) -> Answer:

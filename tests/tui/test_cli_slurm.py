@@ -63,6 +63,17 @@ def test_a_dry_run_prints_the_script_and_changes_nothing(tool: Tool, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+def test_a_launch_says_which_variables_of_sbatch_it_ignores(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_NO_REQUEUE", "SLURM_EXCLUSIVE"):
+        monkeypatch.setenv(name, "shell")
+    options = ["--slurm", "--dry-run", "--account", "own"]
+    said = tool("launch", tmp_path / "run", *options, *COMMAND)
+    assert "#SBATCH --partition=shell\n#SBATCH --account=own\n" in said.data
+    assert said.words == "Ignored: SBATCH_NO_REQUEUE. Pass options of sbatch with --sbatch-arg.\n"
+
+
 def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:
     answer(sbatch, 'echo "sbatch: error: invalid partition specified: gpu" >&2; exit 1')
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)

@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.slurm.variables import command_environment
 
 COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""
@@ -47,7 +48,7 @@ Runner = Callable[[Sequence[str], float], CommandOutput]
 
 
 def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
-    """Runs a command of Slurm; options that users set in the environment do not apply.
+    """Runs a command of Slurm in the environment of `command_environment`.
 
     Raises:
         OSError: The command cannot be started.
@@ -56,11 +57,7 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
     # Imported here, as in what asks Slurm: most runs have no batch job.
     import subprocess
 
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SQUEUE_", "SCANCEL_"))
-    }
+    environment = command_environment(os.environ)
     if command[0] == "squeue":
         # Not for sbatch, which hands its environment to the job.
         environment["SLURM_TIME_FORMAT"] = "%s"

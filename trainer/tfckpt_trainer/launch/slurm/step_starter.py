@@ -18,6 +18,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import plan_gpus
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.slurm.job_step import JobStep, silence_seconds
+from tfckpt_trainer.launch.slurm.variables import step_environment
 from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -262,23 +263,6 @@ def place_tasks(options: LaunchOptions, job: int, number: int, nodes: Sequence[s
         tuple(addresses(nodes, places, job, number)),
         plan_gpus(options),
     )
-
-
-def step_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of an `srun` in a batch script.
-
-    What sbatch was told about tasks would override the options of `srun`; the processors of each
-    task would be lost, because `srun` takes them from another variable.
-    """
-    whole = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"))
-        and name not in {"SLURM_DISTRIBUTION", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}
-    }
-    if "SLURM_CPUS_PER_TASK" in whole:
-        whole.setdefault("SRUN_CPUS_PER_TASK", whole["SLURM_CPUS_PER_TASK"])
-    return whole
 
 
 def encode_placement(placement: Placement) -> str:

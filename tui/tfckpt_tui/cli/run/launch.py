@@ -20,6 +20,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
+from tfckpt_trainer.launch.slurm.variables import ignored_variables, with_variables
 from tfckpt_trainer.launch.slurm_options import MAX_REQUEUES, SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -364,7 +365,10 @@ def _slurm_options(given: dict[str, Any], *, foreground: bool) -> SlurmOptions |
         raise click.UsageError("With --slurm, give --nodes and --tasks-per-node, not --workers.")
     if foreground:
         raise click.UsageError("Give either --slurm or --foreground.")
-    return SlurmOptions(
+    ignored = ignored_variables(os.environ)
+    if ignored:
+        print_message(f"Ignored: {', '.join(ignored)}. Pass options of sbatch with --sbatch-arg.")
+    options = SlurmOptions(
         nodes=given["nodes"],
         tasks_per_node=given["tasks_per_node"],
         gpus_per_node=given["gpus_per_node"],
@@ -374,6 +378,7 @@ def _slurm_options(given: dict[str, Any], *, foreground: bool) -> SlurmOptions |
         arguments=given["sbatch_arg"],
         max_requeues=given["max_requeues"],
     )
+    return with_variables(options, os.environ)
 
 
 def _print_batch_script(options: LaunchOptions) -> int:

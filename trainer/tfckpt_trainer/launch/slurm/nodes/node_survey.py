@@ -21,7 +21,7 @@ from tfckpt_trainer.launch.slurm.nodes.node_check import (
     answer_file,
     token_file,
 )
-from tfckpt_trainer.launch.slurm.step_starter import step_environment
+from tfckpt_trainer.launch.slurm.variables import step_environment
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 CHECK_MODULE = "tfckpt_trainer.launch.slurm.nodes.node_check"
