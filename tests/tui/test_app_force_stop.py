@@ -18,9 +18,12 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_tui.app.dialogs.dialog import Dialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
+from tfckpt_tui.app.dialogs.stop import StopDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.control.force_stop import ForceStopPlan
+from tfckpt_tui.services.control.many import make_plan, plan_stop
 
 
 @pytest.fixture
@@ -77,6 +80,39 @@ async def test_a_stop_beside_a_worker_that_is_stopped_says_what_happens(live: Ru
         assert "or a few steps later" not in top(pilot.app)
 
 
+@pytest.mark.parametrize("workers", [(0, 1), (1,)])
+async def test_a_stop_of_a_script_that_hangs_while_its_heart_beats_promises_none(
+    live: RunFactory, workers: tuple[int, ...]
+) -> None:
+    for index in workers:
+        live.worker(index, last_step_at=time.time() - 150)
+    who = (
+        "No worker made a step in 2 min" if len(workers) == 2 else "Worker 1 made no step in 2 min"
+    )
+    async with opened(live.run) as pilot:
+        await pilot.press("x")
+        await until_shown(pilot, who)
+        text = " ".join(top(pilot.app).split())
+        assert "Training stops after the next step, if one comes." in text
+        assert "If it does not, end the processes with X." in text
+        assert "or a few steps later" not in text
+    plan = make_plan("Stop", [live.run.root], plan_stop).runs[0]
+    assert f"after the next step, if one comes. {who}" in plan.words
+
+
+async def test_a_stop_without_a_checkpoint_does_not_name_one(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(worker_count=1)
+    made.worker(0, step=1, branch=0)
+    snapshot = SnapshotReader(made.run).read(time.time())
+    async with opened(made.run):
+        text = text_of(StopDialog(snapshot))
+        assert "Without a save, 1 step is lost." in text
+        assert "There is no checkpoint: without a save, the next launch starts at step 0." in text
+        assert "newest checkpoint" not in text
+        force = text_of(ForceStopDialog(snapshot, ForceStopPlan(None, ("worker 0",))))
+        assert "If they cannot save, 1 step is lost." in force
+
+
 async def test_what_has_ended_meanwhile_is_told(live: RunFactory) -> None:
     for index in range(2):
         live.worker(index, host="elsewhere", updated_at=time.time() - 30)
@@ -128,5 +164,5 @@ async def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(
         assert words not in text_of(ForceStopDialog(hangs, plan))
 
 
-def text_of(dialog: ForceStopDialog) -> str:
+def text_of(dialog: Dialog[bool]) -> str:
     return "".join(text for line in dialog.text() for text, _ in line)

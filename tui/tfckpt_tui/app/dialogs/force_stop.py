@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.dialogs.stop import lost_steps_line
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
@@ -41,14 +41,9 @@ class ForceStopDialog(Dialog[bool]):
         """Returns the job or the processes, and what happens to them."""
         job = self._plan.job
         yield from self._processes() if job is None else _job(job)
-        position = self.snapshot.position
-        unsaved = unsaved_steps(self.snapshot.checkpoints, position) if position else 0
-        if unsaved:
-            yield (
-                ("If they cannot save, ", ""),
-                (units.count(unsaved, "step"), "warn"),
-                (" since the newest checkpoint are lost.", ""),
-            )
+        lost = [*lost_steps_line(self.snapshot, "If they cannot save")]
+        if lost:
+            yield lost
         if self._takes_commands:
             yield (
                 ("The trainer still answers: ", "muted"),

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.scan.alerts import SAVE_FAILED
 from tfckpt_trainer.catalog.scan.lineage import unsaved_steps
-from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.runs.account import WorkerView
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class StopDialog(Dialog[bool]):
@@ -33,17 +32,22 @@ class StopDialog(Dialog[bool]):
                     (f"✗ {clean(alert.title)}. ", "bad"),
                     ("If the next one fails too, the run is not stopped.", ""),
                 )
-        unsaved = self._unsaved_steps()
-        if unsaved:
-            verb = "is" if unsaved == 1 else "are"
-            yield (
-                ("Without a save, ", ""),
-                (units.count(unsaved, "step"), "warn"),
-                (f" since the newest checkpoint {verb} lost.", ""),
-            )
-        else:
+        yield from self._losses()
+
+    def _losses(self) -> Iterable[Iterable[Span]]:
+        """Returns what is lost without a save, and where the next launch goes on."""
+        has_start = self.snapshot.start is not None
+        lost = [*lost_steps_line(self.snapshot, "Without a save")]
+        if lost:
+            yield lost
+        elif has_start:
             yield (("The newest checkpoint holds all steps so far.", "muted"),)
-        yield (("The next launch continues from the newest checkpoint.", "muted"),)
+        goes_on = (
+            "The next launch continues from the newest checkpoint."
+            if has_start
+            else "There is no checkpoint: without a save, the next launch starts at step 0."
+        )
+        yield ((goes_on, "muted"),)
 
     @property
     def _starts(self) -> bool:
@@ -53,23 +57,21 @@ class StopDialog(Dialog[bool]):
 
     def _when(self) -> Iterable[Iterable[Span]]:
         """Returns when the run stops; not soon if a worker does not react."""
-        if self.snapshot.silent is not None:
-            yield from self._after_silence(self.snapshot.silent)
-        else:
-            count = units.count(len(self.snapshot.workers), "worker")
-            stalled = any(view.state is WorkerState.STALLED for view in self.snapshot.workers)
+        snapshot = self.snapshot
+        if not snapshot.hang:
+            count = units.count(len(snapshot.workers), "worker")
             yield (
                 (f"Training stops on {count} at step ", ""),
-                (f"{self.snapshot.step or 0:,}", "strong"),
+                (f"{snapshot.step or 0:,}", "strong"),
                 (" or a few steps later.", ""),
             )
-            if stalled:
-                yield (("No step was done for a while. It stops after the next one.", "warn"),)
-
-    def _after_silence(self, silent: WorkerView) -> Iterable[Iterable[Span]]:
-        yield ((f"✗ Worker {silent.status.index} {clean(silent.silence)}. ", "bad"),)
-        yield (("No worker can save before it goes on.", ""),)
-        if self.snapshot.supervisor is not None:
+            return
+        yield ((f"✗ {clean(snapshot.hang)} ", "bad"),)
+        if snapshot.silent is None:
+            yield (("Training stops after the next step, if one comes.", ""),)
+        else:
+            yield (("No worker can save before it goes on.", ""),)
+        if snapshot.silent is not None and snapshot.supervisor is not None:
             yield (("If it does not, the supervisor ends all workers without a save.", ""),)
         else:
             yield (
@@ -88,6 +90,13 @@ class StopDialog(Dialog[bool]):
             Choice("d", "stop without saving", False, "error"),
         ]
 
-    def _unsaved_steps(self) -> int:
-        position = self.snapshot.position
-        return unsaved_steps(self.snapshot.checkpoints, position) if position is not None else 0
+
+def lost_steps_line(snapshot: RunSnapshot, condition: str) -> Iterable[Span]:
+    """Returns how many steps are lost on a condition, such as `Without a save`, if any are."""
+    position = snapshot.position
+    unsaved = unsaved_steps(snapshot.checkpoints, position) if position is not None else 0
+    if unsaved:
+        since = " since the newest checkpoint" if snapshot.start is not None else ""
+        yield (f"{condition}, ", "")
+        yield (units.count(unsaved, "step"), "warn")
+        yield (f"{since} {units.noun(unsaved, 'is', 'are')} lost.", "")

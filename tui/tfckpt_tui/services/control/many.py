@@ -253,14 +253,16 @@ def _prune(run: RunDirectory, names: Sequence[str]) -> str:
 def _command(run: RunDirectory, arguments: CommandArguments, what: str) -> RunPlan:
     """Plans a command to the trainer of a run."""
     require_trainer(run, arguments.kind)
-    words = f"{what} {_where(brief_account(run.root))}."
+    words = f"{what} {_where(brief_account(run.root))}"
     return RunPlan(run.root, clean_message(words), partial(_ask, run, arguments))
 
 
 def _where(account: RunAccount) -> str:
-    """Returns on how many workers, and about when."""
+    """Returns on how many workers, and about when, as the end of a sentence."""
     count = units.count(len(account.workers), "worker")
-    return f"on {count} after step {account.step:,}" if account.step else f"on {count}"
+    if account.hang:
+        return f"on {count} after the next step, if one comes. {account.hang}"
+    return f"on {count} after step {account.step:,}." if account.step else f"on {count}."
 
 
 def _ask(run: RunDirectory, arguments: CommandArguments) -> str:

@@ -126,5 +126,4 @@ def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsErr
 
 def why_unanswered(run: RunDirectory) -> str:
     """Returns a sentence about the worker that keeps the others from acting; empty if none does."""
-    silent = brief_account(run.root).silent
-    return "" if silent is None else f" Worker {silent.status.index} {silent.silence}."
+    return f" {brief_account(run.root).hang}".rstrip()

@@ -266,6 +266,23 @@ class RunAccount(msgspec.Struct, frozen=True):
         return next((worker for worker in self.workers if worker.silence), None)
 
     @property
+    def hang(self) -> str:
+        """Which worker keeps all from acting, and why, as a sentence; empty if none does.
+
+        Commands act between steps: a worker that makes none, such as one whose script hangs, keeps
+        them waiting while its heartbeat goes on.
+        """
+        if self.silent is not None:
+            return f"Worker {self.silent.status.index} {self.silent.silence}."
+        stalled = [w.status for w in self.workers if w.state is WorkerState.STALLED]
+        if not stalled:
+            return ""
+        last = max(status.last_step_at or 0.0 for status in stalled)
+        all_do = len(stalled) == len(self.workers)
+        who = "No worker made a" if all_do else f"Worker {stalled[0].index} made no"
+        return f"{who} step in {units.duration(self.at - last)}."
+
+    @property
     def chief(self) -> WorkerView | None:
         """Worker 0, if it has started."""
         return next((w for w in self.workers if w.status.index == 0), None)
