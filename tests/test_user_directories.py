@@ -29,7 +29,7 @@ from tfckpt_tui.settings.config import Config, read_config
 from tfckpt_tui.services.runs.recent_runs import last_look, remembered_runs, remember_run
 assert read_config({}) == Config()
 remember_run(Path(sys.argv[2]))
-print(remembered_runs(), last_look(Path(sys.argv[2])).selected)
+print(remembered_runs(), last_look(Path(sys.argv[2])).listing)
 """
 
 COMMAND = """
@@ -63,7 +63,7 @@ def test_a_catalog_is_scanned_without_a_home(homeless):
 
 def test_settings_are_the_defaults_without_a_home(homeless, open_place):
     done = homeless(CONFIG)
-    assert (done.returncode, done.stdout) == (0, "[] None\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "[] Listing(filter='', order=None)\n"), done.stderr
     assert not list(open_place.glob("~*"))
 
 

@@ -18,7 +18,9 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.charting.choices import ChartChoices
+from tfckpt_tui.formats.sort_order import Listing
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from waiting import LEAST_SECONDS, attempts, pause_after
 
@@ -150,11 +152,14 @@ async def opened(
     read_only: bool = False,
     select: str | None = None,
     charts: ChartChoices | None = None,
+    listing: Listing | None = None,
     size: tuple[int, int] = (120, 40),
 ) -> AsyncIterator[Pilot[int]]:
-    """The app on a run, when it has looked at it once."""
-    app = TfckptApp(run, read_only=read_only, poll=POLL, select=select, charts=charts)
+    """The app on a run, when it has looked at it once; the cursor is on a checkpoint, if named."""
+    app = TfckptApp(run, read_only=read_only, poll=POLL, listing=listing, charts=charts)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()
+        if select is not None:
+            app.screen.query_one(History).select(select)
         yield pilot

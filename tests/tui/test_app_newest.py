@@ -120,18 +120,6 @@ def places_of(made: RunFactory) -> tuple[Path, ...]:
     return verification_directories(made.run)
 
 
-async def test_the_selection_of_the_last_time_is_found_in_all(many: RunFactory) -> None:
-    monitor = monitor_of(many)
-    app = TfckptApp(many.run, monitor=monitor, select="ckpt-2")
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until_shown(pilot, READING)
-        monitor.read_all()
-        await until_shown(pilot, f"{COUNT} checkpoints")
-        selected = app.screen.query_one(History).selected
-        assert selected is not None
-        assert selected.name == "ckpt-2"
-
-
 async def test_the_app_reads_all_by_itself(many: RunFactory) -> None:
     app = TfckptApp(many.run, poll=0.2)
     # 12 are more than two screens of 5 rows, as far as the monitor is told.

@@ -5,12 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
-from app_driving import POLL, StillMonitor, opened, shown, top, until, until_shown
+from app_driving import (
+    POLL,
+    StillMonitor,
+    opened,
+    shown,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_shown,
+)
 from rundir_factory import RunFactory, two_branches
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -29,7 +40,9 @@ from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.log_view import LogView
+from tfckpt_tui.formats.sort_order import Listing, Order
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.runs.recent_runs import LastLook, last_look, remember_look, remember_run
 from tfckpt_tui.settings.config import config_path, read_config
 
 PAGES = {
@@ -313,16 +326,56 @@ async def test_what_runs_is_not_started_again(live: RunFactory) -> None:
         await until_shown(pilot, "The run is active. Press x to stop it first.")
 
 
-async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
+async def test_the_next_app_lists_as_the_last_one_with_the_cursor_on_the_first_row(
+    ended: RunFactory,
+) -> None:
+    remember_run(ended.run.root)
     async with opened(ended.run, select="ckpt-300") as pilot:
-        history = pilot.app.screen.query_one(History)
-        await until(
-            pilot, lambda: history.selected and history.selected.name == "ckpt-300", "the last one"
+        await pilot.press(
+            "slash", *"step<", *"400", "enter", "greater_than_sign", "greater_than_sign"
         )
-        await pilot.press("down")
-        assert pilot.app.selected_name == "ckpt-200"  # type: ignore[attr-defined]
+        await pilot.pause()
+        app = cast(TfckptApp, pilot.app)
+        order = app.listing.order
+        assert order is not None
+        assert app.listing == Listing("step<400", order)
+        remember_look(ended.run.root, LastLook(app.listing))
+    last = last_look(ended.run.root)
+    async with opened(ended.run, listing=last.listing) as pilot:
+        await until_shown(pilot, "match step<400")
+        history = pilot.app.screen.query_one(History)
+        assert history.cursor == 0
+        assert f"{order.arrow}" in top(pilot.app)
+        await pilot.press("slash")
+        assert pilot.app.screen.query_one("#filter", Input).value == "step<400"
+        await pilot.press("escape")
+        await until(pilot, lambda: not history.filter.tests, "all checkpoints")
+    strange = Listing("step<", Order("no such column", descending=True))
+    async with opened(ended.run, listing=strange) as pilot:
+        await until_shown(pilot, "ckpt-300")
+
+
+@pytest.mark.parametrize(
+    ("keys", "stays"), [(("v",), True), (("asterisk",), True), (("o", "escape"), False)]
+)
+async def test_a_save_moves_the_cursor_from_no_row_that_a_key_acted_on(
+    live: RunFactory, keys: tuple[str, ...], stays: bool
+) -> None:
+    async with opened(live.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        first = history.selected
+        assert first is not None
+        await pilot.press(*keys)
+        await until_jobs_are_shown(pilot)
+        live.checkpoint(440, branch=1, parent=first.name)
+        await until_shown(pilot, "ckpt-b1-440")
+        selected = history.selected
+        assert selected is not None
+        assert (selected.name == first.name) is stays
         await pilot.press("home")
-        assert pilot.app.selected_name is None  # type: ignore[attr-defined]
+        assert not history.cursor
+        live.checkpoint(450, branch=1, parent="ckpt-b1-440")
+        await until(pilot, lambda: history.selected and history.selected.step == 450, "the newest")
 
 
 async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:

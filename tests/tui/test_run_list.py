@@ -89,6 +89,20 @@ async def test_runs_are_sorted_by_a_column_and_back(fleet: Path) -> None:
         assert rows(app)[-1] == "ended"
 
 
+async def test_the_cursor_is_on_the_first_run_until_a_key_moves_it(fleet: Path) -> None:
+    app = RunsApp(fleet, Config())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await until_shown(pilot, "4 runs")
+        newest = app._newest
+        assert newest is not None
+        app.runs.show_runs(newest.runs[-1:], newest.at)
+        app.runs.show_runs(newest.runs, newest.at)
+        assert app.runs.cursor == 0
+        await pilot.press("down", "up")
+        app.runs.show_runs((*newest.runs[1:], newest.runs[0]), newest.at)
+        assert app.runs.selected == newest.runs[0]
+
+
 async def test_marks_stay_on_their_runs_and_esc_removes_them(fleet: Path) -> None:
     app = RunsApp(fleet, Config())
     async with app.run_test(size=(100, 20)) as pilot:

@@ -35,6 +35,7 @@ from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerific
 from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.charting.choices import ChartChoices, kept_choices
+from tfckpt_tui.formats.sort_order import Listing
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun
@@ -125,7 +126,7 @@ class TfckptApp(JobApp[int]):
         read_only: Whether actions that change the run are disabled.
         newest: The newest checkpoints, if they are shown before the first snapshot.
         snapshot: The newest snapshot; None before the first one.
-        selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
+        listing: How the user listed the checkpoints.
         verifier: Verifies checkpoints in the background.
         own_actions: Runs the user's own actions in the background.
         runs_each_new: Whether own actions with `each_new` are run for new checkpoints.
@@ -154,7 +155,7 @@ class TfckptApp(JobApp[int]):
         poll: float | None = None,
         monitor: SnapshotSource | None = None,
         config: Config | None = None,
-        select: str | None = None,
+        listing: Listing | None = None,
         charts: ChartChoices | None = None,
         from_list: bool = False,
     ) -> None:
@@ -166,7 +167,7 @@ class TfckptApp(JobApp[int]):
             poll: Seconds between scans of the directory, instead of waiting for file events.
             monitor: Provides the snapshots; by default it watches `run`.
             config: The configuration of the user.
-            select: The checkpoint to select first; by default the newest.
+            listing: How the user listed the checkpoints last.
             charts: How the user looked at charts last.
             from_list: Whether it returns to the list of runs from which it was opened.
         """
@@ -175,7 +176,7 @@ class TfckptApp(JobApp[int]):
         self.read_only = read_only
         self.newest: NewestRows | None = None
         self.snapshot: RunSnapshot | None = None
-        self.selected_name = select
+        self.listing = listing or Listing()
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
         self._own_actions = own_actions(self.config.actions)
         self.own_actions = ActionQueue(run, self._post_action, read_only=read_only)
@@ -395,13 +396,13 @@ def main(
             read_only=read_only,
             poll=poll or config.app.poll,
             config=config,
-            select=last.selected,
+            listing=last.listing,
             charts=kept_choices(last.charts),
             from_list=from_list,
         )
         app.run()
         app.close()
-        remember_look(run.root, LastLook(app.selected_name, app.chart_choices.to_keep()))
+        remember_look(run.root, LastLook(app.listing, app.chart_choices.to_keep()))
         if app.crash is None or (app.return_code or 0) > _SIGNALLED:
             return app.return_code or 0
         from tfckpt_tui.app.crash_app import CrashApp

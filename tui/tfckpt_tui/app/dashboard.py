@@ -32,6 +32,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
+from tfckpt_tui.formats.sort_order import Listing
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot, differs_only_in_time
@@ -135,7 +136,7 @@ class DashboardScreen(Screen[None]):
     def on_mount(self) -> None:
         """Shows the keys, and what was read while the panes were made."""
         self._has_panes = True
-        self._update_keys()
+        self._list_as(self.run_app.listing)
         self._verification_timer = self.set_interval(
             _VERIFICATION_POLL_SECONDS, self._show_reading, pause=True
         )
@@ -166,8 +167,6 @@ class DashboardScreen(Screen[None]):
             return
         self._shown_at = snapshot.at
         self.panes.show(snapshot)
-        if before is None and self.run_app.selected_name is not None:
-            self.panes.history.select(self.run_app.selected_name)
         self._update_keys()
 
     def update_progress(self) -> None:
@@ -232,6 +231,9 @@ class DashboardScreen(Screen[None]):
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
+            if self._chosen is None and self._reason(action, Selection()):
+                # What the user acted on stays selected, whatever is saved meanwhile.
+                self.panes.history.hold_cursor()
 
     def why_unavailable(self, name: str) -> str:
         """Returns why the action called `name` is unavailable now; empty if it is available."""
@@ -361,13 +363,15 @@ class DashboardScreen(Screen[None]):
 
     @on(ListPane.Moved, "#history")
     def _note_selection(self) -> None:
-        selected = self.selection.selected
-        follows_newest = selected is None or not self.panes.history.has_moved
-        name = None if follows_newest or selected is None else selected.name
-        self.run_app.selected_name = name
         self._update_keys()
 
     # -- the filter --------------------------------------------------------------------------
+
+    def _list_as(self, listing: Listing) -> None:
+        """Lists the checkpoints as in an earlier session."""
+        self.panes.history.restore_order(listing.order)
+        if not self._filter_by(listing.filter):
+            self.panes.filter.value = listing.filter
 
     def open_filter(self) -> None:
         """Opens the filter line."""

@@ -212,6 +212,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         """Opens the selected run."""
         selected = self.runs.selected
         if selected is not None:
+            self.runs.hold_cursor()
             work = partial(open_run, selected.root)
             self.start_job("open", work, self._leave_to, progress=f"Opening {selected.path} …")
 
@@ -292,6 +293,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
 
     def _may_change(self) -> bool:
         """Whether runs are chosen, and may be changed; otherwise says why not."""
+        self.runs.hold_cursor()
         why = READ_ONLY if self._read_only else "" if self.runs.chosen else "There is no run."
         if why:
             self.notify(why, title=f"{NOT_NOW}change", severity="warning", markup=False)

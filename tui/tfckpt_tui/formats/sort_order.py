@@ -32,6 +32,13 @@ class Order(msgspec.Struct, frozen=True):
         return replace(self, descending=not self.descending)
 
 
+class Listing(msgspec.Struct, frozen=True):
+    """How a user listed the rows: the text of the filter, and the order; None is its own."""
+
+    filter: str = ""
+    order: Order | None = None
+
+
 class SortBy(msgspec.Struct, Generic[RowT], frozen=True):
     """How rows are sorted by a column.
 

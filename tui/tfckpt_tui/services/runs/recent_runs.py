@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import state_directory
+from tfckpt_tui.formats.sort_order import Listing
 
 MOST_RECENT = 50
 """How many recent runs are kept."""
@@ -27,11 +28,11 @@ class LastLook(msgspec.Struct, frozen=True):
     """What the user looked at last in a run.
 
     Attributes:
-        selected: The checkpoint under the cursor; None for the newest.
+        listing: How the checkpoints were listed.
         charts: How the charts were looked at, as `charting.choices` keeps it; empty by default.
     """
 
-    selected: str | None = None
+    listing: Listing = Listing()
     charts: Mapping[str, Any] = {}
 
 
@@ -40,12 +41,12 @@ class RecentRuns(Document, frozen=True, kw_only=True):
 
     Attributes:
         directories: The run directories, newest first.
-        selected: The checkpoint under the cursor, by run directory, unless it was the newest.
+        listings: How checkpoints were listed, by run directory.
         charts: How charts were looked at, by run directory.
     """
 
     directories: list[str] = []
-    selected: dict[str, str] = {}
+    listings: dict[str, Listing] = {}
     charts: dict[str, dict[str, Any]] = {}
 
 
@@ -63,13 +64,13 @@ def remember_look(root: Path, look: LastLook) -> None:
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         runs = _recent()
-        selected = _others(runs.selected, path, runs.directories)
-        if look.selected is not None:
-            selected[path] = look.selected
+        listings = _others(runs.listings, path, runs.directories)
+        if look.listing != Listing():
+            listings[path] = look.listing
         charts = _others(runs.charts, path, runs.directories)
         if look.charts:
             charts[path] = dict(look.charts)
-        looked = msgspec.structs.replace(runs, selected=selected, charts=charts)
+        looked = msgspec.structs.replace(runs, listings=listings, charts=charts)
         if looked != runs:
             _keep(looked)
 
@@ -79,7 +80,7 @@ def last_look(root: Path) -> LastLook:
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         runs = _recent()
-        return LastLook(runs.selected.get(path), runs.charts.get(path, {}))
+        return LastLook(runs.listings.get(path, Listing()), runs.charts.get(path, {}))
     return LastLook()
 
 

@@ -20,7 +20,8 @@ RowT = TypeVar("RowT")
 class ListPane(Pane, Generic[RowT], can_focus=True):
     """A list that draws only its visible rows.
 
-    The cursor stays on the row with the same key when other rows are added or removed.
+    The cursor stays on the row with the same key when other rows are added or removed, or on the
+    first one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -34,6 +35,9 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
 
     has_cursor = True
     """Whether one row is selected. Without a cursor the arrow keys scroll."""
+
+    follows_first = False
+    """Whether the cursor stays on the first row, until the user moves it or acts on a row."""
 
     title = ""
     """The subject of the list."""
@@ -141,7 +145,10 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
 
     def rows_changed(self) -> None:
         """Moves the cursor back to its row after the rows changed."""
-        if self._key is not None:
+        before = self._key
+        if self.follows_first and self._top == 0:
+            self._cursor = 0
+        elif self._key is not None:
             row = self.find_row(self._key)
             if row is not None:
                 # New rows above must not move the rows that the user is looking at.
@@ -149,6 +156,12 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
                     self._top += row - self._cursor
                 self._cursor = row
         self._clamp()
+        if self.follows_first and before not in {None, self._key}:
+            self.post_message(self.Moved(self))
+
+    def hold_cursor(self) -> None:
+        """Keeps the cursor on its row when others come above it."""
+        self.follows_first = False
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """Returns the head lines and the visible rows."""
@@ -181,6 +194,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
     def move_to(self, row: int) -> None:
         """Moves the cursor to `row` and scrolls it into view."""
         before = self._cursor
+        self.hold_cursor()
         self._cursor = row
         self._clamp()
         self._bring_into_view()

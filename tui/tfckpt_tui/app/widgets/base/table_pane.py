@@ -88,6 +88,11 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
         self._marks.clear()
         self.repaint()
 
+    def restore_order(self, order: Order | None) -> None:
+        """Takes the sort order of an earlier session, if the list still has its column."""
+        if order is None or order.column in self._orders.columns:
+            self._order = order
+
     def sort_next(self, places: int) -> None:
         """Moves `places` further through the sort orders."""
         self._order = self._orders.next(self._order, places)

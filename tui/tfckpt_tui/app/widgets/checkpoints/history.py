@@ -26,6 +26,7 @@ from tfckpt_tui.formats.checkpoint_columns import (
     Row,
 )
 from tfckpt_tui.formats.checkpoint_filter import Filter
+from tfckpt_tui.formats.sort_order import Listing
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 
@@ -149,10 +150,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             self._take(snapshot.checkpoints, snapshot.lineage)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
-            was_first = self.cursor == 0 and self.top == 0
             self.choose_rows()
-            if was_first and not self.has_moved:
-                self.move_to(0)
         self.repaint()
 
     def _take(self, checkpoints: tuple[Checkpoint, ...], lineage: Lineage) -> None:
@@ -172,15 +170,15 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
         self._columns = None
+        run_app_of(self).listing = Listing(self._filter.text, self._order)
         self.show_rows((*self._checkpoints, *self._unsupported))
 
-    has_moved = False
-    """Whether the user moved the cursor; until then it stays on the newest checkpoint."""
+    follows_first = True
 
     def move_to(self, row: int) -> None:
-        """Moves the cursor to `row`."""
+        """Moves the cursor to `row`; on the first one, it goes on to newer checkpoints."""
         super().move_to(row)
-        self.has_moved = self.cursor != 0
+        self.follows_first = self.cursor == 0
 
     def heading(self) -> Sequence[Span]:
         """Returns the title, and the problem of the selected checkpoint."""

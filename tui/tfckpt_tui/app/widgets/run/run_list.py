@@ -125,6 +125,8 @@ class RunList(TablePane[RunAccount, RunAccount]):
         view = view or RunListView()
         self._order, self._needle, self._marks = view.order, view.needle, view.marks
         self._key, self._cursor, self._top = view.key, view.cursor, view.top
+        # The first results of a search are seldom the first rows.
+        self.follows_first = view.key is None
         self._all: tuple[RunAccount, ...] = ()
         self._texts: dict[Path, _Texts] = {}
         self._layouts: dict[int, Layout] = {}
