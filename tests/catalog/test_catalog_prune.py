@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -70,6 +71,29 @@ class TestPrune:
         assert all(after[name] == before[name] for name in after if name != "checkpoint")
         assert [t.name for t in manifest.checkpoints] == ["ckpt-200"]
         assert manifest.phase is TrashPhase.TRASHED
+
+    @pytest.mark.parametrize(
+        ("fails", "outcome"),
+        [(False, "Nothing was moved."), (True, "Now in the trash: ckpt-50.")],
+    )
+    def test_a_refusal_says_what_a_disk_that_fails_left(self, history, monkeypatch, fails, outcome):
+        pinned = moving.is_pinned
+
+        def pinned_meanwhile(run, name):
+            return name == "ckpt-100" or pinned(run, name)
+
+        def failing(*_):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(moving, "is_pinned", pinned_meanwhile)
+        if fails:
+            monkeypatch.setattr(f"{move_to_trash.__module__}.bring_back", failing)
+        before = contents(history.root)
+        with pytest.raises(RefusedError) as refused:
+            prune(history, "ckpt-50", "ckpt-100")
+        told = f"ckpt-100 cannot be pruned: it was just pinned. {outcome} Prune again"
+        assert str(refused.value).startswith(told)
+        assert fails is not (contents(history.root) == before)
 
     def test_tensorflows_list_follows(self, history):
         prune(history, "ckpt-50", "ckpt-200")
@@ -697,6 +721,24 @@ class TestDeleteForGood:
         with pytest.raises(RefusedError, match="ckpt-100 cannot be deleted: it was just pinned"):
             delete_for_good(history.run, ["ckpt-200", "ckpt-100"], now=NOW, update_state_file=True)
         assert history.scan().keys() == before
+
+    def test_what_cannot_be_deleted_is_told_and_the_others_go(self, history, monkeypatch):
+        unlink = Path.unlink
+
+        def failing(path, **options):
+            if path.name == "ckpt-100.index":
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            unlink(path, **options)
+
+        monkeypatch.setattr(Path, "unlink", failing)
+        deleted = delete_for_good(
+            history.run, ["ckpt-50", "ckpt-100", "ckpt-200"], now=NOW, update_state_file=True
+        )
+        assert deleted.names == ("ckpt-50", "ckpt-200")
+        assert deleted.problems == (f"{history.root}/ckpt-100.index: Input/output error.",)
+        assert history.scan()["ckpt-100"].state is CheckpointState.VERIFIED
+        assert history.scan().keys() == {"ckpt-100", "ckpt-300"}
+        assert listed_names(history.root) == ["ckpt-100", "ckpt-300"]
 
     @pytest.mark.parametrize("name", ["ckpt-300", "ckpt-100", "ckpt-50"])
     def test_what_is_protected_stays(self, history, name):

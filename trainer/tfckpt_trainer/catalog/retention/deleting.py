@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import locked_trash
 from tfckpt_trainer.catalog.retention.emptying import Emptied
@@ -51,7 +50,7 @@ def delete_for_good(
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
         RefusedError: A checkpoint is protected, or not known to be one; nothing was deleted.
-        OSError: An index file could not be deleted; those before it are gone.
+        OSError: The directory cannot be read, or a deletion was not flushed.
     """
     run.require_changeable()
     release_reserve(run)
@@ -60,23 +59,27 @@ def delete_for_good(
         catalog.refuse_newer()
         chosen = require_prunable(checkpoints, names, in_use, "deleted")
         require_proven(run.root, chosen)
-        files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
+        files = {
+            checkpoint.name: [path for path, _ in files_of(run, catalog.evidence(checkpoint.name))]
+            for checkpoint in chosen
+        }
         deletion = _Deletion(run, on_progress)
-        deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
-        gone = frozenset(checkpoint.name for checkpoint in chosen)
+        deleted = deletion.delete_indexes(files)
+        gone = frozenset(deleted)
         remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in gone]
         listed = not update_state_file
         with suppress(OSError):
             if not listed:
                 remove_from_state_file(run, gone, remaining)
                 listed = True
-        for path in files:
-            deletion.delete(path)
+        for name in deleted:
+            for path in files[name]:
+                deletion.delete(path)
         if not listed:
             # There may be room for the state file now.
             deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
     keep_reserve(run)
-    return deletion.done(chosen)
+    return deletion.done(deleted)
 
 
 class _Deletion:
@@ -88,36 +91,49 @@ class _Deletion:
         self._freed = 0
         self._problems: list[str] = []
 
-    def delete_indexes(self, chosen: Sequence[Checkpoint], indexes: Sequence[Path]) -> None:
-        """Deletes the index files; after that, the checkpoints are gone."""
-        for checkpoint in chosen:
-            if is_pinned(self._run, checkpoint.name):
+    def delete_indexes(self, files: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Deletes the index files, by which checkpoints exist.
+
+        Args:
+            files: All files of each checkpoint.
+
+        Returns:
+            The names of the checkpoints that are gone, in their order; the others stay whole.
+        """
+        for name in files:
+            if is_pinned(self._run, name):
                 raise RefusedError(
-                    f"{checkpoint.name} cannot be deleted: it was just pinned. Nothing was changed."
+                    f"{name} cannot be deleted: it was just pinned. Nothing was changed."
                 )
-        for path in indexes:
-            size = os.lstat(path).st_size
-            path.unlink()
-            self._freed += size
-        for directory in {path.parent for path in indexes}:
+        gone: list[str] = []
+        changed: set[Path] = set()
+        for name, paths in files.items():
+            indexes = [path for path in paths if path.suffix == ".index"]
+            # That of a save that is not committed comes before that of the checkpoint.
+            if all(self.delete(path) for path in reversed(indexes)):
+                gone.append(name)
+            changed |= {path.parent for path in indexes}
+        for directory in changed:
             # Flushed before the data: a power loss must not restore an index without data.
             sync_directory(directory)
+        return gone
 
-    def delete(self, path: Path) -> None:
-        """Deletes another file of a checkpoint."""
-        self.attempt(lambda: self._delete(path))
+    def delete(self, path: Path) -> bool:
+        """Deletes a file of a checkpoint; returns whether it is gone."""
+        return self.attempt(lambda: self._delete(path))
 
-    def attempt(self, act: Callable[[], None]) -> None:
-        """Runs a step whose failure does not stop the others."""
+    def attempt(self, act: Callable[[], None]) -> bool:
+        """Runs a step whose failure does not stop the others; returns whether it was done."""
         try:
             act()
         except OSError as error:
             self._problems.append(f"{describe_error(error)}.")
+            return False
+        return True
 
-    def done(self, chosen: Sequence[Checkpoint]) -> Emptied:
+    def done(self, gone: Iterable[str]) -> Emptied:
         """Returns the result."""
-        names = tuple(checkpoint.name for checkpoint in chosen)
-        return Emptied(self._freed, names, problems=tuple(self._problems))
+        return Emptied(self._freed, tuple(gone), problems=tuple(self._problems))
 
     def _delete(self, path: Path) -> None:
         if not os.path.lexists(path):

@@ -88,10 +88,7 @@ def trash_files(
                     _refuse_pinned(run, place, trashed)
                 moved = moves.trash_files(name, match, strict=strict)
                 if strict and not moved:
-                    raise RefusedError(
-                        f"{name} changed while {trashed.name} was being pruned. Nothing was "
-                        "moved. Prune again to see the new plan."
-                    )
+                    raise RefusedError(f"{name} changed while {trashed.name} was being pruned.")
             if heed_pins:
                 # If the lock is not shared, a pin may be written at this moment. It is written
                 # before it is acknowledged: either it is seen here, or `set_pins` sees the move.
@@ -200,9 +197,7 @@ class _Moves:
 def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
     # If it was saved again under the same name, the pin belongs to the new checkpoint.
     if is_pinned(run, trashed.name) and not _is_replaced(run, place, trashed):
-        raise RefusedError(
-            f"{trashed.name} cannot be pruned: it was just pinned. Nothing was moved."
-        )
+        raise RefusedError(f"{trashed.name} cannot be pruned: it was just pinned.")
 
 
 def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:

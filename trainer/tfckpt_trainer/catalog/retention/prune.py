@@ -363,9 +363,14 @@ def _start(
         raise
     try:
         return _move_to_trash(run, manifest, checkpoints, strict=True, on_warning=on_warning)
-    except (OSError, RefusedError):
+    except OSError:
         _roll_back(run, manifest)
         raise
+    except RefusedError as error:
+        _roll_back(run, manifest)
+        left = [one.name for one in manifest.checkpoints if has_trashed_files(place, one)]
+        outcome = f"Now in the trash: {few_of(left)}." if left else "Nothing was moved."
+        raise RefusedError(f"{error} {outcome} Prune again to see the new plan.") from error
 
 
 def _roll_back(run: RunDirectory, manifest: TrashManifest) -> None:
