@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from tfckpt_trainer.rundir import event_log as event_log
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES, read_entries, read_newest_points
+from tfckpt_trainer.rundir.event_log import (
+    TAIL_BYTES,
+    WHOLE_LOG,
+    read_entries,
+    read_newest_points,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
-from tfckpt_trainer.rundir.storage.documents import encode
+from tfckpt_trainer.rundir.storage.documents import append, encode
 
 
 def with_entries(root: Path, count: int) -> RunDirectory:
@@ -40,6 +46,32 @@ def test_every_number_of_entries_from_blocks_of_any_size(tmp_path, monkeypatch, 
     for newest in range(1, 14):
         found = [entry.step for entry in read_entries(run, newest)]
         assert found == list(range(12))[-newest:]
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_a_line_without_end_takes_no_memory_and_hides_no_entry(tmp_path, kept):
+    run = with_entries(tmp_path, kept)
+    with run.event_log.open("ab") as file:
+        file.truncate(file.tell() + 100_000_000)
+    append(run.event_log, EventEntry(at=1.7e9, kind=EventKind.SAVE, message="Saved.", step=kept))
+    tracemalloc.start()
+    try:
+        found = [entry.step for entry in read_entries(run, WHOLE_LOG)]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found[:-1] == list(range(kept))
+    assert most < 10_000_000
+
+
+def test_no_more_than_the_end_of_a_log_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_log, "_BLOCK", 256)
+    run = with_entries(tmp_path, 100)
+    assert len(read_entries(run, WHOLE_LOG)) == 100
+    monkeypatch.setattr(event_log, "LOG_BYTES", run.event_log.stat().st_size // 2)
+    found = [entry.step for entry in read_entries(run, WHOLE_LOG)]
+    assert found == list(range(100 - len(found), 100))
+    assert 45 < len(found) <= 50
 
 
 def test_no_event_log_has_no_entries(tmp_path):

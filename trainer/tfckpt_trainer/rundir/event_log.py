@@ -22,14 +22,20 @@ from tfckpt_trainer.rundir.storage.documents import (
 )
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_descriptor, open_plain
 
-WHOLE_LOG = 2**31
-"""More entries than an event log has, for `read_entries`."""
+WHOLE_LOG = 1_000_000
+"""More entries than an event log has, for `read_entries`: one a second for eleven days."""
 
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
 
 SERIES_BYTES = 1 << 30
 """Bytes that `read_series` takes from the end of the series at most."""
+
+LOG_BYTES = 1 << 28
+"""Bytes that `read_entries` takes from the end of the event log at most."""
+
+LINE_BYTES = 1 << 20
+"""A line that is longer is none of ours."""
 
 RECENT_BYTES = 1 << 15
 """Bytes that `read_newest_points` takes from the end of the series."""
@@ -75,12 +81,16 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
 
     Args:
         run: The run directory.
-        newest: How many; by default, those in the last `TAIL_BYTES`.
+        newest: How many, as far as they are in the last `LOG_BYTES`; by default, those in the last
+            `TAIL_BYTES`.
     """
     if newest is None:
         return Tail(run.event_log, EventEntry).read_new()
-    entries, _ = parse_lines(_last_lines(run.event_log, newest), EventEntry, run.event_log.name)
-    return entries[-newest:]
+    parsed = [
+        parse_lines(lines, EventEntry, run.event_log.name)[0]
+        for lines in _last_lines(run.event_log, newest)
+    ]
+    return [entry for entries in reversed(parsed) for entry in entries]
 
 
 def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
@@ -123,24 +133,37 @@ def _points(lines: bytes, source: str) -> list[SeriesPoint]:
     return parse_lines(lines, SeriesPoint, source)[0]
 
 
-def _last_lines(path: Path, count: int) -> bytes:
-    """Returns the end of a file, with at least so many complete lines if it has them."""
+def _last_lines(path: Path, count: int) -> Iterator[bytes]:
+    """Yields the last lines of a file in blocks, the newest block first; at most so many lines.
+
+    A line longer than `LINE_BYTES` may be left out: memory holds a block and one line.
+    """
     try:
-        descriptor, facts = open_descriptor(path)
+        file = open_plain(path)
     except (OSError, DamagedFileError):
-        return b""
-    blocks: list[bytes] = []
-    try:
-        place = facts.st_size
-        # The line in which a block begins is not complete.
-        while place > 0 and count >= 0:
-            begin = max(0, place - _BLOCK)
-            blocks.append(os.pread(descriptor, place - begin, begin))
-            count -= blocks[-1].count(b"\n")
+        return
+    with file:
+        place = file.seek(0, os.SEEK_END)
+        oldest = max(0, place - LOG_BYTES)
+        later = b""
+        while place > oldest and count > 0:
+            begin = max(oldest, place - _BLOCK)
+            data = os.pread(file.fileno(), place - begin, begin) + later
+            # The line in which a block begins is complete with the block before.
+            cut = data.find(b"\n") + 1 or len(data) if begin else 0
+            later = data[:cut] if cut <= LINE_BYTES else b""
+            block = _newest_lines(data[cut:], count)
+            count -= block.count(b"\n")
             place = begin
-    finally:
-        os.close(descriptor)
-    return b"".join(reversed(blocks))
+            yield block
+
+
+def _newest_lines(data: bytes, count: int) -> bytes:
+    """Returns the last complete lines, at most so many."""
+    complete = data[: data.rfind(b"\n") + 1]
+    if complete.count(b"\n") <= count:
+        return complete
+    return b"\n".join(complete.rsplit(b"\n", count + 1)[1:])
 
 
 class Tail(Generic[DocumentT]):
