@@ -62,6 +62,14 @@ class RecordedSlurm:
         self.output, self.status, self.errors = output, status, errors
         self.commands: list[Sequence[str]] = []
         self.raises: Exception | None = None
+        self.private = "none"
+
+    @classmethod
+    def forgetful(cls, *, private: str = "none") -> RecordedSlurm:
+        """Slurm without a job that this user may see; `private` is what its `PrivateData` says."""
+        made = cls(status=1, errors="slurm_load_jobs error: Invalid job id specified\n")
+        made.private = private
+        return made
 
     @classmethod
     def recorded(cls, name: str) -> RecordedSlurm:
@@ -71,6 +79,8 @@ class RecordedSlurm:
         self.commands.append(command)
         if self.raises is not None:
             raise self.raises
+        if command[:3] == ("scontrol", "show", "config"):
+            return CommandOutput(0, f"PrivateData             = {self.private}\n", "")
         if command[0] != "squeue":
             return CommandOutput(self.status, "", self.errors)
         form = next(part for part in command if part.startswith("--format="))

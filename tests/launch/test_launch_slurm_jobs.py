@@ -21,7 +21,14 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
 from tfckpt_trainer.launch.slurm.controller import read_job
-from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import (
+    JobState,
+    cancel_job,
+    is_job_id,
+    parse_jobs,
+    read_jobs,
+    read_recorded_jobs,
+)
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -133,8 +140,7 @@ def test_a_slurm_that_does_not_answer_is_an_answer() -> None:
 
 
 def test_a_job_that_slurm_forgot_is_no_problem() -> None:
-    gone = RecordedSlurm(status=1, errors="slurm_load_jobs error: Invalid job id specified\n")
-    answer = read_jobs(["1"], runner=gone)
+    answer = read_jobs(["1"], runner=RecordedSlurm.forgetful())
     assert (answer.jobs, answer.problem) == ({}, "")
 
 
@@ -229,6 +235,12 @@ def run_with_job(tmp_path: Path) -> tuple[RunDirectory, LaunchOptions]:
     return run, options
 
 
+def hand_over(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
+    """Lets a launch ask a recorded Slurm about the job of the run."""
+    asks = partial(read_recorded_jobs, runner=slurm)
+    monkeypatch.setattr(preflight, "read_recorded_jobs", asks)
+
+
 @pytest.mark.parametrize(
     ("state", "words"), [("PENDING", "waits in the queue"), ("RUNNING", "runs")]
 )
@@ -237,7 +249,7 @@ def test_no_run_is_launched_beside_its_batch_job(
 ) -> None:
     run, options = run_with_job(tmp_path)
     slurm = RecordedSlurm(job_line(state=state))
-    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    hand_over(monkeypatch, slurm)
     with pytest.raises(LaunchError, match=rf"Batch job 1234 of this run {words}\. .* `tfckpt-tui"):
         launch(options)
     assert run.job_file.exists()
@@ -252,7 +264,7 @@ def test_no_run_is_launched_if_slurm_cannot_be_asked_about_its_job(
         options = msgspec.structs.replace(options, slurm=SlurmOptions())
     slurm = RecordedSlurm()
     slurm.raises = subprocess.TimeoutExpired("squeue", 10)
-    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    hand_over(monkeypatch, slurm)
     before = run.job_file.read_bytes()
     with pytest.raises(LaunchError, match=r"Batch job 1234 .* within 10 s\. .* --force` lau"):
         launch(options)
@@ -262,12 +274,25 @@ def test_no_run_is_launched_if_slurm_cannot_be_asked_about_its_job(
         assert not run.job_file.exists()
 
 
+def test_no_run_is_launched_beside_a_job_that_slurm_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, options = run_with_job(tmp_path)
+    slurm = RecordedSlurm.forgetful(private="jobs")
+    monkeypatch.setattr(os, "geteuid", lambda: 54322)
+    hand_over(monkeypatch, slurm)
+    words = r"1234 of this run may wait .* job of ada is not visible to you .* as the user of"
+    with pytest.raises(LaunchError, match=words):
+        launch(options)
+    assert run.job_file.exists()
+
+
 def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, options = run_with_job(tmp_path)
     slurm = RecordedSlurm(job_line(state="CANCELLED"))
-    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    hand_over(monkeypatch, slurm)
     launch(options)
     assert slurm.asked("squeue") == 1
     assert not run.job_file.exists()

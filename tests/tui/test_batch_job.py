@@ -343,11 +343,39 @@ def test_without_slurm_the_record_is_shown_and_says_so(
 
 
 def test_a_job_that_slurm_has_forgotten_has_no_time_left() -> None:
-    forgotten = RecordedSlurm(status=1, errors="slurm_load_jobs error: Invalid job id specified")
-    view = JobReader(forgotten).read(record(ends_at=SUBMITTED_AT + 7200))
+    view = JobReader(RecordedSlurm.forgetful()).read(record(ends_at=SUBMITTED_AT + 7200))
     assert view is not None
     assert (view.ends_at, view.silence) == (None, "")
     assert view.details(SUBMITTED_AT, runs=False) == ()
+
+
+HIDDEN = "this job of ada is not visible to you (PrivateData=jobs)"
+
+
+@pytest.mark.parametrize(
+    ("private", "silence"), [("none", ""), ("usage,users", ""), ("accounts,jobs,usage", HIDDEN)]
+)
+def test_a_job_that_slurm_hides_is_not_called_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: str, silence: str
+) -> None:
+    made = two_branches(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 54322)
+    slurm = RecordedSlurm.forgetful(private=private)
+    view = JobReader(slurm).read(record(), share=made.run)
+    assert view is not None
+    assert (view.silence, view.is_forgotten) == (silence, not silence)
+    is_lost = state_with_job(RunState.UNATTENDED, view, 0.0) is RunState.FAILED
+    # The answer to one who may not see is none for those who may.
+    assert is_lost == made.run.job_answer.exists() == (not silence)
+
+
+def test_slurm_hides_no_job_from_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = RecordedSlurm.forgetful(private="jobs")
+    for user, own in ((os.geteuid(), str(os.geteuid())), (0, "ada")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        view = JobReader(slurm).read(record(user=own))
+        assert view is not None and view.is_forgotten
+    assert slurm.asked("scontrol") == 0
 
 
 def test_a_job_that_slurm_cannot_be_asked_about_is_unknown() -> None:

@@ -71,7 +71,7 @@ def refusing_sbatch(command: Sequence[str], seconds: float) -> CommandOutput:
     """Slurm that has forgotten all jobs and takes none."""
     if command[0] == "sbatch":
         return CommandOutput(1, "", "sbatch: error: invalid partition: gpu\n")
-    return CommandOutput(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+    return RecordedSlurm.forgetful()(command, seconds)
 
 
 class SlowQueue(Queue):

@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.job_record import load_job_record, unknown_job
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_recorded_jobs
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -196,8 +196,8 @@ def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
         return
     if job is None:
         return
-    answer = read_jobs([job.id])
-    unknown = unknown_job(run, job, answer.silence)
+    answer = read_recorded_jobs([job])
+    unknown = unknown_job(run, job, answer.silence_about(job))
     if unknown is not None and not force:
         raise LaunchError(unknown.words, unknown.launch_advice)
     report = answer.report_on(job)

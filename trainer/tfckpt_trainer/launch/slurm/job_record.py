@@ -60,7 +60,8 @@ class UnknownJob(msgspec.Struct, frozen=True):
         """How to launch the run nevertheless."""
         job = self.record.id
         before = (
-            "Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
+            "Launch as the user of the job, on a host where `squeue` works, or cancel the job "
+            "there with `scancel {job}`."
         )
         return Advice.of(
             before + " {launch} launches now; job {job} then ends without training.",

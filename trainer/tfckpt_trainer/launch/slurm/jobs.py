@@ -14,7 +14,7 @@ import msgspec
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, NotTrustedError, UsageError
-from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import load
@@ -31,6 +31,7 @@ _NEVER_SECONDS = 300 * 86_400.0
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
+_HIDES_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 _NO_SUCH_JOB = "Invalid job id"
 _REFUSED = "Kill job error"
 _BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
@@ -147,11 +148,13 @@ class JobAnswer(msgspec.Struct, frozen=True):
         jobs: The jobs that Slurm knows, by ID. It forgets a job minutes after its end.
         is_present: Whether this machine has Slurm's commands.
         problem: Why Slurm did not answer; empty if it did. Not cleaned.
+        hides_others: Whether jobs of other users are not shown to this user.
     """
 
     jobs: Mapping[str, JobReport] = {}
     is_present: bool = True
     problem: str = ""
+    hides_others: bool = False
 
     @property
     def silence(self) -> str:
@@ -162,6 +165,12 @@ class JobAnswer(msgspec.Struct, frozen=True):
         """Returns what Slurm says about a recorded job; None if it does not know that job."""
         report = self.jobs.get(record.id)
         return report if report is not None and is_same_job(record, report) else None
+
+    def silence_about(self, record: BatchJob) -> str:
+        """Why nothing is known about a recorded job; empty if Slurm answered. Not cleaned."""
+        if self.hides_others and not _is_own(record) and self.report_on(record) is None:
+            return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
+        return self.silence
 
 
 def is_job_id(text: str) -> bool:
@@ -212,6 +221,33 @@ def read_jobs(
     if done.status != 0 and _NO_SUCH_JOB not in done.errors:
         return JobAnswer(problem=f"squeue: {done.last_line}")
     return JobAnswer(parse_jobs(done.output, separator))
+
+
+def read_recorded_jobs(
+    records: Iterable[BatchJob], *, runner: Runner = run_command, seconds: float = QUERY_SECONDS
+) -> JobAnswer:
+    """Asks Slurm once about recorded jobs, as `read_jobs` does.
+
+    Of a job that Slurm may hide from this user, it answers as of one that it has forgotten. So it
+    is asked too whether it hides jobs of other users.
+    """
+    asked = list(records)
+    answer = read_jobs([record.id for record in asked], runner=runner, seconds=seconds)
+    is_unseen = any(not _is_own(one) and answer.report_on(one) is None for one in asked)
+    # Slurm hides nothing from root.
+    if answer.silence or not is_unseen or os.geteuid() == 0:
+        return answer
+    try:
+        shown = ask_slurm(("scontrol", "show", "config"), runner=runner, seconds=seconds)
+    except LaunchError as error:
+        return JobAnswer(problem=error.found)
+    return msgspec.structs.replace(answer, hides_others=_HIDES_JOBS.search(shown) is not None)
+
+
+def _is_own(record: BatchJob) -> bool:
+    """Whether this user submitted a job; also if nobody knows who did."""
+    own = os.geteuid()
+    return record.user in {"", str(own)} or user_id(record.user, own + 1) == own
 
 
 def cancel_job(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_record import read_job_record
-from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_recorded_jobs
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -162,9 +162,8 @@ class JobReader:
         return view
 
     def _ask(self, record: BatchJob, state: RunState | None, topic: Topic) -> JobView:
-        answer = read_jobs([record.id], runner=self._runner)
-        view = JobView.of(record, answer)
-        self._silences = self._silences + 1 if answer.silence else 0
+        view = JobView.of(record, read_recorded_jobs([record], runner=self._runner))
+        self._silences = self._silences + 1 if view.silence else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()
         self._pause = pause_after(view.state, state, self._silences)
         return view

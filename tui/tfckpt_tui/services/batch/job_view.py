@@ -93,8 +93,9 @@ class JobView(msgspec.Struct, frozen=True):
         """
         if answer is None:
             return cls(record)
-        if answer.silence:
-            return cls(record, None, clean(answer.silence))
+        silence = answer.silence_about(record)
+        if silence:
+            return cls(record, None, clean(silence))
         report = answer.report_on(record)
         if report is None:
             return cls(record, None, "Slurm does not know the job any more", is_forgotten=True)

@@ -22,6 +22,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobState,
     cancel_recorded_job,
     read_jobs,
+    read_recorded_jobs,
 )
 from tfckpt_trainer.launch.slurm.submission import (
     adopt_job,
@@ -196,8 +197,8 @@ def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> N
         )
     if job is None:
         return
-    answer = read_jobs([job.id], runner=runner)
-    unknown = unknown_job(run, job, answer.silence)
+    answer = read_recorded_jobs([job], runner=runner)
+    unknown = unknown_job(run, job, answer.silence_about(job))
     if unknown is not None:
         raise RefusedError(unknown.words, unknown.launch_advice)
     report = answer.report_on(job)

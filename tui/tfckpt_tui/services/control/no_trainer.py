@@ -54,8 +54,8 @@ def require_supervisor(run: RunDirectory, kind: CommandKind | None) -> None:
     unknown = unknown_job(run, job.record, job.silence) if job is not None else None
     if unknown is not None:
         raise NoTrainerError(
-            f"No trainer answers in {run.root}. {unknown.words} Use a host where `squeue` works, "
-            f"or cancel the job there with `scancel {unknown.record.id}`."
+            f"No trainer answers in {run.root}. {unknown.words} Ask as the user of the job, on "
+            f"a host where `squeue` works, or cancel it there with `scancel {unknown.record.id}`."
         )
     if not alive:
         raise _no_processes(run, kind)

@@ -17,6 +17,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobReport,
     JobState,
     read_jobs,
+    read_recorded_jobs,
 )
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -110,11 +111,14 @@ class JobList:
         if self._answer.silence:
             return
         now = self._clock()
-        ids = {
-            record.id for record in records if record.scheduler == SLURM
-        } - self._answer.jobs.keys()
-        due = sorted(job_id for job_id in ids if now >= self._others.get(job_id, (now, None))[0])
-        answer = read_jobs(due[:_MOST_JOBS], runner=self._runner) if due else JobAnswer()
+        others = {
+            record.id: record
+            for record in records
+            if record.scheduler == SLURM and record.id not in self._answer.jobs
+        }
+        due = sorted(job_id for job_id in others if now >= self._others.get(job_id, (now, None))[0])
+        asked = [others[job_id] for job_id in due[:_MOST_JOBS]]
+        answer = read_recorded_jobs(asked, runner=self._runner) if asked else JobAnswer()
         for job_id in due[:_MOST_JOBS]:
             state = answer.jobs[job_id].state if job_id in answer.jobs else JobState.UNKNOWN
             pause = pause_after(state, silences=bool(answer.silence))
