@@ -72,6 +72,16 @@ def read_variable():
     return indexes().map(lambda index: (index, scale + 1.0))
 
 
+def mutable_table():
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+    return indexes().map(lambda index: (index, table.lookup(index)))
+
+
+def static_table():
+    values = tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6], tf.int64, tf.int64)
+    return indexes().map(tf.lookup.StaticHashTable(values, 0).lookup)
+
+
 def from_generator():
     signature = tf.TensorSpec([], tf.int64)
     return tf.data.Dataset.from_generator(lambda: iter(range(100)), output_signature=signature)
@@ -153,6 +163,8 @@ PIPELINES = {
     "behind_a_check": lambda: indexes().map(checked_draw),
     "hidden_check": lambda: hidden(indexes().map(check)),
     "read_variable": read_variable,
+    "mutable_table": mutable_table,
+    "static_table": static_table,
     "from_generator": from_generator,
     "nested_generator": nested_generator,
     "shuffled_generator": lambda: from_generator().shuffle(10, seed=3),
@@ -276,11 +288,21 @@ def own_iterators():
     return {}
 
 
+def interleaved(dataset, *, deterministic):
+    return dataset.interleave(
+        tf.data.Dataset.from_tensors,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=deterministic,
+    )
+
+
 def orders():
     """Returns what makes the order of pipelines differ in another process."""
     numbers = tf.data.Dataset.range(9)
     any_order = tf.data.Options()
     any_order.deterministic = False
+    inner = interleaved(numbers, deterministic=False)
+    large = tf.zeros([17, 1 << 20], tf.float32)
     found = {
         "repeated": numbers.shuffle(9).batch(2).repeat(),
         "random": tf.data.Dataset.random().take(9).repeat(2),
@@ -289,6 +311,11 @@ def orders():
         "behind": numbers.repeat().shuffle(9),
         "map": numbers.map(double, num_parallel_calls=2, deterministic=False),
         "option": numbers.with_options(any_order).batch(2),
+        "interleave": interleaved(numbers, deterministic=False).batch(2),
+        "interleave in order": interleaved(numbers, deterministic=None).batch(2),
+        "in a function": numbers.flat_map(lambda _: interleaved(numbers, deterministic=False)),
+        "captured": numbers.flat_map(lambda _: inner),
+        "large arrays": interleaved(tf.data.Dataset.from_tensor_slices(large), deterministic=True),
     }
     return {name: probe(iter(dataset)).facts(name).causes for name, dataset in found.items()}
 

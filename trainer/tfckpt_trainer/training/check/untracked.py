@@ -14,6 +14,7 @@ from keras.src.backend.common import global_state
 from tfckpt_trainer.rundir.records.check import StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.state.variables import (
+    MUTABLE_TABLES,
     components,
     is_variable,
     live_variables,
@@ -21,7 +22,6 @@ from tfckpt_trainer.training.state.variables import (
     variable_name,
 )
 
-_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
 _OWNERS: tuple[tuple[type, StateKind], ...] = (
     (keras.Model, StateKind.MODEL),
     (keras.optimizers.Optimizer, StateKind.OPTIMIZER),
@@ -38,7 +38,13 @@ _INTERNAL = ("tfckpt_trainer.training.", "tensorflow.python.distribute.cross_dev
 """Modules with objects that hold variables of their own: hyperparameters, flags, and the order of
 reductions."""
 
-_WANTED = (tf.Variable, keras.Variable, *_TABLES, tf.data.Iterator, *(kind for kind, _ in _OWNERS))
+_WANTED = (
+    tf.Variable,
+    keras.Variable,
+    *MUTABLE_TABLES,
+    tf.data.Iterator,
+    *(kind for kind, _ in _OWNERS),
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
     for thing in live.others:
         expression = _public(names.of(thing))
         if expression:
-            kind = StateKind.TABLE if isinstance(thing, _TABLES) else StateKind.ITERATOR
+            kind = StateKind.TABLE if isinstance(thing, MUTABLE_TABLES) else StateKind.ITERATOR
             untracked.append(Untracked(kind, expression, expression, (thing,)))
     return sorted(untracked, key=str)
 
@@ -166,7 +172,7 @@ def _live(saved_ids: set[int]) -> _Found:
             if _is_initialized(thing):
                 live.variables.append(thing)
                 excluded.update(_parts(thing))
-        elif issubclass(kind, (*_TABLES, tf.data.Iterator)):
+        elif issubclass(kind, (*MUTABLE_TABLES, tf.data.Iterator)):
             live.others.append(thing)
         else:
             live.owners.append(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from tensorflow.python.ops import script_ops
 
 from tfckpt_trainer.training.graphs.places import is_of_script
 from tfckpt_trainer.training.graphs.stateful_operations import PYTHON, draws_random_numbers
+from tfckpt_trainer.training.state.variables import MUTABLE_TABLES
 
 _STATELESS = (
     "Use tf.random.stateless_* or tf.image.stateless_random_* with a seed made from the index of "
@@ -25,6 +28,7 @@ _INDEXED = (
     "Read elements by their index, as in `tf.data.Dataset.range(n).map(read)`, or from TFRecord "
     "files."
 )
+_STATIC = "Use a tf.lookup.StaticHashTable, or look it up in the step."
 _CHANGING = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 _HARMLESS = re.compile(
     r"Assert|CheckNumerics(V2)?|Print(V2)?|WriteFile"
@@ -77,6 +81,13 @@ _END_WITH_THEIR_INPUT = frozenset(
 
 _BATCHES = frozenset({"_BatchDataset", "_PaddedBatchDataset"})
 _ANY_ORDER = Obstacle("deterministic=False", "Leave `deterministic` at True.")
+_UNKNOWN_ORDER = Obstacle(
+    "a parallel interleave of large arrays, whose order is not known",
+    "Interleave names of files or indexes, as in `tf.data.Dataset.range(n).interleave(read, …)`.",
+)
+_LARGEST_GRAPH = 64 << 20
+"""Bytes of tensors in a graph that is looked at. Its copies take memory and time."""
+
 _FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)
 _PREFETCH_TO_DEVICE = Obstacle(
     "prefetch_to_device or copy_to_device",
@@ -105,6 +116,7 @@ class _Transformation:
         place: File and line of the function; empty if it is not the user's.
         operations: Types of all operations in it, without those of `readers`.
         readers: The known Python code that it calls.
+        changes: Whether it reads a table that training may change.
     """
 
     name: str
@@ -112,6 +124,7 @@ class _Transformation:
     place: str
     operations: frozenset[str]
     readers: tuple[ReadsInPython, ...]
+    changes: bool
 
 
 def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[Obstacle, ...]:
@@ -141,15 +154,7 @@ def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
     `flat_map`: their iterators exist only after the first element. Some random operations count
     as stateless.
     """
-    obstacles = list(_obstacles_in(_parts(dataset), ""))
-    waiting, seen = [dataset], {id(dataset)}
-    while waiting:
-        for inner in _captured(waiting.pop()):
-            if id(inner) not in seen:
-                seen.add(id(inner))
-                waiting.append(inner)
-                obstacles += _obstacles_in(_parts(inner), "")
-    return tuple(dict.fromkeys(obstacles))
+    return tuple(dict.fromkeys(_obstacles_in(_all_parts(dataset), "")))
 
 
 def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
@@ -169,10 +174,39 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
         *unseeded.values(),
         *(order for repeat in repeats for order in _lost_orders(repeat)),
     ]
-    any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
-    if dataset.options().deterministic is False or any(any_order):
+    if dataset.options().deterministic is False:
         obstacles.append(_ANY_ORDER)
+    obstacles += (order for part in _all_parts(dataset) for order in _any_order(part))
     return tuple(dict.fromkeys(obstacles))
+
+
+def _any_order(part: Any) -> Iterator[Obstacle]:
+    """Yields what lets a part, or an operation in its functions, return elements in any order."""
+    graphs = [function.function.graph.as_graph_def() for function in part._functions()]
+    if type(part).__name__ == "_ParallelInterleaveDataset":
+        # Python does not keep how it was built.
+        if sum(map(_held_bytes, _all_parts(part))) > _LARGEST_GRAPH:
+            yield _UNKNOWN_ORDER
+        else:
+            graphs.append(_graph_of(part))
+    operations = (operation for graph in graphs for operation in _operations(graph))
+    any_order = (operation.attr["deterministic"].s == b"false" for operation in operations)
+    if getattr(part, "_deterministic", None) == "false" or any(any_order):
+        yield _ANY_ORDER
+
+
+def _graph_of(dataset: Any) -> Any:
+    """Returns a dataset as TensorFlow built it, with the values of its tensors."""
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    serialized = dataset._as_serialized_graph(external_state_policy=policy)
+    return tf.compat.v1.GraphDef.FromString(serialized.numpy())
+
+
+def _held_bytes(part: Any) -> int:
+    """Returns the size of the numbers that a part and its functions hold, in bytes."""
+    captured = (function.function.captured_inputs for function in part._functions())
+    tensors = itertools.chain(getattr(part, "_tensors", ()), *captured)
+    return sum((tensor.shape.num_elements() or 0) * (tensor.dtype.size or 0) for tensor in tensors)
 
 
 def _reads(dataset: tf.data.Dataset) -> bool:
@@ -274,13 +308,23 @@ def _parts(dataset: Any) -> list[Any]:
     return list(parts.values())
 
 
-def _captured(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """Yields the datasets that functions of a pipeline use, as far as Python tells."""
-    for part in _parts(dataset):
-        for function in part._functions():
-            for thing in _used_by(_python_function(function)):
-                if isinstance(thing, tf.data.Dataset):
-                    yield thing
+def _all_parts(dataset: Any) -> list[Any]:
+    """Returns the parts of a dataset, and of those that its functions use, each once."""
+    parts: dict[int, Any] = {}
+    waiting = [dataset]
+    while waiting:
+        new = [part for part in _parts(waiting.pop()) if id(part) not in parts]
+        parts.update((id(part), part) for part in new)
+        waiting += (inner for part in new for inner in _captured(part))
+    return list(parts.values())
+
+
+def _captured(part: Any) -> Iterator[tf.data.Dataset]:
+    """Yields the datasets that functions of a part use, as far as Python tells."""
+    for function in part._functions():
+        for thing in _used_by(_python_function(function)):
+            if isinstance(thing, tf.data.Dataset):
+                yield thing
 
 
 def _used_by(python: Any) -> list[Any]:
@@ -330,7 +374,18 @@ def _transformation(part: Any, function: Any) -> _Transformation:
             others.add(operation.op)
         else:
             readers.append(reader)
-    return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers))
+    changes = _reads_mutable_table(function)
+    return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers), changes)
+
+
+def _reads_mutable_table(function: Any) -> bool:
+    """Whether a function uses a lookup table that training may change."""
+    handles = {id(one) for one in function.function.captured_inputs if one.dtype == tf.resource}
+    return bool(handles) and any(
+        id(thing.resource_handle) in handles
+        for thing in gc.get_objects()
+        if issubclass(type(thing), MUTABLE_TABLES)
+    )
 
 
 def _place(python: Any) -> str:
@@ -357,6 +412,8 @@ def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
         remedy = "Sample with `tf.data.Dataset.sample_from_datasets` and a seed."
         return Obstacle("rejection_resample, which draws random numbers", remedy)
     kind, detail, remedy = _kind_of(operations)
+    if not kind and part.changes:
+        kind, remedy = "a table that can change", _STATIC
     if part.layer and kind:
         kind = f"the Keras layer {part.layer}"
     unsaved = _stateful(operations) if refused else []

@@ -17,6 +17,9 @@ An operation without a device runs on a GPU, if there is one, and copies its inp
 in main memory may be larger than the memory of the GPU, such as those of an embedding table.
 """
 
+MUTABLE_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
+"""Lookup tables that training may change."""
+
 
 class Rule(StrEnum):
     """How the values of one object on several replicas relate.
