@@ -5,7 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.exit_statuses import ExitStatuses, choose_statuses
+from tfckpt_trainer.exit_statuses import ExitStatuses, choose_statuses, exit_words
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (1, "ended with status 1"),
+        (-9, "was killed by SIGKILL"),
+        (-60, "was killed by signal 60"),
+        (137, "ended with status 137 (usually killed by SIGKILL, often because memory ran out)"),
+        (139, "ended with status 139 (usually killed by SIGSEGV)"),
+        (128, "ended with status 128"),
+        (255, "ended with status 255"),
+    ],
+)
+def test_a_status_in_words(status: int, words: str) -> None:
+    assert exit_words(status) == words
 
 
 def test_without_a_choice_they_are_those_of_the_reference():

@@ -56,7 +56,7 @@ def run_python(code, *arguments, **settings):
 def test_a_command_gets_the_event_as_json_on_its_standard_input(alert, tmp_path):
     code = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
     delivery = run_python(code, str(tmp_path / "got")).deliver(alert)
-    assert delivery.is_sent and delivery.result == "exited with status 0"
+    assert delivery.is_sent and delivery.result == "ended with status 0"
     got = json.loads((tmp_path / "got").read_text())
     assert got["kind"] == "failed" and got["step"] == 1200 and got["id"] == alert.id
     assert got["run"] == str(tmp_path / "run") and got["host"] == socket.gethostname()
@@ -66,8 +66,8 @@ def test_a_command_gets_the_event_as_json_on_its_standard_input(alert, tmp_path)
 @pytest.mark.parametrize(
     ("code", "result"),
     [
-        ("import sys; sys.exit(3)", "exited with status 3"),
-        ("import os; os.kill(os.getpid(), 9)", "was killed by signal 9"),
+        ("import sys; sys.exit(3)", "ended with status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
     ],
 )
 def test_a_command_that_fails(alert, code, result):

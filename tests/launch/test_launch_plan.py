@@ -98,6 +98,11 @@ def test_the_first_that_failed_by_itself_is_the_culprit() -> None:
     decision = after(TRAINED, Exit(0, 75), Exit(1, -11), Exit(2, 1))
     assert decision.culprit == Exit(1, -11)
     assert "Worker 1 was killed by SIGSEGV" in decision.reason
+    # A script that a shell runs.
+    told = (
+        "Worker 0 ended with status 137 (usually killed by SIGKILL, often because memory ran out)"
+    )
+    assert told in after(TRAINED, Exit(0, 137)).reason
 
 
 def test_the_last_heartbeat_tells_who_lost_another_whatever_the_status() -> None:

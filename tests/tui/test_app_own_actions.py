@@ -92,7 +92,7 @@ async def test_the_palette_and_the_help_have_it(live: RunFactory) -> None:
 async def test_a_failure_stays_until_it_is_dismissed(live: RunFactory) -> None:
     async with acting(live, fail=FAIL) as pilot:
         await pilot.press("F")
-        await until_shown(pilot, "✗ fail: The command exited with 3.")
+        await until_shown(pilot, "✗ fail: The command ended with status 3.")
         await open_page(pilot)
         await until_shown(pilot, "␛[31m[/red] done")
         await pilot.press("escape")

@@ -255,7 +255,7 @@ OUTCOMES = (
     (ActionState.WAITING, None),
     (ActionState.RUNNING, None),
     (ActionState.DONE, ActionOutcome(0, 12.5, {"accuracy": 0.913})),
-    (ActionState.FAILED, ActionOutcome(3, 2.0, problem="The command exited with 3.")),
+    (ActionState.FAILED, ActionOutcome(3, 2.0, problem="The command ended with status 3.")),
     (ActionState.CANCELLED, ActionOutcome(-15, 61.0, problem="cancelled", was_cancelled=True)),
 )
 

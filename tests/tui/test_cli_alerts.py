@@ -39,7 +39,7 @@ def test_each_receiver_gets_one_test_and_the_answers_are_shown(
     assert said.code == printed.code == 1
     lines = said.data.splitlines()
     assert lines[0].split() == ["RECEIVER", "ALERT", "TIME", "RESULT"]
-    assert lines[1].startswith("command python") and lines[1].endswith("exited with status 0")
+    assert lines[1].startswith("command python") and lines[1].endswith("ended with status 0")
     assert "webhook $SLACK_URL" in lines[2] and lines[2].endswith("answered HTTP 200")
     assert "not sent" in lines[3] and lines[3].endswith("answered HTTP 500")
     assert len(failing.requests) == 2, "a test is not repeated"

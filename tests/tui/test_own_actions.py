@@ -182,8 +182,8 @@ def test_a_command_is_niced_and_has_no_input(live: RunFactory, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("sys.exit(3)", "The command exited with 3."),
-        ("os.kill(os.getpid(), 9)", "The command was ended by SIGKILL."),
+        ("sys.exit(3)", "The command ended with status 3."),
+        ("os.kill(os.getpid(), 9)", "The command was killed by SIGKILL."),
         ("print('no json')", "has no finite number 'accuracy'"),
         ("print('{\"accuracy\": NaN}')", "has no finite number 'accuracy'"),
         ("print('{\"accuracy\": true}')", "has no finite number 'accuracy'"),
@@ -349,7 +349,7 @@ def test_a_directory_of_another_program_is_not_written_to(tmp_path: Path) -> Non
 def test_output_goes_to_standard_error_and_failures_exit_1(live: RunFactory, tool: Tool) -> None:
     configure("[actions.e]\ncommand = \"sh -c 'echo said; exit 2'\"\n")
     said = tool("act", live.run.root, "e")
-    assert (said.code, said.data) == (1, "ckpt-b1-400: The command exited with 2.\n")
+    assert (said.code, said.data) == (1, "ckpt-b1-400: The command ended with status 2.\n")
     assert "said" in said.words
 
 

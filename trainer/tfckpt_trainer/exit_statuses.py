@@ -1,8 +1,9 @@
-"""The exit statuses that make a launcher or a scheduler start a training script again."""
+"""Exit statuses: in words, and those that make a launcher or a scheduler start a script again."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,44 @@ PREEMPTED_VARIABLE = "TFCKPT_PREEMPTED_STATUS"
 RESTART_VARIABLE = "TFCKPT_RESTART_STATUS"
 
 _HIGHEST = 255
+
+_SHELL = 128
+"""A shell ends with so much more than the signal that killed what it ran."""
+
+
+def exit_words(status: int) -> str:
+    """Returns how a process ended: `ended with status 1`, `was killed by SIGKILL`.
+
+    Args:
+        status: Its exit status, negative for a signal.
+    """
+    if status < 0:
+        return f"was killed by {signal_name(-status)}"
+    words = f"ended with status {status}"
+    name = _signal_in(status)
+    if not name:
+        return words
+    memory = ", often because memory ran out" if name == signal.SIGKILL.name else ""
+    return f"{words} (usually killed by {name}{memory})"
+
+
+def is_of_signal(status: int) -> bool:
+    """Whether a process was killed by a signal, or says that a process that it started was."""
+    return status < 0 or bool(_signal_in(status))
+
+
+def signal_name(number: int) -> str:
+    """Returns `SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _signal_in(status: int) -> str:
+    """Returns the name of the signal that a status tells as a shell does; empty if it does not."""
+    number = status - _SHELL
+    return signal.Signals(number).name if number in set(signal.Signals) else ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tfckpt_trainer.alerts.alert import Alert, json_body
 from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.run_config import AlertSettings, CommandSettings
 
 
@@ -85,6 +86,4 @@ class CommandReceiver:
             process.wait()
             return ended(False, f"was killed after {self.settings.timeout_seconds:g} s")
         code = process.returncode
-        if code < 0:
-            return ended(False, f"was killed by signal {-code}")
-        return ended(code == 0, f"exited with status {code}")
+        return ended(code == 0, exit_words(code))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines, open_log
 from tfckpt_trainer.launch.processes.workers import hold_signals, signal_group
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
@@ -152,7 +153,7 @@ def _run(
         lines = last_lines(log, ERROR_LINES) or ["nothing"]
         cause = find_script_error(lines) or f"it last printed {lines[-1]!r}"
         raise LaunchError(
-            f"The script ended with status {process.returncode} before its training loop; "
+            f"The script {exit_words(process.returncode)} before its training loop; "
             f"{cause}. See {log}."
         )
     if report.problem:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.launch.slurm.earlier_start import launch_in_app
-from tfckpt_trainer.launch.supervision.restart_policy import signal_name
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
@@ -69,12 +69,12 @@ class BatchWatch:
                 return status if status >= 0 else 128 - status
             deaths = 1 if self._clock() - began >= SETTLED_SECONDS else deaths + 1
             if deaths > MOST_DEATHS:
-                self._give_up(-status, deaths)
+                self._give_up(status, deaths)
                 return 128 - status
             note_event(
                 self._run,
                 EventKind.NOTE,
-                f"The supervisor was killed by {signal_name(-status)}. It starts again in the same "
+                f"The supervisor {exit_words(status)}. It starts again in the same "
                 "job, when the workers have saved and ended.",
                 by=SUPERVISOR,
                 details=RESTARTED,
@@ -93,11 +93,8 @@ class BatchWatch:
                 supervisor.send_signal(number)
         return status
 
-    def _give_up(self, number: int, deaths: int) -> None:
-        words = (
-            f"The supervisor was killed by {signal_name(number)}: the {deaths}th time in a row. "
-            "The job ends."
-        )
+    def _give_up(self, status: int, deaths: int) -> None:
+        words = f"The supervisor {exit_words(status)}: the {deaths}th time in a row. The job ends."
         note_event(self._run, EventKind.FAILED, words, by=SUPERVISOR)
         sys.stderr.write(f"{words} {launch_in_app(self._run)}\n")
 

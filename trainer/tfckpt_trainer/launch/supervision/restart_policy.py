@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import Ending
 
@@ -216,17 +217,9 @@ def describe_exit(ended: Exit) -> str:
         return "is gone, or its node is"
     if ended.code < 0:
         why = f" {_MEMORY_WORDS[ended.out_of_memory]}" if ended.out_of_memory is not None else ""
-        return f"was killed by {signal_name(-ended.code)}{why}"
+        return f"{exit_words(ended.code)}{why}"
     cause = f": {ended.detail}" if ended.detail else ""
-    return f"ended with status {ended.code}{cause}"
-
-
-def signal_name(number: int) -> str:
-    """Returns `SIGKILL` for 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"{exit_words(ended.code)}{cause}"
 
 
 def pause_before(restart: int, base: float) -> float:

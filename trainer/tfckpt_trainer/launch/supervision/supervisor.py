@@ -17,6 +17,7 @@ import msgspec
 
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.exit_statuses import signal_name
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
@@ -30,7 +31,6 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
     Limits,
     Next,
     decide,
-    signal_name,
 )
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -25,6 +24,7 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     fault_of,
 )
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.exit_statuses import exit_words, is_of_signal
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
 from tfckpt_tui.cli.checkpoints.other_files import verify_files
@@ -459,10 +459,8 @@ def _command_check(
 
 
 def _ended_words(status: int) -> str:
-    # A shell adds 128 to the signal that ended what it ran.
-    number = -status if status < 0 else status - 128
-    if number in signal.valid_signals():
-        return f"was killed by signal {number}, so its result is unknown. Run it again."
+    if is_of_signal(status):
+        return f"{exit_words(status)}, so its result is unknown. Run it again."
     return (
         f"ended with status {status}, which has no meaning: 0 is good, {_SKIP} undecided, any "
         f"other up to {_LAST_STATUS} bad."

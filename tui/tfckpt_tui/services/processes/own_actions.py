@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, F
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.stored_results import store_action_result
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
@@ -197,10 +197,4 @@ def _problem_of(done: Captured) -> str:
     """Returns why a command failed; empty if it did not."""
     if done.was_cancelled:
         return "cancelled"
-    if done.exit_code < 0:
-        try:
-            name = signal.Signals(-done.exit_code).name
-        except ValueError:
-            name = f"signal {-done.exit_code}"
-        return f"The command was ended by {name}."
-    return f"The command exited with {done.exit_code}." if done.exit_code else ""
+    return f"The command {exit_words(done.exit_code)}." if done.exit_code else ""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -290,7 +291,7 @@ def how_it_ended(loss: WorkerLoss) -> str:
         return f"Worker {loss.worker} was killed by {loss.signal}."
     if loss.exit_code is None:
         return ""
-    return f"Worker {loss.worker} ended with status {loss.exit_code}."
+    return f"Worker {loss.worker} {exit_words(loss.exit_code)}."
 
 
 def _reported(trouble: Trouble) -> _Cause:
