@@ -94,7 +94,8 @@ async def test_a_failure_stays_until_it_is_dismissed(live: RunFactory) -> None:
         await pilot.press("F")
         await until_shown(pilot, "✗ fail: The command ended with status 3.")
         await open_page(pilot)
-        await until_shown(pilot, "␛[31m[/red] done")
+        await until_shown(pilot, "[/red] done")
+        assert "[31m" not in top(pilot.app)
         await pilot.press("escape")
         await until(pilot, lambda: "✗ fail" not in top(pilot.app), "it is dismissed")
 
@@ -223,7 +224,7 @@ def test_a_queue_keeps_the_end_of_a_huge_output_and_few_runs(live: RunFactory) -
 
 def test_output_is_shown_as_a_terminal_leaves_it() -> None:
     assert shown_lines(b"10%\r50%\r100%\r\nnext\n") == ["100%", "next"]
-    assert shown_lines(b"\x1b[2J\xff\tx") == ["␛[2J�   x"]
+    assert shown_lines(b"\x1b[2J\xff\tx") == ["�   x"]
     assert shown_lines(b"") == []
     assert len(shown_lines(b"x" * 100_000)[0]) == 1000
     assert json.dumps(shown_lines(b"a\n\nb")) == '["a", "", "b"]'

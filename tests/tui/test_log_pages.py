@@ -88,6 +88,30 @@ def test_a_search_finds_every_line_and_goes_on(log: Path) -> None:
     assert len(search.places) == 3
 
 
+def test_lines_are_shown_and_searched_as_a_terminal_leaves_them(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    bar = b"".join(b"%d of 9000 loading\r" % number for number in range(9000))
+    path.write_bytes(b"\x1b[1m10/10\x1b[0m done\n" + bar + b"all loaded\n\x1b[31mlast\x1b[0m")
+    seen = ["10/10 done", "all loaded"]
+    tail = LogTail(path)
+    read = tail.read_new()
+    assert read is not None
+    assert [line.text for line in read] == seen
+    assert tail.unfinished is not None
+    assert tail.unfinished.text == "last"
+    page = read_around(path, path.stat().st_size)
+    assert [line.text for line in page.lines][-2:] == ["all loaded", "last"]
+    places = {line.text: line.place for line in (*read, *page.lines)}
+    for needle, found in (("10/10 DONE", seen[0]), ("0 done", seen[0]), ("loaded", seen[1])):
+        search = LogSearch(path, needle)
+        search.run()
+        assert list(search.places) == [places[found]]
+    for needle in ("loading", "[1m", "8999 of"):
+        search = LogSearch(path, needle)
+        search.run()
+        assert not search.places, needle
+
+
 def test_the_matches_of_several_logs_follow_each_other(tmp_path: Path) -> None:
     texts = {"worker 0": "a\nx\nx\n", "worker 1": "a\n", "worker 2": "x\na\nx\n"}
     paths = {log: tmp_path / log for log in [*texts, "worker 3"]}

@@ -11,6 +11,7 @@ from wcwidth import wcwidth
 from tfckpt_tui.formats.text import (
     LONGEST,
     UNSAFE,
+    as_seen,
     cell_width,
     clean,
     clean_lines,
@@ -61,6 +62,26 @@ def test_text_in_any_language_is_unchanged(text: str) -> None:
 def test_names_that_differ_in_a_control_character_still_look_different() -> None:
     assert len({clean(f"ckpt-{c}1") for c in ["", "\x1b", "\x07", "\x00", "\x7f"]}) == 5
     assert clean("a\x1b]0;b") == "a␛]0;b"
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("\x1b[1m10/10\x1b[0m done", "10/10 done"),
+        ("\x1b[38;5;9mbad\x1b(B\x1b[m\x1b]0;title\x07\x1b7", "bad"),
+        ("loading\r 10%\r\x1b[K100%\r", "100%"),
+        ("\x1b[1\x1b[0mm\x1b]0;no end", "␛[1m␛]0;no end"),
+        ("\x1b", "␛"),
+        ("a\tb", "a   b"),
+    ],
+)
+def test_a_line_of_output_is_as_a_terminal_leaves_it(line: str, seen: str) -> None:
+    assert as_seen(line) == seen
+
+
+@given(st.text(st.sampled_from("\x1b[]()m0;K\\\x07\rA \x9b"), max_size=12))
+def test_no_line_of_output_controls_the_terminal(line: str) -> None:
+    assert not re.search(UNSAFE, as_seen(line))
 
 
 def test_long_text_is_cut() -> None:

@@ -14,6 +14,9 @@ C0 and C1 controls, line separators, direction marks, invisible characters, lone
 of a file name that are not UTF-8), and the invisible "tag" block.
 """
 
+ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
+"""A pattern of whole escape sequences: colours, cursor movements, titles."""
+
 LONGEST = 4096
 """Maximum length of a cleaned text, in characters."""
 
@@ -39,6 +42,17 @@ def clean(text: str) -> str:
     # Compiled when it is first needed: that takes a hundredth of the time of a command.
     text = re.sub(UNSAFE, _picture, text)
     return re.sub(_STACKED_MARKS, lambda marks: marks[0][:3], text)
+
+
+def as_seen(line: str) -> str:
+    """Returns a line of output as a terminal leaves it, safe to show.
+
+    Escape sequences, such as those of colours, are left out, and so is what was overwritten after a
+    carriage return, such as the earlier states of a progress bar.
+    """
+    if "\x1b" in line:
+        line = re.sub(ESCAPES, "", line)
+    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(4))
 
 
 def _picture(match: re.Match[str]) -> str:

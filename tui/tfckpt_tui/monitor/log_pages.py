@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,10 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
+from tfckpt_trainer.clean_text import ESCAPES
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_plain
-from tfckpt_tui.monitor.logs import LINE_BYTES, Level, LogLine, level_of, shown_line
+from tfckpt_tui.monitor.logs import LINE_BYTES, Level, LogLine, level_of, pieces_of, shown_line
 
 PAGE_BYTES = 1 << 18
 """Bytes of a page."""
@@ -55,15 +57,15 @@ def read_around(path: Path, place: int) -> LogPage:
 
 def _page(file: BinaryIO, start: int, least_end: int, size: int) -> LogPage:
     file.seek(start)
-    lines: list[LogLine] = []
-    place = start
-    while place < least_end:
-        raw = file.readline(LINE_BYTES)
-        if not raw:
-            break
-        lines.append(LogLine(shown_line(raw.removesuffix(b"\n")), None, place))
-        place += len(raw)
-    return LogPage(start, place, size, tuple(lines))
+    data = _whole_lines(file, least_end - start)
+    lines = tuple(LogLine(shown_line(piece), None, at) for at, piece in pieces_of(data, start))
+    return LogPage(start, start + len(data), size, lines)
+
+
+def _whole_lines(file: BinaryIO, count: int) -> bytes:
+    """Reads so many bytes, and the end of the last line, unless that is very long."""
+    data = file.read(count)
+    return data + (file.readline(LINE_BYTES) if data and not data.endswith(b"\n") else b"")
 
 
 def _line_start(file: BinaryIO, place: int) -> int:
@@ -132,7 +134,7 @@ class LogSearch:
         needle = self.needle.casefold()
         for place, raw in self._lines(file):
             level = self._next_level(raw)
-            if level >= self.least and needle in raw.decode("utf-8", "replace").casefold():
+            if level >= self.least and needle in shown_line(raw).casefold():
                 self.places.append(place)
 
     def _next_level(self, raw: bytes) -> Level:
@@ -149,7 +151,7 @@ class LogSearch:
         while end > 0:
             start = data.rfind(b"\n", 0, end) + 1
             lines.append(data[start:end])
-            if not lines[-1][:1].isspace():
+            if not shown_line(lines[-1])[:1].isspace():
                 break
             end = start - 1
         for raw in reversed(lines):
@@ -160,22 +162,20 @@ class LogSearch:
         plain = self.needle.isascii()
         wanted = self.needle.lower().encode() if plain else b""
         while not self._cancelled.is_set() and len(self.places) < _MOST_MATCHES:
-            data = file.read(_SEARCH_BYTES)
-            # A line that ends behind the chunk belongs to it, as far as pages show it at once.
-            data += file.readline(LINE_BYTES) if data and not data.endswith(b"\n") else b""
+            data = _whole_lines(file, _SEARCH_BYTES)
             if not data:
                 self.done = max(self.done, self.size)
                 return
             # Most chunks hold no match, and need no look at each line.
-            if plain and wanted not in data.lower():
+            if plain and wanted not in _without_escapes(data).lower():
                 self._pass(data)
             else:
-                place = self.done
-                for raw in data.removesuffix(b"\n").split(b"\n"):
-                    for start in range(0, max(1, len(raw)), LINE_BYTES):
-                        yield place + start, raw[start : start + LINE_BYTES]
-                    place += len(raw) + 1
+                yield from pieces_of(data, self.done)
             self.done += len(data)
+
+
+def _without_escapes(data: bytes) -> bytes:
+    return re.sub(ESCAPES.encode(), b"", data) if b"\x1b" in data else data
 
 
 class LogSearches:

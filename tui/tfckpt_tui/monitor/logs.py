@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import attrgetter
@@ -17,7 +17,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.log_times import LogTimes, read_log_times
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import open_plain
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import as_seen
 
 FIRST_BYTES = 1 << 20
 """Bytes at the end of a log that are read first."""
@@ -34,7 +34,6 @@ ALL = "all"
 MOST_LINES = 20_000
 """Maximum number of lines kept of each log, and of all together."""
 
-_CARRIAGE = "\r"
 _HEAD = 200
 _LONG_AGO = float("-inf")
 _ERROR = re.compile(
@@ -121,7 +120,8 @@ class LogTail:
         for raw in whole.split(b"\n"):
             end = start + len(raw) + 1
             at = times.printed_at(end)
-            lines += pieces(raw, newest if at is None else at, start)
+            at = newest if at is None else at
+            lines += [LogLine(shown_line(piece), at, place) for place, piece in _pieces(raw, start)]
             start = end
         return lines
 
@@ -135,14 +135,23 @@ class LogTail:
         return LogLine(shown_line(self._rest[-LINE_BYTES:]), at, place)
 
 
-def pieces(raw: bytes, at: float | None, place: int) -> list[LogLine]:
-    """Returns a line, or the pieces of a very long one, with their offsets from `place` on."""
-    if _CARRIAGE.encode() in raw.rstrip(b"\r"):
-        return [LogLine(shown_line(raw), at, place)]
-    return [
-        LogLine(shown_line(raw[start : start + LINE_BYTES]), at, place + start)
-        for start in range(0, max(1, len(raw)), LINE_BYTES)
-    ]
+def pieces_of(data: bytes, place: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a part of a log, very long ones in pieces, with their offsets.
+
+    Args:
+        data: The part, from the beginning of a line on.
+        place: Its offset.
+    """
+    for raw in data.removesuffix(b"\n").split(b"\n") if data else ():
+        yield from _pieces(raw, place)
+        place += len(raw) + 1
+
+
+def _pieces(raw: bytes, place: int) -> Iterator[tuple[int, bytes]]:
+    """Yields a line, or the pieces of a very long one, without what a carriage return overwrote."""
+    seen = raw.rstrip(b"\r").rfind(b"\r") + 1
+    for start in range(seen, max(seen + 1, len(raw)), LINE_BYTES):
+        yield place + start, raw[start : start + LINE_BYTES]
 
 
 def log_path(run: RunDirectory, log: str) -> Path:
@@ -154,9 +163,7 @@ def log_path(run: RunDirectory, log: str) -> Path:
 
 def shown_line(line: bytes) -> str:
     """Returns a line of a log, safe to show."""
-    text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
-    # A progress bar rewrites its line; a terminal would show its last state.
-    return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))
+    return as_seen(line.decode("utf-8", "replace"))
 
 
 class Level(IntEnum):

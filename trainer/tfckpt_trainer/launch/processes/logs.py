@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tfckpt_trainer.clean_text import as_seen
 from tfckpt_trainer.launch.options import program_name
 from tfckpt_trainer.rundir.storage.files import open_shared
 
@@ -26,7 +27,6 @@ LINE_LIMIT = 300
 """How many characters of a line are shown."""
 
 _SEPARATOR = re.compile(r"^--- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d start \d+: .*$", re.MULTILINE)
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NOISE = re.compile(
     r"[IW]\d{4} \d\d:\d\d:\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
     r"|WARNING: All log messages before absl::InitializeLog|To enable the following instructions:"
@@ -57,7 +57,7 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
 def last_lines(path: Path, count: int = 8, *, noise: bool = True) -> list[str]:
     """Returns the last lines since the newest start, safe to print on a terminal.
 
-    Empty lines are left out. Of a line with carriage returns only the last part is kept.
+    Empty lines are left out.
 
     Args:
         path: The log.
@@ -78,8 +78,7 @@ def last_lines(path: Path, count: int = 8, *, noise: bool = True) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    final = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2].expandtabs()
-    shown = "".join(c if c.isprintable() else "�" for c in final).rstrip()
+    shown = as_seen(line).rstrip()
     return shown if len(shown) <= LINE_LIMIT else f"{shown[:LINE_LIMIT]}…"
 
 

@@ -20,7 +20,7 @@ from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import as_seen, clean
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun, ActionState
 from tfckpt_tui.settings.config import config_path
 from tfckpt_tui.settings.own_actions import ActionSection
@@ -244,9 +244,7 @@ class ActionRunsScreen(Page):
 def shown_lines(output: bytes) -> list[str]:
     """Returns the lines of an output as a terminal leaves them, safe to show."""
     lines = output.decode(errors="replace").removesuffix("\n").split("\n")
-    # A progress bar goes back to the beginning of its line.
-    left = (one.rstrip("\r").rpartition("\r")[2][:_LONGEST_LINE] for one in lines)
-    return [clean(one.expandtabs(4)) for one in left] if output else []
+    return [as_seen(one)[:_LONGEST_LINE] for one in lines] if output else []
 
 
 def _is_open(run: ActionRun) -> bool:
