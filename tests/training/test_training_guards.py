@@ -8,7 +8,7 @@ import threading
 from unittest import mock
 
 import pytest
-from this_process import until_taken
+from this_process import copy_before, until_taken
 from training_cluster import Cluster
 
 from tfckpt_trainer.errors import UsageError
@@ -132,6 +132,30 @@ def test_after_the_limit_the_run_pauses_and_says_why_also_over_a_restart(tmp_pat
     again = Script(tmp_path, guards=[guard], bad=[7, 15, 16]).train(on_pause=end)
     assert len(again.events(EventKind.GUARD)) == 4
     assert len(again.events(EventKind.RESTORE)) == 2
+
+
+@pytest.mark.parametrize("action", ["scale rate 0.5", "set rate 0.25"])
+def test_what_a_guard_changed_is_made_again_once_after_a_crash(tmp_path, action):
+    rule = f"above loss 500: {action}"
+    whole = Script(tmp_path / "run", guards=[rule], spikes=[12], total_steps=15).train()
+    lost = copy_before(15, tmp_path / "run", tmp_path / "lost")
+    again = Script(lost, guards=[rule], spikes=[12], total_steps=15).train()
+    assert float(again.model.rate.numpy()) == 0.25
+    assert float(again.model.sum.numpy()) == float(whole.model.sum.numpy())
+    # It counts once against the limit.
+    assert len(again.events(EventKind.GUARD)) == 1
+
+
+def test_a_guard_that_also_pauses_acts_again_itself_after_a_crash(tmp_path):
+    rule = "above loss 500: set rate 0.25, pause"
+    script = Script(tmp_path / "run", guards=[rule], spikes=[12], total_steps=15).train(end)
+    assert script.pause_reason
+    lost = copy_before(13, tmp_path / "run", tmp_path / "lost")
+    again = Script(lost, guards=[rule], spikes=[12], total_steps=15).train(end)
+    assert again.pause_reason and float(again.model.rate.numpy()) == 0.25
+    assert len(again.events(EventKind.GUARD)) == 2
+    told = [event.message for event in again.events(EventKind.NOTE)]
+    assert any(f"is not made again: The guard {rule!r} acts again if" in words for words in told)
 
 
 def test_without_a_good_checkpoint_the_run_pauses(tmp_path):

@@ -14,7 +14,7 @@ from this_process import copy_before, put_back, until_taken
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
@@ -394,6 +394,68 @@ def test_a_restore_begins_its_branch_with_other_values_and_the_same_bits(tmp_pat
     # After a crash before the next save.
     lost = copy_before(20, tmp_path / "run", tmp_path / "lost")
     assert Script(lost, total_steps=20).train().weights == script.weights
+
+
+AFTER_SAVE = {
+    13: {"values": {"learning_rate": 0.03, "mixup": 0.25}},
+    15: {"values": {"mixup": 0.75}, "at_step": 17, "over": 4},
+    16: {"values": {"weight_decay": 0.5}},
+    17: {"values": {"weight_decay": 0.25}},
+}
+"""Changes between the saves of steps 10 and 20; one is not complete at the end."""
+
+
+def test_what_was_confirmed_is_made_again_at_its_step_after_a_crash(tmp_path):
+    whole = Script(tmp_path / "run", total_steps=20).train(AFTER_SAVE)
+    assert [outcome.state for outcome in whole.outcomes] == [CommandState.DONE] * 4
+    lost = copy_before(20, tmp_path / "run", tmp_path / "lost")
+    for directory in ("once", "twice"):
+        again = Script(lost, total_steps=20).train()
+        assert again.weights == whole.weights
+        assert again.values == {step: whole.values[step] for step in range(10, 20)}
+        # What was made again is not made twice after another crash.
+        lost = copy_before(20, lost, tmp_path / directory)
+    assert again.events("note")[-1] == (
+        "Changes that no checkpoint has are made again: learning_rate 0.03, mixup 0.25 after step "
+        "14; mixup 0.75 after step 17; weight_decay 0.5 after step 17; weight_decay 0.25 after "
+        "step 18."
+    )
+    assert (
+        "learning_rate 0.1 → 0.03, mixup 0.5 → 0.25 on 1 worker, after step 14, as before the "
+        "restart." in again.events("set")
+    )
+    # What the script gives otherwise since stays.
+    edited = Script(copy_before(20, lost, tmp_path / "edited"), total_steps=20, decay=0.07).train()
+    assert edited.values[19]["weight_decay"] == 0.07
+    assert edited.events("note")[-1] == (
+        "weight_decay 0.25 after step 18 is not made again: The script now begins with "
+        "weight_decay 0.07, not 0.01."
+    )
+    # So does what a person left behind.
+    choose_start(RunDirectory(lost), "ckpt-10", through=FrontEnd.COMMAND_LINE)
+    chosen = Script(lost, total_steps=20).train()
+    assert chosen.values[19] == pytest.approx(chosen.values[10])
+
+
+def test_a_restore_leaves_changes_behind_also_after_a_crash(tmp_path):
+    back = {12: {"values": {"mixup": 0.25}}, 14: {"name": "ckpt-10"}}
+    whole = Script(tmp_path / "run", total_steps=20).train(back)
+    assert [outcome.state for outcome in whole.outcomes] == [CommandState.DONE] * 2
+    lost = copy_before(20, tmp_path / "run", tmp_path / "lost")
+    assert Script(lost, total_steps=20).train().values[19]["mixup"] == 0.5
+
+
+def test_a_change_before_the_first_save_is_made_again(tmp_path):
+    whole = Script(tmp_path / "run", total_steps=8).train({3: {"values": {"mixup": 0.25}}})
+    lost = RunDirectory(copy_before(0, tmp_path / "run", tmp_path / "lost"))
+    before = [one for one in read_entries(lost) if one.kind.value in ("start", "set")]
+    lost.event_log.unlink()
+    for entry in before:
+        write_entry(lost, entry)
+    assert Script(lost.root, total_steps=8).train().values == whole.values
+    # Whoever takes the checkpoints away begins anew.
+    anew = copy_before(0, tmp_path / "run", tmp_path / "anew")
+    assert Script(anew, total_steps=8).train().values[7]["mixup"] == 0.5
 
 
 @pytest.fixture(scope="module")

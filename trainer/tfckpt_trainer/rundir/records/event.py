@@ -44,6 +44,13 @@ SUPERVISOR = "supervisor"
 """The author of a supervisor's events."""
 
 
+CHANGE = "change"
+"""The detail of a change of hyperparameters that has it as a `ConfirmedChange`."""
+
+NEXT_START = "next_start"
+"""The detail that says that a person chose the checkpoint of the next start."""
+
+
 class EventEntry(Document, frozen=True, kw_only=True):
     """One event, a line of `journal.jsonl`."""
 

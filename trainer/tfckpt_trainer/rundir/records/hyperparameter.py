@@ -89,6 +89,43 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
         return start + (self.value - start) * done / self.steps
 
 
+class ConfirmedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that was made or planned, as the event log keeps it.
+
+    Attributes:
+        step: Steps done when it was confirmed.
+        values: The values at its end, by name.
+        begins: Steps done when it begins.
+        over: Over how many steps the values change; 0 for at once.
+        until: Steps done when their schedules go on; None for values that follow none.
+        script_values: What the script began with, as text, by name.
+        by: Who asked for it.
+        rule: The guard that did; empty if none.
+    """
+
+    step: int
+    values: dict[str, float]
+    begins: int
+    over: int = 0
+    until: int | None = None
+    script_values: dict[str, str] = {}
+    by: str = ""
+    rule: str = ""
+
+    @property
+    def words(self) -> str:
+        """The change, such as `learning_rate 0.0003 after step 385`."""
+        values = ", ".join(f"{name} {number(value)}" for name, value in self.values.items())
+        return f"{values} after step {self.begins:,}"
+
+    def is_held_by(self, saved: dict[str, Hyperparameter]) -> bool:
+        """Whether a checkpoint of the same step was saved after it."""
+        return all(
+            name in saved and saved[name].has_taken(value, self)
+            for name, value in self.values.items()
+        )
+
+
 class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
     """A hyperparameter, and who changed it last.
 
@@ -124,6 +161,13 @@ class Hyperparameter(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("value", "script_value"):
             if getattr(self, field) is None:
                 msgspec.structs.force_setattr(self, field, math.nan)
+
+    def has_taken(self, value: float, change: ConfirmedChange) -> bool:
+        """Whether this value was set, or is planned, by a change."""
+        planned = self.planned
+        if planned is not None and (planned.value, planned.begins) == (value, change.begins):
+            return True
+        return (self.changed_to, self.changed_at) == (value, change.step)
 
     def acts_after(self, step: int) -> bool:
         """Whether a change has to act after so many steps."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from tfckpt_trainer.counts import count
+from tfckpt_trainer.guards import Evidence
+from tfckpt_trainer.guards.watch import Firing
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SetArguments
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
 from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
 from tfckpt_trainer.training.hyperparameters.agreed_changes import AgreedChanges
 from tfckpt_trainer.training.hyperparameters.hyperparameters import (
@@ -59,7 +62,14 @@ class SetHandler(Handler[SetArguments]):
         total = self.trainer.total_steps()
         if total is not None and begins >= total:
             message += f" Training ends after step {total:,}, before this has an effect."
-        self.trainer.telemetry.note_changes(message, changes, step=step, by=by)
+        confirmed = self.trainer.hyperparameters.confirmed(
+            arguments.values,
+            step=step,
+            begins=begins,
+            over=arguments.over,
+            until=arguments.until_step,
+        )
+        self.trainer.telemetry.note_changes(message, changes, step=step, by=by, confirmed=confirmed)
         return Answer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
 
     def put_back(self, command: Command | None) -> None:
@@ -76,6 +86,8 @@ class SetHandler(Handler[SetArguments]):
     def carry_on(self) -> None:
         """Begins, goes on with and ends changes that were planned."""
         step, hyperparameters = self.trainer.position.step, self.trainer.hyperparameters
+        for change in hyperparameters.take_again(step):
+            self._make_again(change)
         begun, problem = self._changes.advance(step)
         before = self._changes.before
         asked_by = [
@@ -94,6 +106,34 @@ class SetHandler(Handler[SetArguments]):
             self.trainer.telemetry.note_changes(message, begun, step=step, by=by)
         elif hyperparameters.planned != {one.name for one in before if one.planned is not None}:
             self.trainer.telemetry.write_hyperparameters(step)
+
+    def _make_again(self, change: ConfirmedChange) -> None:
+        """Makes a change that a crash took back."""
+        step, begins = self.trainer.position.step, max(change.begins, self.trainer.position.step)
+        problem = self.trainer.hyperparameters.problem_of(change.values, change.until)
+        begun: list[ValueChange] = []
+        if not problem:
+            begun, problem = self._changes.change(
+                change.values,
+                step=step,
+                begins=begins,
+                over=change.over,
+                by=change.by,
+                until=change.until,
+            )
+        if change.rule:
+            # Its condition held here before the crash, too, and what it did is done again.
+            evidence = Evidence(what="made again", began=step)
+            self.trainer.guards.fired(Firing(rule=change.rule, step=step, evidence=evidence))
+        if problem:
+            told = f"set: {change.words} was not made again: {problem.rstrip('.')}."
+            self.trainer.telemetry.note(EventKind.REFUSED, told, by=change.by)
+            return
+        before = {value.name: value for value in self._changes.before}
+        changes = [ValueChange(name, before[name].value, to) for name, to in change.values.items()]
+        where = self._where(begins, change.over, change.until, is_later=not begun)
+        message = f"{words_of(changes)} {where[:-1]}, as before the restart."
+        self.trainer.telemetry.note_changes(message, changes, step=step, by=change.by)
 
     def _where(self, begins: int, over: int, until: int | None, *, is_later: bool) -> str:
         workers = count(self.trainer.group.size, "worker")

@@ -183,7 +183,8 @@ class GuardsInForce:
         return taken
 
     def fired(self, firing: Firing) -> None:
-        """Notes that a guard fired on any worker."""
+        """Notes that a guard fired on any worker; it does not fire here for the same reason."""
+        self._proposed = [one for one in self._proposed if one.firing.rule != firing.rule]
         if firing.rule in self._watches:
             self._watches[firing.rule].fired(firing)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.records.hyperparameter import (
+    ConfirmedChange,
     Hyperparameter,
     PlannedChange,
     number,
@@ -58,6 +59,7 @@ class Hyperparameters:
         self._sources: dict[str, Source] = {}
         self._left_out: list[Source] = []
         self.seen: dict[str, Hyperparameter] = {}
+        self._again: list[ConfirmedChange] = []
 
     def add(self, source: Source) -> None:
         """Adds one.
@@ -137,11 +139,46 @@ class Hyperparameters:
     def steps_left(self, step: int) -> int | None:
         """Returns how many more steps than `step` a change acts after; None without a change."""
         left = [one.steps_left(step) for one in self.seen.values()]
+        left += [max(1, change.step - step) for change in self._again[:1]]
         return min((steps for steps in left if steps is not None), default=None)
 
     def is_due(self, step: int) -> bool:
         """Whether a change has to act after so many steps."""
-        return any(one.acts_after(step) for one in self.seen.values())
+        is_again = bool(self._again) and self._again[0].step <= step
+        return is_again or any(one.acts_after(step) for one in self.seen.values())
+
+    def confirmed(
+        self, values: Mapping[str, float], *, step: int, begins: int, over: int, until: int | None
+    ) -> ConfirmedChange:
+        """Returns a change that was just made or planned, as a later start makes it again.
+
+        It replaces what was to be made again for its names. The arguments are those of `plan`.
+        """
+        names = set(values)
+        self._again = [
+            msgspec.structs.replace(
+                change, values={name: to for name, to in change.values.items() if name not in names}
+            )
+            for change in self._again
+        ]
+        return ConfirmedChange(
+            step=step,
+            values=dict(values),
+            begins=begins,
+            over=over,
+            until=until,
+            script_values={name: number(self.seen[name].script_value) for name in values},
+        )
+
+    def make_again(self, changes: Iterable[ConfirmedChange]) -> None:
+        """Takes changes from before a crash, in the order of their steps; see `take_again`."""
+        self._again = list(changes)
+
+    def take_again(self, step: int) -> list[ConfirmedChange]:
+        """Returns the changes that are to be made again after so many steps, and forgets them."""
+        due = [change for change in self._again if change.step <= step]
+        self._again = self._again[len(due) :]
+        return [change for change in due if change.values]
 
     def drop_plans(self, step: int) -> None:
         """Gives up the changes that act after so many steps; their values stay."""
@@ -225,6 +262,7 @@ class Hyperparameters:
         Returns:
             What differs from before.
         """
+        self._again = []
         by_name = {one.name: one for one in saved}
         changes = []
         for name, source in self._sources.items():

@@ -190,6 +190,10 @@ class BetweenCalls:
             self.check.step_done()
             self._end_check(self.check)
 
+    def opened(self) -> None:
+        """Carries out what is due before the first step."""
+        self._commands.step_done()
+
     def save_after_error(self, call: Call) -> SaveOutcome:
         """Counts the steps of a call that an error of the script followed, and saves them."""
         self._position.step += call.steps

@@ -537,6 +537,7 @@ class TrainingRun:
             self._state.opened()
             between.guards.open()
             finish = self._restores.restore_newest(partial=self._options.partial)
+            between.opened()
             reason = self._finished.opened(finish, between.total_steps)
             if reason:
                 between.coordinator.finish_saved(reason)

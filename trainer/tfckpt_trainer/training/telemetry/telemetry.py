@@ -21,8 +21,9 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import CHANGE, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
 from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.disk_trend import DiskTrend
@@ -102,7 +103,13 @@ class Telemetry:
         self.event_log.note(kind, message, **{**position, "by": by, **fields})
 
     def note_changes(
-        self, message: str, changes: Sequence[ValueChange], *, step: int, by: str
+        self,
+        message: str,
+        changes: Sequence[ValueChange],
+        *,
+        step: int,
+        by: str,
+        confirmed: ConfirmedChange | None = None,
     ) -> None:
         """Tells event log and TensorBoard which hyperparameters were changed, or will be.
 
@@ -111,8 +118,12 @@ class Telemetry:
             changes: The changes.
             step: Steps done.
             by: Who asked for them.
+            confirmed: What a start after a crash makes again; None for nothing.
         """
-        self.note(EventKind.SET, message, by=by, step=step, details=details_of(changes))
+        details = details_of(changes)
+        if confirmed is not None:
+            details[CHANGE] = msgspec.to_builtins(confirmed)
+        self.note(EventKind.SET, message, by=by, step=step, details=details)
         self.summaries.write_event(step, message)
         self.summaries.write_hyperparameters(step, {one.name: one.before for one in changes})
         self.write_hyperparameters(step)

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips, RestoreP
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import NEXT_START, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
@@ -128,7 +128,14 @@ def choose_start(
     message = f"The next start restores {name} if it matches the model, on branch {branch}"
     changed = ", ".join(f"{key} {number(value)}" for key, value in values.items())
     message += f", and sets {changed}." if changed else "."
-    warning = log_event(run, EventKind.NOTE, message, through=through, checkpoint=name)
+    warning = log_event(
+        run,
+        EventKind.NOTE,
+        message,
+        through=through,
+        checkpoint=name,
+        details={NEXT_START: True},
+    )
     message = f"{message} {warning}" if warning else message
     return ChosenStart(plan.target, message, values, find_reference(reading.checkpoints))
 

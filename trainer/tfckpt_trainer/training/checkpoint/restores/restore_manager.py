@@ -19,6 +19,7 @@ from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_star
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
@@ -40,8 +41,15 @@ from tfckpt_trainer.training.hyperparameters.hyperparameters import (
     details_of,
     words_of,
 )
+from tfckpt_trainer.training.hyperparameters.unsaved_changes import (
+    UnsavedChanges,
+    find_unsaved_changes,
+)
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+
+SHOWN_CHANGES = 20
+"""How many changes that a start makes again are listed; a program can ask for one in each step."""
 
 SHOWN_LEFT_OUT = 100
 """How many tensors that a partial restore left out are recorded; a wrong model has thousands."""
@@ -135,6 +143,7 @@ class RestoreManager:
             if not outcome.problems:
                 self._move_to(target, outcome, None, EventKind.START)
                 self._change_at_start(target)
+                self._find_unsaved_changes(outcome.record)
                 finish = target.finish
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
@@ -154,7 +163,31 @@ class RestoreManager:
         self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.write_hyperparameters(0)
         self._telemetry.note(EventKind.START, "Started at step 0.")
+        self._find_unsaved_changes(None)
         return None
+
+    def _find_unsaved_changes(self, record: CheckpointRecord | None) -> None:
+        """Has changes made again that were confirmed after the checkpoint, and tells of them."""
+        hyperparameters, step = self._state.user.hyperparameters, self._state.position.step
+        found = None
+        if self._group.is_chief:
+            entries = read_entries(self._run)
+            found = find_unsaved_changes(entries, record, hyperparameters.seen, step=step)
+        agreed = self._group.broadcast(found, UnsavedChanges)
+        assert agreed is not None
+        hyperparameters.make_again(agreed.changes)
+        if agreed.changes:
+            words = [change.words for change in agreed.changes]
+            more = (
+                f"; and {len(words) - SHOWN_CHANGES:,} more" if len(words) > SHOWN_CHANGES else ""
+            )
+            self._telemetry.note(
+                EventKind.NOTE,
+                "Changes that no checkpoint has are made again: "
+                f"{'; '.join(words[:SHOWN_CHANGES])}{more}.",
+            )
+        for sentence in agreed.left_out:
+            self._telemetry.note(EventKind.NOTE, sentence)
 
     def _change_at_start(self, target: RestoreTarget) -> None:
         if not target.values:
