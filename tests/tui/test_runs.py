@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_driving import until, until_shown
@@ -24,7 +26,7 @@ from tfckpt_tui.reports.run_facts import RunsReport
 from tfckpt_tui.services.runs.brief_reading import brief_account
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.recent_runs import MOST_RECENT, remember_run, remembered_runs
-from tfckpt_tui.services.runs.search import runs_below
+from tfckpt_tui.services.runs.search import SearchProgress, runs_below
 from tfckpt_tui.settings.config import Config
 
 
@@ -54,6 +56,46 @@ def test_runs_are_found_below_a_directory_and_not_in_each_other(runs: Path) -> N
     assert runs_below(runs) == [runs / "foreign", runs / "deep" / "digits"]
     assert runs_below(runs / "foreign") == [runs / "foreign"]
     assert runs_below(runs / "nowhere") == []
+
+
+@pytest.fixture
+def hiding(runs: Path) -> Path:
+    """A directory with runs in places that are not searched."""
+    (runs / "a" / "b" / "c" / "d" / "run" / ".tfckpt").mkdir(parents=True)
+    (runs / "a" / "b" / "c" / "e").mkdir()
+    elsewhere = runs.parent / "elsewhere"
+    (elsewhere / ".tfckpt").mkdir(parents=True)
+    (runs / "linked").symlink_to(elsewhere)
+    (runs / "file").symlink_to(__file__)
+    return runs
+
+
+def test_places_that_are_not_searched_are_told(hiding: Path, tool: Tool) -> None:
+    told = "1 symbolic link, 2 directories deeper than 3 levels"
+    said = tool("runs", hiding)
+    assert said.words == f"Not searched: {told}. To search one, give it to this command.\n"
+    assert len(said.data.splitlines()) == 3
+    assert tool("runs", hiding / "foreign").words == ""
+
+
+def test_an_unreadable_directory_is_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def refusing(place: str) -> Any:
+        if place == str(runs / "notes"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    progress = SearchProgress()
+    assert runs_below(runs, progress) == [runs / "foreign", runs / "deep" / "digits"]
+    assert progress.left_out == "1 unreadable directory"
+
+
+async def test_the_list_of_runs_tells_what_was_not_searched(hiding: Path) -> None:
+    app = RunsApp(hiding, Config())
+    async with app.run_test(size=(160, 20)) as pilot:
+        await until_shown(pilot, "· not searched: 1 symbolic link, 2 directories deeper")
 
 
 def test_a_directory_without_a_state_file_is_found_by_its_checkpoints(runs: Path) -> None:

@@ -89,10 +89,11 @@ class RunAnswered(Message):
 class RunsRead(Message):
     """The state of all runs was read."""
 
-    def __init__(self, runs: Sequence[RunAccount], at: float) -> None:
+    def __init__(self, runs: Sequence[RunAccount], at: float, left_out: str = "") -> None:
         super().__init__()
         self.runs = runs
         self.at = at
+        self.left_out = left_out
 
 
 def _key_of(action: str, method: str, label: str, tooltip: str, *, typed: bool = False) -> Binding:
@@ -190,7 +191,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self._update_keys()
         self.runs.focus()
         if self._newest is not None:
-            self.runs.show_runs(self._newest.runs, self._newest.at)
+            self.on_runs_read(self._newest)
         threading.Thread(target=self._read_runs, name="runs", daemon=True).start()
 
     def on_unmount(self) -> None:
@@ -202,7 +203,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self._newest = message
         # The list is gone while the app ends.
         for shown in self.query(RunList):
-            shown.show_runs(message.runs, message.at)
+            shown.show_runs(message.runs, message.at, message.left_out)
 
     async def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Performs the action of a clicked key."""
@@ -421,7 +422,8 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         roots = search.find(seconds) if search is not None else remembered_runs()
         others = search is None
         runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
-        self.post_message(RunsRead(runs, time.time()))
+        left_out = search.left_out if search is not None else ""
+        self.post_message(RunsRead(runs, time.time(), left_out))
 
 
 _OF_LIST = frozenset(

@@ -41,6 +41,8 @@ def runs(directory: Path | None, as_json: bool) -> None:
     now = time.time()
     if search is not None and search.is_running:
         print_message(f"A directory below {directory} does not answer; runs may be missing.")
+    if search is not None and search.left_out:
+        print_message(f"Not searched: {search.left_out}. To search one, give it to this command.")
     if as_json:
         print_json(RunsReport(runs=tuple(map(_line, accounts))))
         return

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.rundir.paths import CONTROL, RunDirectory
 
 _DEPTH = 3
@@ -23,10 +23,28 @@ class SearchProgress:
     Attributes:
         found: The run directories, in the order of the search.
         visited: Number of directories that were read.
+        deeper: Directories below the last level that is searched.
+        links: Symbolic links to directories.
+        unreadable: Directories that cannot be read.
     """
 
     found: list[Path] = field(default_factory=list)
     visited: int = 0
+    deeper: int = 0
+    links: int = 0
+    unreadable: int = 0
+
+    @property
+    def left_out(self) -> str:
+        """What was not searched, in words; empty if all was."""
+        named = (
+            (self.unreadable, "unreadable directory", "unreadable directories"),
+            (self.links, "symbolic link", ""),
+            (self.deeper, "directory", "directories"),
+        )
+        parts = [f"{number:,} {noun(number, *words)}" for number, *words in named if number]
+        deeper = f" deeper than {_DEPTH} levels" if self.deeper else ""
+        return f"{', '.join(parts)}{deeper}"
 
 
 class RunSearch:
@@ -35,13 +53,17 @@ class RunSearch:
     def __init__(self, directory: Path) -> None:
         self._directory = Path(os.path.abspath(directory))
         self._thread: threading.Thread | None = None
-        self._before: list[Path] = []
-        self._now = SearchProgress()
+        self._before = self._now = SearchProgress()
 
     @property
     def is_running(self) -> bool:
         """Whether a search has not come to its end."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def left_out(self) -> str:
+        """What the last search that came to its end did not search, in words; empty for nothing."""
+        return (self._before if self.is_running else self._now).left_out
 
     def find(self, seconds: float, *, whole: bool = False) -> list[Path]:
         """Returns the runs that are found within `seconds`, and those of an earlier search.
@@ -53,14 +75,14 @@ class RunSearch:
             whole: Whether to wait for the end, as long as a directory is read in each `seconds`.
         """
         if not self.is_running:
-            self._before, self._now = self._now.found, SearchProgress()
-            arguments = (self._directory, self._now, self._before)
+            self._before, self._now = self._now, SearchProgress()
+            arguments = (self._directory, self._now, self._before.found)
             self._thread = threading.Thread(target=runs_below, args=arguments, daemon=True)
             self._thread.start()
             self._wait(self._thread, seconds, whole=whole)
         if not self.is_running:
             return list(self._now.found)
-        return list(dict.fromkeys([*self._now.found, *self._before]))
+        return list(dict.fromkeys([*self._now.found, *self._before.found]))
 
     def _wait(self, thread: threading.Thread, seconds: float, *, whole: bool) -> None:
         visited = -1
@@ -75,8 +97,8 @@ def runs_below(
     """Returns the run directories at and below `directory`, by name.
 
     These have files of this library, TensorFlow's state file, a checkpoint, or a `.keras` or
-    `.weights.h5` file. Directories inside a run of this library, hidden ones and the variables of
-    a SavedModel are skipped.
+    `.weights.h5` file. Directories inside a run of this library, those whose names begin with a
+    dot and the variables of a SavedModel are skipped.
 
     Args:
         directory: Where to search.
@@ -92,16 +114,31 @@ def runs_below(
         if os.path.isdir(os.path.join(place, CONTROL)):
             progress.found.append(paths.get(place) or Path(place))
             continue
-        with suppress(OSError), os.scandir(place) as entries:
-            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            files = frozenset(name for name, is_directory in listed if not is_directory)
+        try:
+            files, inside = _listed(place, progress)
             root = paths.get(place) or Path(place)
             has_state_file = RunDirectory(root).state_file.is_file()
-            has_some = has_state_file or has_checkpoint(files) or has_keras_file(files)
-            if has_some and not is_in_saved_model(root):
-                progress.found.append(root)
-            if depth < _DEPTH:
-                names = sorted(name for name, is_directory in listed if is_directory)
-                inside = [os.path.join(place, name) for name in names if not name.startswith(".")]
-                waiting += [(path, depth + 1) for path in inside]
+        except OSError as error:
+            progress.unreadable += not isinstance(error, FileNotFoundError | NotADirectoryError)
+            continue
+        has_some = has_state_file or has_checkpoint(files) or has_keras_file(files)
+        if has_some and not is_in_saved_model(root):
+            progress.found.append(root)
+        if depth < _DEPTH:
+            waiting += [(os.path.join(place, name), depth + 1) for name in sorted(inside)]
+        else:
+            progress.deeper += len(inside)
     return progress.found
+
+
+def _listed(place: str, progress: SearchProgress) -> tuple[frozenset[str], list[str]]:
+    """Returns the names of the files in a directory, and those of the directories to search."""
+    files, directories = [], []
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                files.append(entry.name)
+                progress.links += entry.is_symlink() and entry.is_dir()
+            elif not entry.name.startswith("."):
+                directories.append(entry.name)
+    return frozenset(files), directories

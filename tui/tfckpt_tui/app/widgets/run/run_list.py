@@ -132,6 +132,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         self._layouts: dict[int, Layout] = {}
         self._at = 0.0
         self._is_read = False
+        self._left_out = ""
 
     @property
     def view(self) -> RunListView:
@@ -164,9 +165,16 @@ class RunList(TablePane[RunAccount, RunAccount]):
         """The search."""
         return self._needle
 
-    def show_runs(self, runs: Sequence[RunAccount], at: float) -> None:
-        """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
+    def show_runs(self, runs: Sequence[RunAccount], at: float, left_out: str = "") -> None:
+        """Shows the runs.
+
+        Args:
+            runs: The runs.
+            at: When they were read, in seconds since the epoch.
+            left_out: What was not searched for runs, in words.
+        """
         self._all, self._at, self._is_read = tuple(runs), at, True
+        self._left_out = left_out
         self._texts = {run.root: self._texts_of(run) for run in runs}
         self.choose_rows()
 
@@ -213,7 +221,10 @@ class RunList(TablePane[RunAccount, RunAccount]):
         return _Texts(run, words, job, _alerts(run), _strategy(run), _place(run), path)
 
     def note(self) -> Sequence[Span]:
-        """Returns the number of runs, of those that train, with alerts and marked; or matches."""
+        """Returns the number of runs, of those that train, with alerts and marked; or matches.
+
+        Also what was not searched: there may be runs.
+        """
         if self._needle:
             return (*match_note(self.row_count(), len(self._all), self._needle), *self._marked())
         spans: list[Span] = [(units.count(len(self._all), "run"), "label")]
@@ -223,7 +234,10 @@ class RunList(TablePane[RunAccount, RunAccount]):
             spans += [(" · ", "faint"), (f"{trains:,} training", "label")]
         if alarming:
             spans += [(" · ", "faint"), (f"{alarming:,} with problems", "bad")]
-        return (*spans, *self._marked())
+        spans += self._marked()
+        if self._left_out:
+            spans += [(" · ", "faint"), (f"not searched: {self._left_out}", "label")]
+        return spans
 
     def _marked(self) -> Sequence[Span]:
         count = len(self.marked)
