@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -9,7 +10,9 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 LEAST_SECONDS = 60.0
-"""The shortest limit: a loaded machine takes many times as long as an idle one."""
+"""The shortest limit on an idle machine."""
+MOST_SECONDS = 480.0
+"""The longest limit on a busy one: a test that waits says for what before its own limit ends it."""
 
 SHORTEST_PAUSE = 0.02
 PAUSE_SHARE = 0.05
@@ -23,8 +26,7 @@ MOST_ATTEMPTS = 200
 
 
 def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
-    """Returns the first true value of `condition`; fails after `timeout` seconds, or a minute."""
-    timeout = max(timeout, LEAST_SECONDS)
+    """Returns the first true value of `condition`; fails when it `took_too_long`."""
     began = time.monotonic()
     while True:
         looks = time.monotonic()
@@ -33,9 +35,18 @@ def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Re
             return result
         now = time.monotonic()
         waited = now - began
-        if waited > timeout:
-            raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
+        if took_too_long(waited, timeout):
+            raise AssertionError(f"{what}: not within {waited:.0f} s; last seen: {result!r}")
         time.sleep(max(pause_after(waited), (now - looks) * (1 / LOOK_SHARE - 1)))
+
+
+def took_too_long(waited: float, timeout: float) -> bool:
+    """Whether a wait is over after some seconds.
+
+    A machine with ten times as many running processes as cores takes ten times as long.
+    """
+    busy = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    return waited > min(max(timeout, LEAST_SECONDS) * busy, MOST_SECONDS)
 
 
 def attempts(what: str, most: int = MOST_ATTEMPTS) -> Iterator[int]:

@@ -124,18 +124,31 @@ def test_signals_are_passed_on_and_an_ended_job_starts_no_supervisor(run: RunDir
     assert not read_entries(run)
 
 
+class PassingTime:
+    """A `time` that only sleeping makes pass."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def test_left_job_steps_save_and_are_then_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, cancelled, told = [["7.0", "7.1"]] * 3, [], []
+    clock, cancelled, told = PassingTime(), [], []
 
     def running(job: str) -> list[str]:
         if cancelled:
             return []
-        return left.pop() if left else ["7.1"]
+        return ["7.0", "7.1"] if clock.now < 10.0 else ["7.1"]
 
     monkeypatch.setattr(earlier_start, "running_steps", running)
     monkeypatch.setattr(earlier_start, "cancel_steps", cancelled.append)
-    monkeypatch.setattr(earlier_start, "POLL_SECONDS", 0.05)
-    earlier_start.end_left_steps("7", 0.3, told.append)
+    monkeypatch.setattr(earlier_start, "time", clock)
+    earlier_start.end_left_steps("7", 20.0, told.append)
+    assert 20.0 < clock.now < 30.0
     assert cancelled == [["7.1"]]
     assert told == ["Job steps of a killed supervisor still run: 7.1. They are cancelled."]
 
@@ -147,6 +160,6 @@ def test_no_second_workers_start_while_slurm_does_not_answer(
         raise LaunchError("squeue failed.")
 
     monkeypatch.setattr(earlier_start, "running_steps", silent)
-    monkeypatch.setattr(earlier_start, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(earlier_start, "time", PassingTime())
     with pytest.raises(LaunchError, match="squeue failed"):
         earlier_start.end_left_steps("7", 0.0, lambda _: None, limit_seconds=0.2)

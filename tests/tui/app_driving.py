@@ -22,7 +22,7 @@ from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.formats.sort_order import Listing
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
-from waiting import LEAST_SECONDS, attempts, pause_after
+from waiting import LEAST_SECONDS, attempts, pause_after, took_too_long
 
 Result = TypeVar("Result")
 
@@ -92,8 +92,8 @@ async def until(
         if result:
             return result
         waited = time.monotonic() - began
-        if waited > timeout:
-            raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(app)}")
+        if took_too_long(waited, timeout):
+            raise AssertionError(f"{what}: not within {waited:.0f} s\n{shown(app)}")
         if isinstance(app, TfckptApp) and waited > asked + ASKING_SECONDS:
             app._monitor.refresh()
             asked = waited

@@ -149,10 +149,9 @@ def joining_elsewhere(made: RunFactory) -> None:
     ]
     supervised(made, workers=workers, host=HOST, pid=4000, namespace="", interval_seconds=60.0)
     early = {"activity": Activity.STARTING, "phase": Phase.JOIN, "step": 0, "branch": 0}
+    beat = {"process_started_at": began, "updated_at": made.now - 110, "interval_seconds": 20.0}
     for index in range(2):
-        made.worker(
-            index, process_started_at=began, updated_at=made.now - 60, phase_since=began, **early
-        )
+        made.worker(index, phase_since=began, **early, **beat)
 
 
 def degraded(made: RunFactory) -> None:
