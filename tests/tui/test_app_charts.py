@@ -193,7 +193,7 @@ async def test_metrics_are_joined_in_one_chart_and_separated(many):
         await pilot.press("full_stop")
         await until_shown(pilot, "loss 0.5236  val_loss 0.6283")
         await pilot.press("y")
-        await until_shown(pilot, "Copied 20 rows")
+        await until_shown(pilot, "Sent 20 rows")
         assert pilot.app.clipboard.startswith("step,branch,at,loss,val_loss\n0,0,")
         await pilot.press("m")
         await until_shown(pilot, "1 of 2")

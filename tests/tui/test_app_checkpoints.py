@@ -409,7 +409,7 @@ async def test_a_path_is_copied(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("y")
-        await until_shown(pilot, "Copied: ")
+        await until_shown(pilot, "to the clipboard of the terminal.")
         assert app.clipboard == str(made.run.root / "ckpt-30")
 
 

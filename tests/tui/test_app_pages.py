@@ -180,14 +180,14 @@ async def test_lines_of_a_log_and_an_event_are_copied(live: RunFactory) -> None:
         await pilot.press("l", "right")
         await until_shown(pilot, "second")
         await pilot.press("y")
-        await until_shown(pilot, "Copied 2 lines.")
+        await until_shown(pilot, "Sent 2 lines to the clipboard of the terminal.")
         first, second = pilot.app.clipboard.split("\n")
         assert second == "second " * 50, "in full"
         assert "\x1b" not in first
         await pilot.press("escape", "J")
         await until_shown(pilot, "logs at that time")
         await pilot.press("y")
-        await until_shown(pilot, "Copied the event.")
+        await until_shown(pilot, "Sent the event to the clipboard of the terminal.")
         assert "Back to ckpt-300; branch 1 begins." in pilot.app.clipboard
         assert "ada@trainhost" in pilot.app.clipboard
 

@@ -62,7 +62,7 @@ async def test_c_charts_the_variable_under_the_cursor_over_all_checkpoints(made,
             (30, pytest.approx(10 / norms[1])),
         ]
         await pilot.press("y")
-        await until_shown(pilot, "Copied 3 rows as CSV: name, step, branch")
+        await until_shown(pilot, "Sent 3 rows of CSV (name, step, branch")
         copied = pilot.app.clipboard
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, CheckpointScreen)
@@ -160,7 +160,7 @@ async def test_the_values_of_a_chart_of_the_run_are_copied(tmp_path):
     made.series(0, 8, 0)
     async with opened(made.run) as pilot:
         await pilot.press("c", "y")
-        await until_shown(pilot, "Copied 3 rows as CSV: step, branch, at, loss.")
+        await until_shown(pilot, "Sent 3 rows of CSV (step, branch, at, loss)")
         rows = list(csv.DictReader(pilot.app.clipboard.splitlines()))
         assert [row["step"] for row in rows] == ["0", "4", "8"]
         assert float(rows[0]["loss"]) == pytest.approx(5.5)

@@ -87,7 +87,7 @@ async def test_marked_runs_are_drawn_in_one_chart_with_their_settings(
         await pilot.press("right")
         await until_shown(pilot, "accuracy")
         await pilot.press("L", "y")
-        await until_shown(pilot, "Copied ")
+        await until_shown(pilot, "to the clipboard")
         assert "strategy\t" in app.clipboard
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1, "back in the list")

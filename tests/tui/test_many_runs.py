@@ -218,7 +218,7 @@ async def test_marked_runs_are_saved_after_one_question_and_answer_each(
         await pilot.press("x", "space")
         await until(pilot, lambda: len(app.screen_stack) == 2, "other keys do nothing here")
         await pilot.press("y")
-        await until_shown(pilot, "Copied 2 answers.")
+        await until_shown(pilot, "Sent 2 answers to the clipboard")
         assert "failed\tA save is in progress." in app.clipboard
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1, "back in the list")

@@ -33,9 +33,10 @@ from textual.timer import Timer
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
+from tfckpt_tui.app.terminal_clipboard import copied_in_words, give_to_tmux
 from tfckpt_tui.app.terminal_driver import TerminalDriver
 from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
-from tfckpt_tui.formats.text import UNSAFE
+from tfckpt_tui.formats.text import UNSAFE, clean_message
 from tfckpt_tui.settings.config import Config
 
 if TYPE_CHECKING:
@@ -170,6 +171,24 @@ class BaseApp(App[ResultT]):
         for shown in list(self._notifications):
             if _replaces(event.notification, shown):
                 self._unnotify(shown)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copies a text by the terminal, and by tmux if the app runs in it."""
+        # Bytes of a file name that are not UTF-8 cannot be sent.
+        text = text.encode("utf-8", "replace").decode()
+        super().copy_to_clipboard(text)
+        self._tmux_took = not self.is_headless and give_to_tmux(text, os.environ)
+
+    def copy(self, text: str, what: str) -> None:
+        """Copies a text, and says so as far as it is known.
+
+        Args:
+            text: The text.
+            what: What it is, such as `3 lines`.
+        """
+        self.copy_to_clipboard(text)
+        told = copied_in_words(what, os.environ, by_tmux=self._tmux_took)
+        self.notify(clean_message(told), markup=False)
 
     def remove_toast(self, message: str) -> None:
         """Removes the toast with this message, if it is still shown."""

@@ -350,16 +350,14 @@ class DashboardScreen(Screen[None]):
             checkpoint_path(self.run_directory.root, checkpoint)
             for checkpoint in self.selection.all
         ]
-        self.app.copy_to_clipboard("\n".join(paths))
-        self.tell(f"Copied: {few_of(paths, 1)}")
+        self.run_app.copy("\n".join(paths), few_of(paths, 1))
 
     def copy_rows(self) -> None:
         """Copies the rows of the selected or marked checkpoints."""
         rows = [
             copied_row(self.run_directory.root, checkpoint) for checkpoint in self.selection.all
         ]
-        self.app.copy_to_clipboard("\n".join(rows))
-        self.tell(f"Copied {units.count(len(rows), 'row')}, separated by tabs.")
+        self.run_app.copy("\n".join(rows), units.count(len(rows), "tab-separated row"))
 
     @on(ListPane.Moved, "#history")
     def _note_selection(self) -> None:

@@ -177,6 +177,9 @@ class ActionApp(Protocol):
     def key_of(self, action: str) -> str:
         """Returns the key of an action of the dashboard, as users see it."""
 
+    def copy(self, text: str, what: str) -> None:
+        """Copies a text, and says so; `what` names it, such as `3 lines`."""
+
 
 class RunApp(ActionApp, Protocol):
     """The app of one run, as its screens use it."""
@@ -272,3 +275,8 @@ def run_app_of(node: MessagePump) -> RunApp:
 def key_of(node: MessagePump, action: str) -> str:
     """Returns the key of an action of the dashboard, for a screen or a widget of its app."""
     return run_app_of(node).key_of(action)
+
+
+def copy_text(node: MessagePump, text: str, what: str) -> None:
+    """Copies a text for a screen or a widget; `what` names it, such as `3 lines`."""
+    run_app_of(node).copy(text, what)

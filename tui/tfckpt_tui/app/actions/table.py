@@ -630,8 +630,8 @@ ACTIONS = (
         key="y",
         label="copy",
         title="Copy the path of the selected checkpoint",
-        help="Copies to the clipboard of your terminal, also through SSH and tmux, if the terminal "
-        "allows it (OSC 52).",
+        help="Copies to the clipboard of your terminal, if it allows that (OSC 52), also through "
+        "SSH. Where tmux runs on another machine than the app, it needs `set -g set-clipboard on`.",
         perform=lambda dashboard: dashboard.copy_paths(),
         requires=(selected_or_marked,),
         applies_to_marked=True,

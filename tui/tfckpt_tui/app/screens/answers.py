@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_tui.app.dialogs.many import name_column
+from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import Icon
@@ -121,8 +122,7 @@ class AnswersScreen(Page):
             "\t".join((clean(str(answer.root)), answer.outcome, answer.words))
             for answer in self._answers.values()
         )
-        self.app.copy_to_clipboard("\n".join(rows))
-        self.notify(f"Copied {units.count(len(self._answers), 'answer')}.", markup=False)
+        copy_text(self, "\n".join(rows), units.count(len(self._answers), "answer"))
 
     def _update(self) -> None:
         if is_open(self):

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import EventEntry
+from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -482,11 +483,10 @@ class ChartPage(Page):
         if not rows:
             self.notify("There are no values to copy.", severity="warning", markup=False)
             return
-        self.app.copy_to_clipboard("\n".join(map(clean, (header, *rows))))
-        told = f"Copied {units.count(len(rows), 'row')} as CSV: {header.replace(',', ', ')}."
+        what = f"{units.count(len(rows), 'row')} of CSV ({header.replace(',', ', ')})"
         if self._is_thinned():
-            told += " They are the ends and extremes of intervals; .tfckpt/series.jsonl has all."
-        self.notify(clean_message(told), markup=False)
+            what += ", the ends and extremes of intervals (.tfckpt/series.jsonl has all)"
+        copy_text(self, "\n".join(map(clean, (header, *rows))), what)
 
     # -- the cursor --------------------------------------------------------------------------
 

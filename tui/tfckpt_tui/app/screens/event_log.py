@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import EventEntry
+from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -94,8 +95,7 @@ class EventLogScreen(Page):
         selected = self.query_one(EventList).selected
         if selected is not None:
             told = "\n".join(one.text for one in _lines(selected, _UNWRAPPED))
-            self.app.copy_to_clipboard(f"{selected.kind.value}\n{told}")
-            self.notify("Copied the event.", markup=False)
+            copy_text(self, f"{selected.kind.value}\n{told}", "the event")
 
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
@@ -162,8 +163,7 @@ class LogsScreen(Page):
         if not lines:
             self.notify("There are no lines to copy.", severity="warning", markup=False)
             return
-        self.app.copy_to_clipboard("\n".join(lines))
-        self.notify(f"Copied {units.count(len(lines), 'line')}.", markup=False)
+        copy_text(self, "\n".join(lines), units.count(len(lines), "line"))
 
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:

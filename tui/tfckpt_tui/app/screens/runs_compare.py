@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretched
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -208,8 +209,7 @@ class RunsCompareScreen(Page):
             return
         names = "\t".join(("", *(run.name for run in self._compared.runs)))
         rows = ["\t".join((one.name, *one.values)) for one in self._settings(self._compared)]
-        self.app.copy_to_clipboard("\n".join((names, *rows)))
-        self.notify(f"Copied {units.count(len(rows), 'setting')}.", markup=False)
+        copy_text(self, "\n".join((names, *rows)), units.count(len(rows), "setting"))
 
     def _show_runs(self, compared: RunsComparison) -> None:
         self._compared = compared

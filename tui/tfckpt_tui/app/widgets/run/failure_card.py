@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from tfckpt_tui.app.protocols import key_of
+from tfckpt_tui.app.protocols import copy_text, key_of
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
@@ -107,8 +107,8 @@ class FailureCard(Pane, can_focus=True):
         if facts is None or snapshot is None:
             return
         rows = failure_text(facts, snapshot.at, snapshot.root)
-        self.app.copy_to_clipboard("\n".join([snapshot.path, *rows]))
-        self.notify(f"Copied what happened: {units.count(len(rows), 'line')}.", markup=False)
+        lines = f"{units.count(len(rows), 'line')} on the failure"
+        copy_text(self, "\n".join([snapshot.path, *rows]), lines)
 
     def on_click(self, event: events.Click) -> None:
         """Opens the log at a double click, as other panes do what enter does."""
