@@ -708,6 +708,27 @@ class TestDeleteForGood:
         assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-300"]
         assert list_trash(history.run) == []
 
+    @staticmethod
+    def bytes_of(root):
+        return sum(
+            p.lstat().st_size for p in root.rglob("*") if "ckpt-200" in f"{p}" and p.is_file()
+        )
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_a_file_that_has_another_name_frees_nothing(self, history, tmp_path, at_once):
+        others = [history.root / "ckpt-200.data-00001-of-00002"]
+        others += history.run.worker_state_directory("ckpt-200").iterdir()
+        for number, path in enumerate(others):
+            os.link(path, tmp_path / f"other-{number}")
+        before = self.bytes_of(history.root)
+        if at_once:
+            emptied = delete_for_good(history.run, ["ckpt-200"], now=NOW, update_state_file=False)
+        else:
+            prune(history, "ckpt-200", state_file=False)
+            emptied = empty_trash(history.run)
+        gone = before - self.bytes_of(history.root)
+        assert emptied.freed == gone - sum(path.stat().st_size for path in tmp_path.glob("other-*"))
+
     def test_what_is_pinned_in_the_meantime_stays_and_all_else_with_it(self, history, monkeypatch):
         scan = deleting.scan_for_prune
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import locked_trash
-from tfckpt_trainer.catalog.retention.emptying import Emptied
+from tfckpt_trainer.catalog.retention.emptying import Emptied, bytes_below, bytes_freed
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
@@ -139,10 +138,10 @@ class _Deletion:
         if not os.path.lexists(path):
             return
         if path.is_dir() and not path.is_symlink():
-            size = size_of_directory(path)
+            size = bytes_below(path)
             shutil.rmtree(path)
         else:
-            size = os.lstat(path).st_size
+            size = bytes_freed(os.lstat(path))
             path.unlink()
         self._freed += size
         if self._on_progress is not None:

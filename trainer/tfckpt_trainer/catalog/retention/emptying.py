@@ -183,11 +183,24 @@ def _has_no_manifest(directory: Path) -> bool:
     return False
 
 
+def bytes_freed(facts: os.stat_result) -> int:
+    """Returns the bytes that a deletion frees: none while the file has other names."""
+    return facts.st_size if facts.st_nlink == 1 else 0
+
+
+def bytes_below(directory: Path) -> int:
+    """Returns the bytes that the deletion of a directory frees."""
+    return sum(
+        bytes_freed(os.lstat(os.path.join(place, name)))
+        for place, _, names in os.walk(directory)
+        for name in names
+    )
+
+
 def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
     """Deletes a directory; returns the bytes freed so far, which start at `freed`."""
-    for place, _, names in os.walk(directory):
-        if Path(place) != directory:
-            freed += sum(os.lstat(os.path.join(place, name)).st_size for name in names)
+    inner = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+    freed += sum(map(bytes_below, inner))
     # The data files are in the top directory and take longest. O_NOFOLLOW: a link that appears
     # at this moment must not be followed.
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -195,7 +208,7 @@ def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | No
         with os.scandir(top) as entries:
             files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
         for file in files:
-            freed += os.lstat(file.name, dir_fd=top).st_size
+            freed += bytes_freed(os.lstat(file.name, dir_fd=top))
             os.unlink(file.name, dir_fd=top)
             if on_progress is not None:
                 on_progress(freed)
