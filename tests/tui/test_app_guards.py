@@ -88,6 +88,7 @@ async def test_a_guard_is_removed_after_asking(ended: RunFactory) -> None:
         ("spike", "spike has no METRIC."),
         ("above loss 3: fly", "'fly' is no action."),
         (ABOVE, "The run has this guard."),
+        ("above loss 3: set lr 1", "There is no hyperparameter lr."),
     ],
 )
 async def test_what_is_no_guard_says_why_and_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui.cli.main import cli
 from tfckpt_tui.reports.guards import GuardReplayReport, GuardsReport
+from tfckpt_tui.services.runs.brief_reading import read_next_start
 
 SPIKE = "spike loss: go_back, skip_batches 10"
 NOT_FINITE = "not_finite: save, pause"
@@ -191,6 +194,50 @@ def test_a_wrong_change_changes_nothing(
     assert refused.code == 2
     assert said in refused.words
     assert path.read_text() == "guards = ['spike loss: pause']\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("spike loss: set lr 0.1", "There is no hyperparameter lr. The run has: learning_rate"),
+        ("spike loss: scale learning_rate -1", "learning_rate cannot be -0.001; it must be"),
+    ],
+)
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_guard_that_can_never_act_is_refused(
+    tool: Tool, live: RunFactory, is_live: bool, rule: str, said: str
+) -> None:
+    rate = Hyperparameter(
+        name="learning_rate", value=0.001, script_value=0.001, bounds=Bounds(low=0)
+    )
+    live.tells(rate)
+    if not is_live:
+        start = read_next_start(live.run, time.time())
+        assert start is not None
+        live.records(start.checkpoint, rate)
+        without_heartbeats(live)
+    refused = tool("guards", live.run.root, "--add", rule, "--yes")
+    assert refused.code == 2
+    assert f"The guard {rule!r} cannot act. {said}" in refused.words
+    assert read_run_config(live.run).guards == ()
+
+
+def test_a_metric_that_nobody_has_reported_is_asked_about(
+    tool: Tool, ended: RunFactory, tmp_path: Path
+) -> None:
+    rule = "above los 3: pause"
+    asked = tool("guards", ended.run.root, "--add", rule)
+    assert asked.code == 4
+    assert "No metric los is recorded. Did you mean loss? The metrics are: loss" in asked.words
+    assert "Give --yes" in asked.words
+    assert read_run_config(ended.run).guards == ()
+    assert tool("guards", ended.run.root, "--add", rule, "--yes").code == 0
+    assert "Did you mean loss?" in tool("guards", ended.run.root).words
+    new = RunFactory(tmp_path / "new")
+    new.create()
+    asked = tool("guards", new.run.root, "--add", "above loss 3: pause")
+    assert (asked.code, read_run_config(new.run).guards) == (4, ())
+    assert "The run has reported no metric yet, so loss may never be reported." in asked.words
 
 
 def test_damaged_settings_are_not_changed(tool: Tool, ended: RunFactory, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.guards.actions import GoBack
 from tfckpt_trainer.guards.conditions import (
-    EVERY_METRIC,
     DiskFull,
     SlowSteps,
     Spike,
@@ -20,6 +19,7 @@ from tfckpt_trainer.guards.conditions import (
 )
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.moving_window import needed
+from tfckpt_trainer.guards.trial import why_unseen
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -91,7 +91,7 @@ def replay(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[EventEn
     why_not = _why_not(guard, series, events)
     if why_not:
         return Replay(str(guard), why_not=why_not)
-    watch, history = GuardWatch([guard]), _History(_metrics(series, events).keys())
+    watch, history = GuardWatch([guard]), _History(recorded_metrics(series, events).keys())
     firings: list[ReplayedFiring] = []
     for entry in _in_order(series, events):
         reading = history.add(entry)
@@ -179,7 +179,9 @@ def _in_order(
     return heapq.merge(series, events, key=lambda entry: entry.at)
 
 
-def _metrics(series: Iterable[SeriesPoint], events: Iterable[EventEntry]) -> dict[str, None]:
+def recorded_metrics(
+    series: Iterable[SeriesPoint], events: Iterable[EventEntry]
+) -> dict[str, None]:
     """Returns the names of all metrics that were recorded, in their order."""
     names = dict.fromkeys(name for point in series for name in point.metrics)
     for entry in events:
@@ -202,10 +204,7 @@ def _why_not(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[Event
             f"{count(len(series), 'point')} are recorded; {condition.name} with a window of "
             f"{condition.window} needs {needed(condition.window)}."
         )
-    metric, known = getattr(condition, "metric", EVERY_METRIC), _metrics(series, events)
-    if metric in {EVERY_METRIC, *known}:
-        return ""
-    return f"No metric {metric} is recorded. The metrics are: {', '.join(known) or 'none'}."
+    return why_unseen(guard, recorded_metrics(series, events))
 
 
 def _replayed(

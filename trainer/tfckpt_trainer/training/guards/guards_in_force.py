@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tfckpt_trainer.errors import UsageError, describe_error
-from tfckpt_trainer.guards import Evidence, Guard, StepReading
-from tfckpt_trainer.guards.actions import Situation
+from tfckpt_trainer.guards import Guard, StepReading
+from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -211,16 +211,5 @@ class GuardsInForce:
 
     def _why_useless(self, guard: Guard) -> str:
         """Returns why a guard could not act if it fired now; empty if it could."""
-        situation = Situation(
-            step=0,
-            evidence=Evidence(what="a trial", began=1),
-            hyperparameters=self._hyperparameters.seen,
-            reads_input=self._elements_read is not None,
-            newest_good=lambda _: "any",
-        )
-        try:
-            guard.commands(situation)
-        except Exception as error:
-            # An action may be the script's own.
-            return describe_error(error)
-        return ""
+        reads_input = self._elements_read is not None
+        return why_useless(guard, self._hyperparameters.seen, reads_input=reads_input)

@@ -15,12 +15,14 @@ from tfckpt_trainer.guards.actions import ACTIONS
 from tfckpt_trainer.guards.conditions import CONDITIONS
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.replay import Replay
+from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.runs.hyperparameters import hyperparameters_of
 
 ReplayRule = Callable[[str, Callable[[Replay], None], Callable[[str], None]], None]
 """Replays a guard in a thread; answers with the result, or why there is none."""
@@ -111,9 +113,13 @@ class AddGuardDialog(Dialog[str]):
         typed = self.query_one("#rule", Input).value
         self._has_begun = self._has_begun or bool(typed)
         try:
-            self._rule, self._problem = str(Guard.parse(typed)), ""
+            guard = Guard.parse(typed)
+            self._rule, self._problem = str(guard), ""
+            known = hyperparameters_of(self.snapshot, None, None)
             if self._rule in self._present():
                 self._problem = "The run has this guard."
+            elif known.is_live:
+                self._problem = clean(why_useless(guard, known.values))
         except UsageError as error:
             self._rule, self._problem = "", clean(str(error))
         if self._timer is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.cli.completion.names_in_run import GuardRule
+from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -35,6 +37,7 @@ from tfckpt_tui.services.runs.guards import (
     facts_of_guard,
     read_guards,
     replay_guards,
+    unseen_metrics,
 )
 
 
@@ -62,6 +65,7 @@ from tfckpt_tui.services.runs.guards import (
     metavar="RULE",
     help="Remove it from there; may be given several times.",
 )
+@click.option("--yes", is_flag=True, help="With --add: do not ask.")
 @TimeoutOption
 @prints(GuardsReport, GuardReplayReport)
 @on_open_run
@@ -70,6 +74,7 @@ def guards(
     replayed: tuple[str, ...],
     add: tuple[str, ...],
     remove: tuple[str, ...],
+    yes: bool,
     timeout: float,
     as_json: bool,
 ) -> int:
@@ -82,6 +87,8 @@ def guards(
             raise UsageError("Give --replay alone: it changes nothing.")
         return _replay(run, replayed, as_json)
     told = ""
+    if add and not yes:
+        _ask_about_metrics(run, add)
     if add or remove:
         change_guards(run, add=add, remove=remove)
         told = take_guards(
@@ -101,8 +108,19 @@ def guards(
     for guard in found.guards:
         if guard.problem:
             print_message(guard.problem)
+    if not add:
+        for unseen in unseen_metrics(run, [guard.rule for guard in found.guards]):
+            print_message(unseen)
     has_problem = found.problem or any(guard.problem for guard in found.guards)
     return int(ExitCode.PROBLEM if has_problem else ExitCode.DONE)
+
+
+def _ask_about_metrics(run: RunDirectory, rules: tuple[str, ...]) -> None:
+    unseen = unseen_metrics(run, rules, before_the_first=True)
+    for told in unseen:
+        print_message(told)
+    if unseen:
+        confirm(f"Add {noun(len(rules), 'the guard', 'the guards')} all the same?")
 
 
 def _print(found: GuardsOfRun) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import GuardsArguments
@@ -14,6 +15,7 @@ from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask
 from tfckpt_tui.services.control.trainer_presence import detect_trainer
+from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 
 
 def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str]) -> None:
@@ -25,8 +27,8 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
         remove: Texts of guards to remove.
 
     Raises:
-        UsageError: A text is no guard, one to add is there, one to remove is not, or the file is
-            invalid. Nothing is changed.
+        UsageError: A text is no guard, one to add is there or can never act, one to remove is not
+            there, or the file is invalid. Nothing is changed.
         RefusedError: The run directory must not be changed.
         NotWritableError: It cannot be changed.
         OSError: The file cannot be written.
@@ -52,8 +54,9 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
             )
         place = kept.index(_name(text))
         del kept[place], texts[place]
-    for text in add:
-        rule = str(Guard.parse(text))
+    guards = [Guard.parse(text) for text in add]
+    _refuse_useless(run, guards)
+    for rule in map(str, guards):
         if rule in kept:
             raise UsageError(f"{path} has the guard {rule!r} already.")
         kept.append(rule)
@@ -99,6 +102,17 @@ def take_guards(
             error.advice,
         ) from error
     return done.message
+
+
+def _refuse_useless(run: RunDirectory, guards: Sequence[Guard]) -> None:
+    known = read_hyperparameters(run) if guards else None
+    if known is None or not (known.values or known.is_live):
+        # The next start knows them, and says in the event log which guards cannot act.
+        return
+    for guard in guards:
+        problem = why_useless(guard, known.values)
+        if problem:
+            raise UsageError(f"The guard {str(guard)!r} cannot act. {problem}")
 
 
 def _name(text: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
-from tfckpt_trainer.guards.replay import Replay, replay
+from tfckpt_trainer.guards.replay import Replay, recorded_metrics, replay
+from tfckpt_trainer.guards.trial import why_unseen
 from tfckpt_trainer.rundir.event_log import WHOLE_LOG, Tail, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -165,6 +167,25 @@ def replay_each(run: RunDirectory, rules: Iterable[str]) -> dict[str, Replay]:
         except UsageError:
             replays[rule] = Replay(rule, why_not=_OF_SCRIPT)
     return replays
+
+
+def unseen_metrics(
+    run: RunDirectory, rules: Iterable[str], *, before_the_first: bool = False
+) -> list[str]:
+    """Returns a sentence or two about each guard whose metric the run has not reported so far.
+
+    Args:
+        run: The run directory.
+        rules: The texts of guards. Those with classes of the script are left out.
+        before_the_first: Whether to return some also if the run has reported no metric at all.
+    """
+    reported = recorded_metrics(*_recorded(run))
+    told: list[str] = []
+    for rule in rules if reported or before_the_first else ():
+        with suppress(UsageError):
+            why = why_unseen(Guard.parse(rule), reported)
+            told += [f"{rule}: {clean(why)}"] if why else []
+    return told
 
 
 def _recorded(run: RunDirectory) -> tuple[list[SeriesPoint], list[EventEntry]]:
