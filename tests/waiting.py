@@ -58,3 +58,17 @@ def attempts(what: str, most: int = MOST_ATTEMPTS) -> Iterator[int]:
 def pause_after(waited: float) -> float:
     """Returns how many seconds to wait before the next look, after some seconds of waiting."""
     return min(max(SHORTEST_PAUSE, PAUSE_SHARE * waited), LONGEST_PAUSE)
+
+
+class PassingTime:
+    """A `time` that only sleeping makes pass."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Returns the seconds slept."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Lets seconds pass at once."""
+        self.now += seconds

@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.slurm.batch_watch import MOST_DEATHS
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from waiting import wait_until
+from waiting import PassingTime, wait_until
 
 WATCH = """
 import sys
@@ -122,18 +122,6 @@ def test_signals_are_passed_on_and_an_ended_job_starts_no_supervisor(run: RunDir
         process.kill()
     assert len(starts(run)) == 1
     assert not read_entries(run)
-
-
-class PassingTime:
-    """A `time` that only sleeping makes pass."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def test_left_job_steps_save_and_are_then_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
 from tfckpt_tui.services.processes.tensorboard import TensorBoard, TensorBoardProcess
 from tfckpt_tui.services.runs.reading import event_directory
-from waiting import wait_until
+from waiting import PassingTime, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -124,6 +124,39 @@ def test_one_that_lacks_a_part_of_setuptools_says_what_to_install(
     with pytest.raises(TfckptError, match=r"did not start: .* pip install 'setuptools<82'`"):
         tensorboard.start(run)
     assert tensorboard.running(run) is None
+
+
+def test_one_that_is_slow_on_a_busy_machine_is_not_given_up(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, stand_in: str
+) -> None:
+    clock, late = PassingTime(), 20 * tensorboard.IDLE_SECONDS
+    with monkeypatch.context() as busy:
+        busy.setattr(tensorboard, "time", clock)
+        busy.setattr(tensorboard, "_processor_seconds", lambda pid: clock.now // 50)
+        busy.setattr(tensorboard, "_answers", lambda host, port: clock.now > late)
+        assert tensorboard.start(run).started
+    assert clock.now > late
+    assert tensorboard.stop(run)
+
+
+def test_one_that_hangs_is_ended_with_what_it_started(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, stand_in: str
+) -> None:
+    monkeypatch.setattr(tensorboard, "IDLE_SECONDS", 0.5)
+    with pytest.raises(TfckptError, match=f"did not start on port(.|\n)*{stand_in}"):
+        tensorboard.start(run)
+    assert tensorboard.running(run) is None
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A TensorBoard that never answers, and has a child."""
+    said = "waits for a disk"
+    body = f"import subprocess\nprint({said!r}, flush=True)\nsubprocess.run(['sleep', '600'])"
+    (tmp_path / "hangs.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tensorboard, "_MODULE", "hangs")
+    return said
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**40])

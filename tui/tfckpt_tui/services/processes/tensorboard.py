@@ -26,8 +26,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_tui.services.runs.reading import event_directory
 
-START_SECONDS = 60.0
-"""Time limit for the start; TensorBoard imports TensorFlow, which is slow during training."""
+IDLE_SECONDS = 60.0
+"""A start is given up if it took no processor time for so long.
+
+TensorBoard imports TensorFlow, which may take minutes beside training or on a network disk.
+"""
 
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
@@ -218,12 +221,18 @@ def _is_tensorboard(process: TensorBoardProcess) -> bool:
 
 
 def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    taken, deadline = 0.0, time.monotonic() + IDLE_SECONDS
+    while process.poll() is None:
         if _answers(host, port):
             return
+        before, taken = taken, _processor_seconds(process.pid)
+        if taken > before:
+            deadline = time.monotonic() + IDLE_SECONDS
+        elif time.monotonic() >= deadline:
+            break
         time.sleep(POLL_SECONDS)
-    process.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     ending = last_lines(log, LOG_LINES)
     if any(PKG_RESOURCES in line for line in ending):
@@ -233,6 +242,16 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
         )
     lines = "\n".join(f"  {line}" for line in ending)
     raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{lines}")
+
+
+def _processor_seconds(pid: int) -> float:
+    """Returns the processor time of a process and its children; 0 once it is gone."""
+    try:
+        one = psutil.Process(pid)
+        times = [process.cpu_times() for process in (one, *one.children(recursive=True))]
+    except psutil.Error:
+        return 0.0
+    return sum(each.user + each.system for each in times)
 
 
 def _reached_at(host: str) -> str:
