@@ -316,7 +316,14 @@ def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object])
 
 @pytest.mark.parametrize(
     ("reason", "is_stuck"),
-    [("Resources", False), ("JobHeldUser", True), ("DependencyNeverSatisfied", True)],
+    [
+        ("Resources", False),
+        ("JobHeldUser", True),
+        ("DependencyNeverSatisfied", True),
+        # After `scontrol requeuehold`, and after a prolog that fails.
+        ("job requeued in held state", True),
+        ("launch failed requeued held", True),
+    ],
 )
 def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck: bool) -> None:
     view = JobReader(waits(reason=reason, start=int(SUBMITTED_AT) + 3600)).read(record())

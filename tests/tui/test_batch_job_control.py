@@ -307,6 +307,7 @@ def test_a_stop_cancels_a_job_whose_submission_was_unanswered(
                        "send/recv operation"), UnansweredError),
         (CommandOutput(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm "
                        "controller (receive failure)"), UnansweredError),
+        (CommandOutput(1, "", "Unexpected message received for job 7"), UnansweredError),
         (CommandOutput(-9, ""), UnansweredError),
         (CommandOutput(0, "hello"), UnansweredError),
         (CommandOutput(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm "

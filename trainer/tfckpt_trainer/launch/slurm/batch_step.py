@@ -24,6 +24,7 @@ from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_e
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
+from tfckpt_trainer.launch.slurm.commands import UnansweredError
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
     delay_job,
@@ -74,6 +75,9 @@ REQUEUE_SECONDS = 300.0
 """How long to go on asking for a requeue if Slurm does not answer."""
 
 REQUEUE_PAUSE_SECONDS = 5.0
+
+LAST_SECONDS = 10.0
+"""How long to go on if Slurm ends the job meanwhile: it kills this process soon."""
 
 LATER_SECONDS = 2.0
 """Interval at which `job.json` is read, to see whether Slurm has started the job again."""
@@ -166,8 +170,8 @@ class BatchStep:
         wait = max(decision.pause_seconds, QUEUE_SECONDS)
         if decision.requeue is Requeue.REQUEUE:
             problem = self._requeue()
-            if problem:
-                return self._leave_it_to_slurm(f"{words} {problem}", ending)
+            if problem is not None:
+                return self._leave_it_to_slurm(words, problem, ending)
             words += (
                 f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
             )
@@ -185,8 +189,8 @@ class BatchStep:
         self._await_end()
         return ending.state
 
-    def _requeue(self) -> str:
-        """Requeues the job; returns why Slurm did not, or an empty text."""
+    def _requeue(self) -> LaunchError | None:
+        """Requeues the job; returns why Slurm did not, or may not have."""
         deadline = time.monotonic() + REQUEUE_SECONDS
         while True:
             try:
@@ -194,26 +198,34 @@ class BatchStep:
             except LaunchError as error:
                 facts = read_job(self._job, self._supervisor.report.beat_if_due)
                 if facts.restarts > self._own.requeues:
-                    # Slurm did meanwhile, by itself: a node of the job died.
-                    return ""
-                late = time.monotonic() > deadline
-                if facts.state or late or self._told_to_end or self._replaced:
-                    return str(error)
+                    # Slurm did: it had not answered, or a node of the job died.
+                    return None
+                # An answer about the job may be older than a request that is unanswered.
+                is_refused = facts.state and (
+                    self._told_to_end or not isinstance(error, UnansweredError)
+                )
+                if self._told_to_end:
+                    deadline = min(deadline, time.monotonic() + LAST_SECONDS)
+                if is_refused or time.monotonic() > deadline or self._replaced:
+                    return error
             else:
-                return ""
+                return None
             self._supervisor.report.beat()
             time.sleep(REQUEUE_PAUSE_SECONDS)
 
-    def _leave_it_to_slurm(self, why: str, ending: JobEnding) -> SupervisorState:
+    def _leave_it_to_slurm(
+        self, why: str, problem: LaunchError, ending: JobEnding
+    ) -> SupervisorState:
         """Stays until Slurm ends the job: a job that has ended by itself is not requeued."""
-        self._supervisor.report.note(
-            EventKind.NOTE, f"The job could not be requeued from here. {why}"
+        seen = (
+            "Slurm did not say whether it requeues the job."
+            if isinstance(problem, UnansweredError)
+            else "The job could not be requeued."
         )
+        self._supervisor.report.note(EventKind.NOTE, f"{why} {seen} {problem}")
         if self._replaced or (ending.facts.preempted and self._await_end()):
             return ending.state
-        return self._fail(
-            "The job could not be requeued. If `squeue` does not show it, launch the run again."
-        )
+        return self._fail(f"{seen} If `squeue` does not show it, launch the run again.")
 
     def _fail(self, reason: str) -> SupervisorState:
         report = self._supervisor.report

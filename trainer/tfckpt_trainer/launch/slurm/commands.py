@@ -18,7 +18,10 @@ COMMAND_SECONDS = 20.0
 
 
 _NO_ANSWER = re.compile(
-    r"timed out on send/recv|zero bytes were transmitted|(send|receive|shutdown) failure", re.I
+    r"timed out on send/recv|zero bytes were transmitted|(send|receive|shutdown) failure"
+    # What `scontrol requeue` says of all of them.
+    r"|unexpected message received",
+    re.I,
 )
 """Errors of a request that the controller may have carried out."""
 

@@ -43,11 +43,14 @@ _REASONS = {
 }
 """Common reasons for which a job waits, in plain words."""
 
+_HELD = "it is held; release it with `scontrol release {id}`"
+
 _STUCK_REASONS = {
     "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
-    "JobHeldUser": "it is held; release it with `scontrol release {id}`",
+    "JobHeldUser": _HELD,
     "JobHeldAdmin": "an administrator holds it",
     "JobHoldMaxRequeue": "it was requeued too often; release it with `scontrol release {id}`",
+    "ReservationDeleted": "its reservation is gone; release it with `scontrol release {id}`",
     "BadConstraints": "no node can fulfil its options, so it never starts",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
@@ -181,13 +184,20 @@ class JobView(msgspec.Struct, frozen=True):
     @property
     def explanation(self) -> str:
         """The reason in plain words, if it is a common one; safe to show."""
-        explanations = {**_REASONS, **_STUCK_REASONS}
-        return explanations.get(self.reason, "").format(id=clean(self.record.id))
+        words = self._why_stuck or _REASONS.get(self.reason, "")
+        return words.format(id=clean(self.record.id))
+
+    @property
+    def _why_stuck(self) -> str:
+        """Why the job does not start until somebody acts; empty if it does."""
+        # As in "job requeued in held state".
+        other = _HELD if "held" in self.reason.split() else ""
+        return _STUCK_REASONS.get(self.reason, other)
 
     @property
     def is_stuck(self) -> bool:
         """Whether the job does not start until somebody acts."""
-        return self.reason in _STUCK_REASONS
+        return bool(self._why_stuck)
 
     @property
     def expected_start(self) -> float | None:
