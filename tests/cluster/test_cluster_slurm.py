@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from faulty_file_system import faulty_mounts
@@ -142,6 +143,36 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(
     assert not run.messages(EventKind.FAILED)
 
 
+UNANSWERED_ONCE = """#!/bin/sh
+if [ "$1" = requeue ] && mkdir {asked} 2>/dev/null; then
+    echo "Unexpected message received for job $2" >&2
+    exit 1
+fi
+exec {scontrol} "$@"
+"""
+"""`scontrol` that gets no answer to the first requeue, as from a controller that hangs."""
+
+
+def test_a_requeue_that_slurm_does_not_answer_is_asked_for_again(run, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    asked, scontrol = tmp_path / "asked", shutil.which("scontrol")
+    program.write_text(UNANSWERED_ONCE.format(asked=asked, scontrol=scontrol))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    job = run.launch_worker(*TRAINS)
+    run.wait_for_files("ready-0")
+    (run.root / "ready-0").unlink()
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    run.cluster.release(job)
+    run.wait_for_files("ready-0")
+    assert asked.exists()
+    assert run.messages(EventKind.REQUEUE)[0].endswith(
+        "waits in the queue again, for 2 minutes or more."
+    )
+    assert not run.messages(EventKind.FAILED)
+
+
 @needs("REAL_TIME_LIMIT")
 @pytest.mark.parametrize("signals", [(), ("--sbatch-arg=--signal=B:CONT@1",)])
 def test_a_job_goes_on_after_its_real_limit_whether_slurm_announces_it_or_not(run, signals):
@@ -237,6 +268,23 @@ def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
     assert not any(process_lives(one.pid, one.process_started_at) for one in killed.workers)
     run.cluster.call("scancel", job)
     has_ended(run, job, "CANCELLED")
+
+
+@pytest.mark.parametrize("actions", [TRAINS, ("ready", "sleep=600")])
+def test_a_job_is_requeued_after_a_kill_of_the_process_that_slurm_started(run, actions):
+    job = run.launch_worker(*actions, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
+    for index in range(2):
+        (run.root / f"ready-{index}").unlink()
+    os.kill(psutil.Process(read_supervisor(run.directory).pid).ppid(), signal.SIGKILL)
+    run.cluster.release(job)
+    run.wait_for_files("ready-0", "ready-1")
+    assert run.job.requeues == 1
+    gone, lost = run.messages(EventKind.REQUEUE)
+    assert gone == f"The supervisor is gone. Job {job} waits in the queue again."
+    assert lost.endswith(f"Slurm has started job {job} again.")
+    assert not run.messages(EventKind.FAILED)
 
 
 def accept_a_stop(run):

@@ -13,6 +13,7 @@ from supervised import Run
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, encode_placement
 from tfckpt_trainer.launch.slurm.task_process import describe_lost_supervisor
+from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.supervision.starters import Placement
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -55,7 +56,7 @@ def test_no_more_is_said_than_the_task_knows(
 @pytest.mark.e2e
 def test_a_task_whose_connection_closes_says_so_once(run: Run, tmp_path: Path) -> None:
     run.directory.create()
-    options = run.options("sleep=60")
+    options = run.options("sleep=60", slurm=SlurmOptions())
     store(run.directory.launch_file, options)
     placement = Placement(tasks(2, 0), ("a:1", "b:2"))
     task = subprocess.Popen(

@@ -79,6 +79,20 @@ def test_facts_come_from_one_line_of_scontrol():
     assert parse_job("") == JobFacts()
 
 
+# What Slurm 22.05 shows of a job whose first process was killed, and of one that was cancelled.
+@pytest.mark.parametrize(
+    ("shown", "killed"),
+    [
+        ("JobState=COMPLETING Reason=JobLaunchFailure ExitCode=0:9", True),
+        ("JobState=COMPLETING Reason=None ExitCode=0:9", False),
+        ("JobState=COMPLETING Reason=NonZeroExitCode ExitCode=1:0", False),
+        ("JobState=RUNNING Reason=None ExitCode=0:0", False),
+    ],
+)
+def test_a_kill_is_told_from_a_cancel(shown, killed):
+    assert parse_job(shown).killed is killed
+
+
 @given(st.text())
 def test_any_answer_of_scontrol_is_read(text):
     assert parse_job(f"JobId=1 NodeList={text}").restarts == 0
@@ -96,6 +110,7 @@ def test_any_answer_of_scontrol_is_read(text):
         (stopped(facts=JobFacts("COMPLETING", restarts=1)), Requeue.BY_SLURM),
         # Slurm did not announce its limit.
         (stopped(facts=JobFacts("COMPLETING", timed_out=True)), Requeue.REQUEUE),
+        (stopped(facts=JobFacts("COMPLETING", killed=True)), Requeue.REQUEUE),
         # A person cancelled it, also near its limit.
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),

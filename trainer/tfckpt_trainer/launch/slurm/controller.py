@@ -14,6 +14,7 @@ from tfckpt_trainer.launch.slurm.commands import ask_slurm
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
 _STEP = re.compile(r"\d+\.\d+", re.ASCII)
+_NO_REASON = {"", "None"}
 _POLL_SECONDS = 0.2
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
@@ -37,6 +38,7 @@ class JobFacts:
         restarts: How often the job was started again.
         preempted: Whether Slurm ends it for a job of higher priority.
         timed_out: Whether Slurm ends it at its time limit.
+        killed: Whether the process that Slurm started was killed, and nobody cancelled the job.
         ends_at: Time of the time limit; None without one.
         nodes: Its nodes, in Slurm's order; without those that died.
     """
@@ -45,6 +47,7 @@ class JobFacts:
     restarts: int = 0
     preempted: bool = False
     timed_out: bool = False
+    killed: bool = False
     ends_at: float | None = None
     nodes: tuple[str, ...] = ()
 
@@ -91,11 +94,15 @@ def parse_job(text: str) -> JobFacts:
     fields: dict[str, str] = {}
     for name, value in _FIELD.findall(text):
         fields.setdefault(name, value)
+    reason = fields.get("Reason", "")
+    # A job that is cancelled has no reason.
+    signal = fields.get("ExitCode", "").rpartition(":")[2] if reason not in _NO_REASON else ""
     return JobFacts(
         state=fields.get("JobState", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
         preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},
-        timed_out=fields.get("Reason", "") == "TimeLimit",
+        timed_out=reason == "TimeLimit",
+        killed=signal not in {"", "0"},
         ends_at=_time(fields.get("EndTime", "")),
         nodes=_hosts(fields.get("NodeList", "")),
     )

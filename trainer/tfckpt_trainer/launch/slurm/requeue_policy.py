@@ -73,8 +73,8 @@ class RequeueDecision:
 def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     """Decides whether a job is started again.
 
-    A job that was preempted, that reached its time limit or that lost nodes is started again. A
-    job that finished, failed, was stopped or was cancelled is not.
+    A job that was preempted or killed, that reached its time limit or that lost nodes is started
+    again. A job that finished, failed, was stopped or was cancelled is not.
     """
     if ending.state is not SupervisorState.STOPPED:
         return RequeueDecision(Requeue.NO)
@@ -130,6 +130,8 @@ def _reason(ending: JobEnding) -> str:
         return "The job is preempted."
     if facts.timed_out:
         return "The time limit of the job is reached."
+    if facts.killed:
+        return "The process that Slurm started was killed."
     if facts.state not in {"", "RUNNING"}:
         return ""  # A person cancelled it.
     if ending.near_limit:

@@ -207,22 +207,29 @@ class TaskProcess:
             note_event(self._run, EventKind.NOTE, words, by=SUPERVISOR, details=_LOST)
 
     def _requeue(self) -> None:
-        """Starts the job again if the node of its supervisor is gone.
+        """Starts the job again if its supervisor is gone.
 
-        Slurm does so too, but not if the job may go on with fewer nodes.
+        Slurm does so too if the node is gone, but not if the job may go on with fewer nodes.
         """
+        assert self._options.slurm is not None
         job = self._start_of_job.job
         # One task is enough.
         time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
         if read_later_start(self._run, self._start_of_job) is not None or self._starts_again():
             return
         facts = read_job(job)
-        if facts.state != "RUNNING" or facts.restarts > self._start_of_job.requeues:
+        is_over = facts.state != "RUNNING" and not facts.killed
+        if is_over or facts.restarts > self._start_of_job.requeues:
+            return
+        if facts.restarts >= self._options.slurm.max_requeues:
             return
         try:
             requeue_job(job)
         except LaunchError as error:
             sys.stderr.write(f"The job could not be requeued. {error}\n")
+            return
+        words = f"The supervisor is gone. Job {job} waits in the queue again."
+        note_event(self._run, EventKind.REQUEUE, words, by=SUPERVISOR, details={"job": job})
 
     def _starts_again(self) -> bool:
         """Whether the supervisor was killed alone, and is started again on its node."""
