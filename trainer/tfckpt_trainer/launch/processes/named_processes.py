@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.errors import LaunchError, NotTrustedError
+from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.rundir.heartbeats.process_table import process_user
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.documents import Document, load
+from tfckpt_trainer.rundir.storage.documents import Document, why_not_named
 from tfckpt_trainer.rundir.storage.owners import user_name
 
 _SUPERVISORS = b"tfckpt_trainer.launch."
@@ -39,13 +39,7 @@ def require_named_by_its_user(
     user = process_user(pid)
     if user is None:
         return
-    try:
-        named = _processes_in(load(named_in, kind, written_by=user))
-        problem = "" if pid in named else f"{named_in} names it no longer."
-    except FileNotFoundError:
-        problem = f"{named_in} is gone."
-    except NotTrustedError as error:
-        problem = error.found
+    problem = why_not_named(named_in, kind, user, lambda named: pid in _processes_in(named))
     problem = problem or _other_run(run, pid)
     if problem:
         raise LaunchError(

@@ -13,11 +13,11 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.cluster.host_list import expand_hosts
-from tfckpt_trainer.errors import LaunchError, NotTrustedError, UsageError
+from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.documents import why_not_named
 from tfckpt_trainer.rundir.storage.owners import user_id
 
 QUERY_SECONDS = 10.0
@@ -304,13 +304,7 @@ def cancel_recorded_job(
     if user == 0:
         report = read_jobs([job.id], runner=runner).jobs.get(job.id)
         user = user_id(report.user, user) if report is not None else user
-    try:
-        is_recorded = load(run.job_file, BatchJob, written_by=user).id == job.id
-        problem = "" if is_recorded else f"{run.job_file} names it no longer."
-    except FileNotFoundError:
-        problem = f"{run.job_file} is gone."
-    except NotTrustedError as error:
-        problem = error.found
+    problem = why_not_named(run.job_file, BatchJob, user, lambda recorded: recorded.id == job.id)
     if problem:
         raise LaunchError(
             f"Job {job.id} is not cancelled. {problem}",

@@ -318,6 +318,28 @@ def load_if_exists(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
         return None
 
 
+def why_not_named(
+    path: Path, kind: type[DocumentT], user: int, is_named: Callable[[DocumentT], bool]
+) -> str:
+    """Returns why a document does not show that a user named something in it; empty if it does.
+
+    Args:
+        path: The file.
+        kind: Its type.
+        user: The only user besides root whose word counts.
+        is_named: Whether the document names it.
+
+    Raises:
+        DamagedFileError: The file is damaged.
+    """
+    try:
+        return "" if is_named(load(path, kind, written_by=user)) else f"{path} names it no longer."
+    except FileNotFoundError:
+        return f"{path} is gone."
+    except NotTrustedError as error:
+        return error.found
+
+
 def ignore(error: Exception) -> None:
     """Leaves out what cannot be read."""
 
