@@ -296,13 +296,12 @@ def test_a_line_without_end_does_not_stop_the_reader(made, monkeypatch) -> None:
 
 
 def test_values_without_a_place_on_the_axis_do_not_count() -> None:
-    samples = Series(
-        [point(1, loss=9.0), point(2, loss=1.0, epoch=0.0), point(3, loss=2.0)]
-    ).samples
+    recorded = [point(1, loss=9.0), *(point(step, loss=step, epoch=0.0) for step in range(2, 5))]
     in_epochs = View(across=Across.EPOCHS)
-    for view in (in_epochs, replace(in_epochs, window=Window(0, 1))):
-        visible = view.visible(samples.segments("loss"))
-        assert [sample[VALUE] for _, sample in visible] == [1.0]
+    for series in (Series(recorded), Series(recorded, most=1)):
+        for view in (in_epochs, replace(in_epochs, window=Window(0, 1))):
+            visible = view.visible(series.samples.segments("loss"))
+            assert [sample[VALUE] for _, sample in visible] == [2, 3, 4]
 
 
 def test_a_part_of_a_run_has_only_the_measurements_with_values_there() -> None:
