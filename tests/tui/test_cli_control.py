@@ -16,6 +16,7 @@ from rundir_factory import RunFactory, two_branches
 from bundle_writing import write_floats
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -23,8 +24,10 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_tui.cli.run import stop
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reports.control import NextStartReport
+from tfckpt_tui.services.control.force_stop import ForceStopPlan
 
 
 @pytest.fixture
@@ -170,6 +173,29 @@ def test_a_refused_stop_is_not_forced(tool: Tool, live: RunFactory) -> None:
         said = tool("stop", live.run.root, "--force")
     assert said.code == 4
     assert "Ending its processes" not in said.words
+
+
+@pytest.mark.parametrize(
+    ("option", "waits"), [("--save", [120.0, 60.0]), ("--no-save", [10.0, 10.0])]
+)
+def test_a_stop_by_force_waits_shortly_if_nothing_is_to_be_saved(
+    tool: Tool, live: RunFactory, monkeypatch: pytest.MonkeyPatch, option: str, waits: list[float]
+) -> None:
+    waited: list[float] = []
+
+    def send(*given: Any, **options: Any) -> None:
+        waited.append(given[3])
+        raise TfckptError("The trainer has not answered.")
+
+    def force(*_: Any, seconds: float, **options: Any) -> tuple[str, tuple[str, ...]]:
+        waited.append(seconds)
+        return "Ended.", ()
+
+    monkeypatch.setattr(stop, "send", send)
+    monkeypatch.setattr(stop, "plan_force_stop", lambda run: ForceStopPlan(None))
+    monkeypatch.setattr(stop, "force_stop", force)
+    assert tool("stop", live.run.root, "--force", option).code == 0
+    assert waited == waits
 
 
 def test_stop_by_force_where_nothing_runs(tool: Tool, tmp_path: Path) -> None:

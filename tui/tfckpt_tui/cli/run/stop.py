@@ -16,9 +16,12 @@ from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.reports.control import CommandReport, ForcedStopReport
-from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.control.force_stop import FORCE_SECONDS, force_stop, plan_force_stop
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.control.request import FrontEnd, require_trainer
+
+NOTHING_TO_SAVE_SECONDS = 10.0
+"""Seconds that `--force --no-save` waits at most for each of the trainer and its processes."""
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -48,6 +51,8 @@ def stop(
     if find_waiting_job(run) is not None:
         _cancel(run, as_json)
         return
+    if force and not with_save:
+        timeout = min(timeout, NOTHING_TO_SAVE_SECONDS)
     deadline = time.monotonic() + timeout
 
     def await_end(stopped: Command) -> None:
@@ -64,7 +69,7 @@ def stop(
     except TfckptError as error:
         if not force:
             raise
-        _force(run, str(error), as_json)
+        _force(run, str(error), as_json, with_save=with_save)
 
 
 def _cancel(run: RunDirectory, as_json: bool) -> None:
@@ -91,11 +96,12 @@ def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
         show(stopped)
 
 
-def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
+def _force(run: RunDirectory, reason: str, as_json: bool, *, with_save: bool) -> None:
     plan = plan_force_stop(run)
     what = "Cancelling its batch job" if plan.job is not None else "Ending its processes"
     print_message(f"{reason} {what}.")
-    message, warnings = force_stop(run, plan, through=FrontEnd.COMMAND_LINE)
+    seconds = FORCE_SECONDS if with_save else NOTHING_TO_SAVE_SECONDS
+    message, warnings = force_stop(run, plan, through=FrontEnd.COMMAND_LINE, seconds=seconds)
     if as_json:
         print_json(ForcedStopReport(stopped=True, message=message, warnings=tuple(warnings)))
     else:

@@ -53,7 +53,12 @@ def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceSto
 
 
 def force_stop(
-    run: RunDirectory, plan: ForceStopPlan, *, through: FrontEnd, runner: Runner = run_command
+    run: RunDirectory,
+    plan: ForceStopPlan,
+    *,
+    through: FrontEnd,
+    seconds: float = FORCE_SECONDS,
+    runner: Runner = run_command,
 ) -> tuple[str, tuple[str, ...]]:
     """Carries out a plan; returns what was done, and warnings.
 
@@ -61,6 +66,7 @@ def force_stop(
         run: The run directory.
         plan: The plan.
         through: The front end that asks, for the event log.
+        seconds: How long processes of this machine have to save and exit before they are killed.
         runner: Runs the commands of Slurm.
 
     Raises:
@@ -68,7 +74,7 @@ def force_stop(
         LaunchError: Slurm did not cancel the job, or a process cannot be ended from here.
     """
     if plan.job is None:
-        return _end_processes(run, through=through)
+        return _end_processes(run, seconds, through=through)
     cancel_recorded_job(run, plan.job.record, runner=runner)
     message = (
         f"Cancelled batch job {plan.job.record.id}. Slurm ends its processes; they may save first."
@@ -89,7 +95,9 @@ def _require_processes(run: RunDirectory) -> tuple[str, ...]:
     return tuple(processes)
 
 
-def _end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[str, ...]]:
+def _end_processes(
+    run: RunDirectory, seconds: float, *, through: FrontEnd
+) -> tuple[str, tuple[str, ...]]:
     """Ends supervisor and workers; returns what was done, and warnings.
 
     Raises:
@@ -98,7 +106,7 @@ def _end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[
     """
     began = time.monotonic()
     warnings: list[str] = []
-    if not stop_supervisor(run, FORCE_SECONDS, by=through.requester, on_warning=warnings.append):
+    if not stop_supervisor(run, seconds, by=through.requester, on_warning=warnings.append):
         raise _nothing_runs(run)
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
     return message, tuple(warnings)
