@@ -225,6 +225,22 @@ def test_a_change_is_made_after_one_step_recorded_and_traces_nothing(tmp_path):
     )
 
 
+def test_an_answer_has_the_value_that_the_script_took(tmp_path):
+    class Limited(Script):
+        def set_mixup(self, value):
+            self.mixup = min(value, 0.75)
+
+    late = {"values": {"mixup": 0.875}, "at_step": 9}
+    script = Limited(tmp_path / "run", total_steps=10).train(
+        {4: {"values": {"mixup": 1.0}}, 6: late}
+    )
+    assert script.outcomes[0].message == "mixup 0.5 → 0.75 (asked: 1) on 1 worker, after step 5."
+    assert script.outcomes[0].result["hyperparameters"][0]["after"] == 0.75
+    assert script.events("set")[-1] == (
+        "mixup 0.75 → 0.75 (asked: 0.875) on 1 worker, after step 9, as planned."
+    )
+
+
 NO_NAME = "There is no hyperparameter lr. The run has: learning_rate, "
 NO_VALUE = "beta_1 cannot be 1; it must be a number, at least 0 and"
 REFUSED = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.guards import Evidence
 from tfckpt_trainer.guards.watch import Firing
@@ -51,9 +53,7 @@ class SetHandler(Handler[SetArguments]):
         if problem:
             return Vote(f"Nothing was changed: {problem}.")
         before = {value.name: value for value in self._changes.before}
-        changes = [
-            ValueChange(name, before[name].value, to) for name, to in arguments.values.items()
-        ]
+        changes = self._all_of(arguments.values, begun)
         where = self._where(begins, arguments.over, arguments.until_step, is_later=not begun)
         message = f"{words_of(changes)} {where}"
         replaced = [name for name in arguments.values if before[name].planned is not None]
@@ -129,11 +129,20 @@ class SetHandler(Handler[SetArguments]):
             told = f"set: {change.words} was not made again: {problem.rstrip('.')}."
             self.trainer.telemetry.note(EventKind.REFUSED, told, by=change.by)
             return
-        before = {value.name: value for value in self._changes.before}
-        changes = [ValueChange(name, before[name].value, to) for name, to in change.values.items()]
+        changes = self._all_of(change.values, begun)
         where = self._where(begins, change.over, change.until, is_later=not begun)
         message = f"{words_of(changes)} {where[:-1]}, as before the restart."
         self.trainer.telemetry.note_changes(message, changes, step=step, by=change.by)
+
+    def _all_of(
+        self, values: Mapping[str, float], begun: Sequence[ValueChange]
+    ) -> list[ValueChange]:
+        """Returns the changes to `values`: as they were made, or from the values before."""
+        made = {change.name: change for change in begun}
+        before = {one.name: one.value for one in self._changes.before}
+        return [
+            made.get(name) or ValueChange(name, before[name], to) for name, to in values.items()
+        ]
 
     def _where(self, begins: int, over: int, until: int | None, *, is_later: bool) -> str:
         workers = count(self.trainer.group.size, "worker")

@@ -71,8 +71,13 @@ class AgreedChanges:
         if problems:
             problems += self._of_workers(self.put_back())
         elif begun:
-            # One may depend on another, as a rate on the factor upon its schedule.
-            self._hyperparameters.look(step)
+            # One may depend on another, as a rate on the factor upon its schedule. And the script
+            # may limit what it takes.
+            read = {one.name: one for one in self._hyperparameters.look(step)}
+            begun = [
+                change if read[change.name].planned else change.as_read(read[change.name].value)
+                for change in begun
+            ]
         return begun, "; ".join(problems)
 
     def _of_workers(self, problem: str) -> list[str]:

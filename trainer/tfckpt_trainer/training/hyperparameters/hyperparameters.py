@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -18,19 +18,37 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
 )
 from tfckpt_trainer.training.hyperparameters.sources import Source
 
+ROUNDING = 1e-6
+"""Relative difference that a variable of float32 makes."""
+
 
 @dataclass(frozen=True)
 class ValueChange:
-    """A change of one value."""
+    """A change of one value.
+
+    Attributes:
+        name: Its name.
+        before: The value before.
+        after: The value after.
+        asked: What was asked for, if the script or its type took another value; None otherwise.
+    """
 
     name: str
     before: float
     after: float
+    asked: float | None = None
 
     @property
     def words(self) -> str:
         """The change, such as `learning_rate 0.001 → 0.0003`."""
-        return f"{self.name} {number(self.before)} → {number(self.after)}"
+        asked = "" if self.asked is None else f" (asked: {number(self.asked)})"
+        return f"{self.name} {number(self.before)} → {number(self.after)}{asked}"
+
+    def as_read(self, value: float) -> ValueChange:
+        """Returns it with the value that was read after it; see `ROUNDING`."""
+        if math.isclose(value, self.after, rel_tol=ROUNDING):
+            return self
+        return replace(self, after=value, asked=self.after)
 
 
 def words_of(changes: Iterable[ValueChange]) -> str:
