@@ -378,6 +378,13 @@ async def test_a_save_moves_the_cursor_from_no_row_that_a_key_acted_on(
         await until(pilot, lambda: history.selected and history.selected.step == 450, "the newest")
 
 
+async def test_a_worker_that_waits_for_a_core_keeps_its_measurements(live: RunFactory) -> None:
+    live.worker(1, cpu_stall_ratio=0.43)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "! worker 1 waits for a free core 43%")
+        assert all(part in top(pilot.app) for part in ("2.144", "98%", "912 MB", "2 of 2 live"))
+
+
 async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:
     monitor = StillMonitor(SnapshotReader(ended.run).read(time.time()), snapshot_timeout=0.2)
     app = TfckptApp(ended.run, monitor=monitor)

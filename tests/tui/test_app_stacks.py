@@ -11,6 +11,8 @@ from rundir_factory import two_branches, without_heartbeats
 from test_cli_stacks import answer
 
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.stacks import _lines_of
+from tfckpt_tui.reports.stacks import ThreadFacts, WorkerStacksFacts
 
 
 async def test_the_page_asks_all_workers_and_shows_who_answers(tmp_path: Path) -> None:
@@ -28,6 +30,24 @@ async def test_the_page_asks_all_workers_and_shows_who_answers(tmp_path: Path) -
         await pilot.press("a")
         await until(pilot, lambda: "/lib/read.py:1 in read" in top(app), "all threads")
         assert "/lib/frame.py:0" in top(app)
+
+
+def test_the_number_of_the_line_is_shown_however_long_the_path_is() -> None:
+    thread = ThreadFacts(
+        name="MainThread",
+        is_main=True,
+        script_line=f"/home/{'a' * 90}/train.py:417: loss = step(next(batches))",
+        frames=(),
+    )
+    host = "node-17.cluster"
+    worker = WorkerStacksFacts(worker=0, host=host, problem="", threads=(thread,))
+    (first,) = _lines_of(worker, 76, shows_all=False)
+    assert first.width <= 76
+    assert "train.py:417" in "".join(text for text, _ in first.spans)
+    silent = WorkerStacksFacts(worker=0, host=host, problem="It did not answer. " * 5, threads=())
+    lines = [*_lines_of(silent, 76, shows_all=False)]
+    assert len(lines) > 1
+    assert all(one.width <= 76 for one in lines)
 
 
 async def test_without_workers_the_key_says_so(tmp_path: Path) -> None:

@@ -67,6 +67,17 @@ async def test_the_narrowest_screen_has_state_loss_curve_and_name(fleet: Path) -
     assert all(part in line for part in ("training", "10%", "1.000", BARS[0]))
 
 
+@pytest.mark.parametrize("width", [80, 120])
+async def test_a_name_gets_the_room_of_columns_without_values(tmp_path: Path, width: int) -> None:
+    name = "resnet50-imagenet-0017"
+    made = RunFactory(tmp_path / name).create(worker_count=1)
+    made.checkpoint(50)
+    app = RunsApp(tmp_path, Config())
+    async with app.run_test(size=(width, 24)) as pilot:
+        await until_shown(pilot, "1 run")
+        assert name in top(app)
+
+
 async def test_runs_are_sorted_by_a_column_and_back(fleet: Path) -> None:
     app = RunsApp(fleet, Config())
     async with app.run_test(size=(160, 20), notifications=True) as pilot:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from textwrap import wrap
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -13,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
@@ -108,9 +110,13 @@ class StacksScreen(Page):
 
 
 def _lines_of(worker: WorkerStacksFacts, width: int, *, shows_all: bool) -> Iterator[Line]:
+    name, host = f"worker {worker.worker}", f" on {worker.host}  "
     where = next((thread.script_line for thread in worker.threads if thread.is_main), "")
-    at: Span = (worker.problem, "warn") if worker.problem else (where, "accent")
-    yield line((f"worker {worker.worker}", "strong"), (f" on {worker.host}  ", "label"), at)
+    first, *more = wrap(worker.problem, width - cell_len(name + host)) or [""]
+    style = "warn" if worker.problem else "accent"
+    said = first or _shortened(where, width - cell_len(name + host))
+    yield line((name, "strong"), (host, "label"), (said, style))
+    yield from (line((f"    {part}", style)) for part in more)
     for thread in worker.threads:
         if not (shows_all or thread.is_main):
             continue
@@ -121,3 +127,11 @@ def _lines_of(worker: WorkerStacksFacts, width: int, *, shows_all: bool) -> Iter
             yield line((f"    … {left_out} more", "muted"))
         for frame in frames:
             yield line((f"    {shorten_middle(frame, width - 4)}", "muted"))
+
+
+def _shortened(where: str, room: int) -> str:
+    """Returns a line of the script, such as `/home/a/train.py:7: step(batch)`, with its number."""
+    place, colon, source = where.partition(": ")
+    short = shorten_middle(place, room)
+    left = room - cell_len(short + colon)
+    return f"{short}{colon}{shorten(source, left)}" if source and left > 0 else short

@@ -45,6 +45,9 @@ _JOB = Column("host", "batch job", 16, rank=1, align="<")
 
 _PATH = Column("path", "run", 18, align="<")
 
+_UNKNOWN_RANK = 10
+"""Added to the rank of columns in which no run has a value: these are left out first."""
+
 
 def key_of_run(run: RunAccount) -> str:
     """Returns the key of a run in the list: its directory."""
@@ -269,24 +272,29 @@ class RunList(TablePane[RunAccount, RunAccount]):
     def column_layout(self, width: int) -> Layout:
         """Returns the columns; marks, alerts and batch jobs have one if there are any."""
         if width not in self._layouts:
-            self._layouts[width] = choose([*self._columns()], width)
+            self._layouts[width] = choose([*self._columns(width)], width)
         return self._layouts[width]
 
-    def _columns(self) -> Iterator[Column]:
+    def _columns(self, width: int) -> Iterator[Column]:
         if self.marked:
             yield _MARK
         texts = [self._texts[run.root] for run in self.rows]
         # Beside the icon and a blank.
         longest = 2 + max((len(one.words) for one in texts), default=0)
         yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
-        yield from map(self.with_arrow, _COLUMNS)
+        known = {key for run in self.rows for key in _known(run)}
+        for column in _COLUMNS:
+            rank = column.rank if column.key in known else column.rank + _UNKNOWN_RANK
+            yield self.with_arrow(replace(column, rank=rank))
         if any(run.alerts for run in self.rows):
             yield self._stretched(_ALERTS, [one.alerts for one in texts])
         else:
             yield self._stretched(_STRATEGY, [one.strategy for one in texts])
         has_jobs = any(one.job for one in texts)
         yield self._stretched(_JOB if has_jobs else _HOST, [one.place for one in texts])
-        yield self._stretched(_PATH, [one.path for one in texts])
+        # A name that is cut tells little: it comes before columns that can be left out.
+        path = replace(_PATH, width=max(_PATH.width, width // 3))
+        yield self._stretched(path, [one.path for one in texts])
 
     def _stretched(self, column: Column, texts: Iterable[str]) -> Column:
         """Returns a column that takes as much of the spare width as its texts need."""
@@ -327,6 +335,22 @@ def _share(run: RunAccount) -> float | None:
     return (
         min(1.0, run.step / run.total_steps) if run.step is not None and run.total_steps else None
     )
+
+
+def _known(run: RunAccount) -> Iterator[str]:
+    """Yields the columns that can be empty in which a run has a value."""
+    values = {
+        "step": run.step,
+        "branch": run.branch,
+        "share": _share(run),
+        "loss": run.loss,
+        "curve": run.glance.losses or None if run.glance is not None else None,
+        "rate": run.rate,
+        "left": run.seconds_left,
+        "age": run.active_at or None,
+        "disk": run.glance.disk_used if run.glance is not None else None,
+    }
+    return (key for key, value in values.items() if value is not None)
 
 
 def _place(run: RunAccount) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rich.cells import cell_len
+
 from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_phases import phase_in_words
@@ -35,7 +37,8 @@ _COLUMNS = (
     Column("detail", "", 16, rank=11, align="<", stretch=4),
 )
 _SENTENCE = Column("detail", "", 24, rank=1, align="<", stretch=4)
-"""Details where they matter more than measurements: while workers start, and of a straggler."""
+"""Details where they matter more than measurements: while workers start, or keep all from acting.
+"""
 
 _MEASURED = frozenset({"time", "p95", "input", "loss"})
 _TROUBLE = {WorkerState.LOST: 3, WorkerState.STALLED: 2, WorkerState.EXITED: 1}
@@ -84,6 +87,17 @@ class Workers(ListPane[WorkerView]):
             spans.append((f"{live} of {total} live", "value" if live == total else "bad"))
         return spans
 
+    def heading(self) -> Sequence[Span]:
+        """Returns the title, and what slows a worker where no column has room for it."""
+        slow = next((worker for worker in self.rows if worker.straggling), None)
+        shown = self.column_layout(self.inner_size[0]).width_of("detail")
+        if slow is None or self._hangs or shown >= cell_len(slow.straggling):
+            return super().heading()
+        words = f"worker {slow.status.index} {slow.straggling}"
+        # Besides the corners, the title's own word, and a space on each side of both texts.
+        room = max(0, self.size.width - 20 - line(*self.note()).width)
+        return (*super().heading(), ("  ! ", "warn"), (shorten(words, room), "warn"))
+
     def row_key(self, row: int) -> str:
         """Returns the index of the worker."""
         return str(self.rows[row].status.index)
@@ -109,6 +123,11 @@ class Workers(ListPane[WorkerView]):
     def _at(self) -> float:
         return self.snapshot.at if self.snapshot is not None else 0.0
 
+    @property
+    def _hangs(self) -> bool:
+        """Whether a worker keeps all from acting."""
+        return self.snapshot is not None and bool(self.snapshot.hang)
+
     def _columns(self) -> list[Column]:
         workers = self.snapshot.workers if self.snapshot else ()
         has_gpu = any(worker.status.gpus for worker in workers)
@@ -118,7 +137,7 @@ class Workers(ListPane[WorkerView]):
         if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
         columns = [column for column in self.columns if column.key not in hidden]
-        if any(worker.straggling for worker in workers):
+        if self._hangs and any(worker.straggling for worker in workers):
             columns[-1] = _SENTENCE
         if not any(worker.status.is_starting for worker in workers):
             return columns
