@@ -13,6 +13,7 @@ from keras.src.backend.common import global_state
 
 from tfckpt_trainer.rundir.records.check import StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
+from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
 from tfckpt_trainer.training.state.variables import (
     MUTABLE_TABLES,
     components,
@@ -166,6 +167,8 @@ def _live(saved_ids: set[int]) -> _Found:
             continue
         if issubclass(kind, keras.Model):
             excluded.update(_of_metrics(thing))
+        if issubclass(kind, LOOKUPS):
+            excluded.update(counters([thing]))
         if id(thing) in saved_ids:
             continue
         if issubclass(kind, keras.Variable | tf.Variable):

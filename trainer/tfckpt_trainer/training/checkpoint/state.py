@@ -32,6 +32,7 @@ from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredIn
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.pipelines.skips import InputSkips
+from tfckpt_trainer.training.state.adapted import Adapted, adapted_digests
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_values
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
@@ -61,6 +62,7 @@ class RandomState(SealedDocument, frozen=True, kw_only=True):
         objects: The states of objects of the script, by name.
         elements_read: Number of elements that each input pipeline read, by name.
         per_worker: Paths of the values that this worker stored.
+        adapted: Checksums of what was adapted before training, by path.
     """
 
     python: list[Any]
@@ -68,6 +70,7 @@ class RandomState(SealedDocument, frozen=True, kw_only=True):
     elements_read: dict[str, int] = {}
     objects: dict[str, Any] = {}
     per_worker: list[str] = []
+    adapted: dict[str, int] = {}
 
 
 @dataclass
@@ -220,7 +223,11 @@ class WorkerState:
         return tf.train.Checkpoint(**_objects_of_worker(states, per_worker))
 
     def write(
-        self, prefix: Path, states: Iterable[Found] = (), per_worker: Collection[str] = ()
+        self,
+        prefix: Path,
+        states: Iterable[Found] = (),
+        per_worker: Collection[str] = (),
+        adapted: Iterable[Adapted] = (),
     ) -> None:
         """Writes the state under `prefix`, without a flush.
 
@@ -228,6 +235,7 @@ class WorkerState:
             prefix: Path without suffix.
             states: All state of the script.
             per_worker: Paths of the values that each worker stores.
+            adapted: What was adapted before training.
 
         Raises:
             UsageError: The state of an object of the script cannot be saved.
@@ -249,6 +257,7 @@ class WorkerState:
                 elements_read=self.inputs.elements,
                 objects=self._user_objects.states(),
                 per_worker=list(per_worker),
+                adapted=adapted_digests(adapted),
             ),
             durable=False,
         )
@@ -395,6 +404,10 @@ class TrainingState:
             UsageError: A step created variables that no checkpoint holds.
         """
         return exactness_of(self.worker.inputs.facts, self.step_facts())
+
+    def adapted(self, states: FoundState) -> list[Adapted]:
+        """Returns the layers and tables whose values the script made before training."""
+        return [*states.adapted, *self.worker.inputs.adapted]
 
     def contents(self, states: Iterable[Found]) -> list[str]:
         """Returns the names of what a save stores, for the record of a checkpoint."""

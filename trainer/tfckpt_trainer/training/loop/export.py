@@ -19,6 +19,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.dtypes import format_shape
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -31,6 +32,8 @@ from tfckpt_trainer.rundir.records.export import (
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
+from tfckpt_trainer.training.state.adapted import compare_adapted
+from tfckpt_trainer.training.state.values_by_path import UNTRACKED
 from tfckpt_trainer.training.steps.inputs import Inputs
 
 EXAMPLES = 4
@@ -86,12 +89,24 @@ def _write(
     if problems:
         raise RefusedError(f"{request.checkpoint} cannot be restored: {problems[0]}.")
     shared.restore(prefix)
+    _restore_adapted(run, request.checkpoint, shared)
     examples, origin = _examples(model, inputs)
     outputs = _arrays(model(examples, training=False))
     store_arrays(directory / "inputs.npz", _arrays(examples))
     store_arrays(directory / "outputs.npz", outputs)
     _WRITERS[request.format](model, directory / request.file_name)
     return ExportReport(step=shared.step, examples=origin, outputs=sum(o.size for o in outputs))
+
+
+def _restore_adapted(run: RunDirectory, checkpoint: str, shared: SharedState) -> None:
+    """Gives layers what they were adapted to when `checkpoint` was saved."""
+    prefix = run.worker_state_directory(checkpoint) / UNTRACKED
+    has_values = index_path(prefix).exists()
+    comparison = compare_adapted(shared.find().adapted, {}, prefix if has_values else None)
+    if comparison.problems:
+        raise RefusedError(f"The model is not that of {checkpoint}: {comparison.problems[0]}.")
+    for one, contents in comparison.changed:
+        one.assign(contents)
 
 
 def _check(directory: Path, request: ExportRequest, model: keras.Model) -> ExportReport:

@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterator
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
+from tfckpt_trainer.training.state.adapted import Adapted, FixedTable
 from tfckpt_trainer.training.state.variables import live_objects
 
 KEY = "input"
@@ -61,6 +62,15 @@ class InputState:
     def facts(self) -> list[PipelineFacts]:
         """What a checkpoint holds of each pipeline."""
         return [*(pipeline.facts for pipeline in self._pipelines.values()), *self._others]
+
+    @property
+    def adapted(self) -> list[Adapted]:
+        """The static lookup tables that pipelines use."""
+        return [
+            FixedTable(f"{KEY}/{name}/tables/{number}", table)
+            for name, pipeline in self._pipelines.items()
+            for number, table in enumerate(pipeline.tables)
+        ]
 
     @property
     def contents(self) -> list[str]:

@@ -374,18 +374,25 @@ def _transformation(part: Any, function: Any) -> _Transformation:
             others.add(operation.op)
         else:
             readers.append(reader)
-    changes = _reads_mutable_table(function)
+    changes = bool(_tables_of([function], MUTABLE_TABLES))
     return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers), changes)
 
 
-def _reads_mutable_table(function: Any) -> bool:
-    """Whether a function uses a lookup table that training may change."""
-    handles = {id(one) for one in function.function.captured_inputs if one.dtype == tf.resource}
-    return bool(handles) and any(
-        id(thing.resource_handle) in handles
-        for thing in gc.get_objects()
-        if issubclass(type(thing), MUTABLE_TABLES)
-    )
+def static_tables(dataset: tf.data.Dataset) -> list[Any]:
+    """Returns the lookup tables that a pipeline uses and that nothing can change, each once."""
+    functions = [function for part in _all_parts(dataset) for function in part._functions()]
+    return _tables_of(functions, (tf.lookup.StaticHashTable,))
+
+
+def _tables_of(functions: Iterable[Any], kinds: tuple[type, ...]) -> list[Any]:
+    """Returns the lookup tables of these kinds that functions use, in the order of their use."""
+    captured = (one for function in functions for one in function.function.captured_inputs)
+    handles = {id(one): number for number, one in enumerate(captured) if one.dtype == tf.resource}
+    if not handles:
+        return []
+    live = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+    tables = {handles.get(id(table.resource_handle)): table for table in live}
+    return [tables[number] for number in sorted(number for number in tables if number is not None)]
 
 
 def _place(python: Any) -> str:

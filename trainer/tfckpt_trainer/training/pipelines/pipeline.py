@@ -17,6 +17,7 @@ from tfckpt_trainer.training.pipelines.obstacles import (
     find_late_obstacles,
     find_obstacles,
     find_order_obstacles,
+    static_tables,
 )
 
 SKIPPED_BETWEEN_REPORTS = 1000
@@ -93,6 +94,7 @@ class Pipeline:
     Attributes:
         name: Its name, for messages.
         iterator: The iterator.
+        tables: The static lookup tables that it uses.
         elements: Number of elements read since the start of the dataset; None if unknown.
         on_start_over: Called when the dataset starts again.
     """
@@ -108,6 +110,7 @@ class Pipeline:
         """
         self.name = name
         self.iterator = iterator
+        self.tables = static_tables(iterator._dataset)
         self.elements: int | None = 0
         self.on_start_over: Callable[[], None] = lambda: None
         self._skips = skips

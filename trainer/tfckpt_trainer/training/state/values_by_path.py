@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.training.state.adapted import KEYS
 from tfckpt_trainer.training.state.comparison import (
     Comparison,
     Match,
@@ -67,7 +68,7 @@ def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
             Match(path, thing) for path, thing in present.items() if not differences[path]
         ),
         missing=tuple(path for path in live if path not in present),
-        extra=tuple(path for path in index.entries if path not in live),
+        extra=tuple(p for p in index.entries if p not in live and not p.startswith(KEYS)),
         different={path: text for path, text in differences.items() if text},
     )
 

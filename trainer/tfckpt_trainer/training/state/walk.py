@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.training.state.adapted import Adapted, find_adapted
 from tfckpt_trainer.training.state.variables import Rule, is_variable, raw_variable, rule_of
 
 _Trackable = tf.__internal__.tracking.Trackable
@@ -74,9 +75,11 @@ class FoundState(tuple[Found, ...]):
         structure: Equal to that of a later search if all objects that the checkpoint tracks refer
             to each other as they did, and its variables are the same ones. Keep them alive until
             then: it holds only their identities.
+        adapted: Layers and tables with values that the script made before it trains.
     """
 
-    structure: tuple[Any, ...]
+    structure: tuple[Any, ...] = ()
+    adapted: tuple[Adapted, ...] = ()
 
 
 def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> FoundState:
@@ -95,7 +98,7 @@ def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> Fo
     structure = walk.structure()
     walk.follow_attributes(passed)
     found = FoundState(walk.found)
-    found.structure = structure
+    found.structure, found.adapted = structure, find_adapted(walk.visited)
     return found
 
 
@@ -104,6 +107,7 @@ class _Walk:
 
     Attributes:
         found: What was found so far.
+        visited: Path and object of all that was visited; None for a variable.
     """
 
     def __init__(self, root: Any) -> None:
@@ -111,7 +115,7 @@ class _Walk:
         self._seen: set[int] = set()
         self._paths: set[str] = set()
         # Objects that are made during the walk must live, or another would get their identity.
-        self._kept: list[tuple[str, Any]] = []
+        self.visited: list[tuple[str, Any]] = []
         self._references: list[tuple[int, str, int]] = []
         self.found: list[Found] = []
 
@@ -143,11 +147,11 @@ class _Walk:
         self.follow_dependencies(
             ((name, thing, None) for name, thing in passed.items()), tracked=False
         )
-        self._follow(self._kept, _attributes)
+        self._follow(self.visited, _attributes)
         # Last, so that only metrics that nothing else holds are found here.
-        number = len(self._kept)
-        self._follow(list(self._kept), _metrics)
-        self._follow(islice(self._kept, number, None), _attributes)
+        number = len(self.visited)
+        self._follow(list(self.visited), _metrics)
+        self._follow(islice(self.visited, number, None), _attributes)
 
     def _follow(
         self, kept: Iterable[tuple[str, Any]], parts: Callable[[Any], Iterable[tuple[str, Any]]]
@@ -165,7 +169,7 @@ class _Walk:
         if number in self._seen:
             return False
         self._seen.add(number)
-        self._kept.append((path, None if variable else thing))
+        self.visited.append((path, None if variable else thing))
         rule = rule_of(thing) if variable or isinstance(thing, _Trackable) else None
         if rule is None:
             return True

@@ -17,10 +17,11 @@ from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
+from tfckpt_trainer.training.state.adapted import Adapted, Contents
 from tfckpt_trainer.training.state.adoption import Adoption
 from tfckpt_trainer.training.state.comparison import Match
 from tfckpt_trainer.training.state.variables import components, raw_variable
-from tfckpt_trainer.training.state.walk import Found
+from tfckpt_trainer.training.state.walk import FoundState
 
 SHOWN_PROBLEMS = 8
 """How many problems are shown; a wrong model has hundreds."""
@@ -74,6 +75,7 @@ class Prepared:
         is_whole: Whether these variables are all that the shared state holds.
         is_partial: Whether only `matches` of the shared state are restored.
         untracked: Variables that are stored beside the shared state, with their tensors.
+        adapted: What was adapted to other data, with the saved values.
         tracking: What takes the values of this worker, if there are any.
         worker_matches: Variables of the worker's state, with their tensors.
         random_state: The saved random state, if the worker's state is restored.
@@ -82,7 +84,7 @@ class Prepared:
 
     record: CheckpointRecord | None = None
     is_foreign: bool = False
-    found: tuple[Found, ...] = ()
+    found: FoundState = field(default_factory=FoundState)
     index: Index | None = None
     matches: tuple[Match, ...] = ()
     values: list[tf.Tensor] | None = None
@@ -90,6 +92,7 @@ class Prepared:
     is_whole: bool = False
     is_partial: bool = False
     untracked: tuple[Match, ...] = ()
+    adapted: tuple[tuple[Adapted, Contents], ...] = ()
     tracking: tf.train.Checkpoint | None = None
     worker_matches: tuple[Match, ...] = ()
     random_state: RandomState | None = None

@@ -27,6 +27,7 @@ from tfckpt_trainer.training.checkpoint.restores.restore_check import (
 from tfckpt_trainer.training.checkpoint.restores.worker_restore import WorkerRestore
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.adoption import plan_adoption
 from tfckpt_trainer.training.state.comparison import (
     Comparison,
@@ -185,6 +186,7 @@ class Restorer:
             if not problems:
                 self._workers.check_worker_state(name, check, prepared, partial=partial)
                 self._workers.check_objects(name, check, prepared)
+                self._workers.check_adapted(name, check, prepared, partial=partial)
                 check.notes += self._uncompared(prepared)
         except LOCAL_FAILURES as error:
             check.damaged = True
@@ -209,11 +211,12 @@ class Restorer:
         """Returns a sentence for each object that is restored without a proof; on the chief."""
         if not self._group.is_chief:
             return []
+        unused = counters(one.thing for one in prepared.found.adapted)
         return [
             f"{state.path} ({type(state.thing).__name__}) keeps its value outside variables; it "
             "was restored and not compared."
             for state in prepared.found
-            if state.rule is Rule.OTHER
+            if state.rule is Rule.OTHER and id(state.thing) not in unused
         ]
 
     def _check_shared(

@@ -17,6 +17,7 @@ from tfckpt_trainer.training.checkpoint.restores.restore_check import (
 )
 from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
+from tfckpt_trainer.training.state.adapted import compare_adapted
 from tfckpt_trainer.training.state.comparison import Comparison, compare, wrong_values
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
@@ -100,6 +101,29 @@ class WorkerRestore:
             prepared.random_state = saved
             check.left_out += [*late, *_unsaved(prepared, saved.per_worker)]
 
+    def check_adapted(
+        self, name: str, check: RestoreCheck, prepared: Prepared, *, partial: bool
+    ) -> None:
+        """Compares what was adapted before training with what this worker had."""
+        saved = prepared.random_state
+        prefix = self._untracked_prefix(name)
+        comparison = compare_adapted(
+            self._state.adapted(prepared.found),
+            saved.adapted if saved is not None else {},
+            prefix if index_path(prefix).exists() else None,
+        )
+        prepared.adapted = comparison.changed
+        check.left_out += [f"{path} is missing in the checkpoint" for path in comparison.missing]
+        if partial:
+            check.left_out += comparison.problems
+        else:
+            check.problems += comparison.problems
+        if self._group.is_chief:
+            check.notes += [
+                f"{one.path} was adapted to other data, and has the saved values again."
+                for one, _ in comparison.changed
+            ]
+
     def check_objects(self, name: str, check: RestoreCheck, prepared: Prepared) -> None:
         """Finds the states of objects of the script: this worker's, or else the chief's."""
         saved = prepared.random_state
@@ -122,6 +146,8 @@ class WorkerRestore:
             the values of this worker.
         """
         restore_values(self._untracked_prefix(name), prepared.untracked)
+        for one, contents in prepared.adapted:
+            one.assign(contents)
         if not (with_worker_state and prepared.tracking and prepared.random_state):
             return RestoredInputs(), set()
         restored = self._state.worker.restore(

@@ -25,6 +25,7 @@ from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.saves.shards import Shard, TensorSize, assign_shards
+from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import (
     HOST,
@@ -286,9 +287,16 @@ def _empty_copy(thing: Any) -> Any:
 
 
 def _refuse_values_outside_variables(root: Any) -> None:
-    """Refuses objects whose values would be left out, such as tables and old optimizers."""
-    for path, thing in live_objects(root):
-        if not is_variable(thing) and has_value_outside_variables(thing):
+    """Refuses objects whose values would be left out, such as tables and old optimizers.
+
+    A layer that was adapted empties the tables in which it counted tokens.
+    """
+    objects = list(live_objects(root))
+    unused = counters(thing for _, thing in objects)
+    for path, thing in objects:
+        if is_variable(thing) or (id(thing) in unused and not int(thing.size())):
+            continue
+        if has_value_outside_variables(thing):
             raise UsageError(
                 f"{path} is a {type(thing).__name__}, which keeps its value outside variables. It "
                 "can only be saved in the foreground, by one worker: remove `background`, "

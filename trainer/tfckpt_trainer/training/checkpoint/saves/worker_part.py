@@ -26,6 +26,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState, WorkerState
+from tfckpt_trainer.training.state.adapted import Adapted, adapted_values
 from tfckpt_trainer.training.state.measurement import Differing, find_differing
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
@@ -69,6 +70,7 @@ class MeasuredState:
             is synchronised on read.
         differing: The values that each worker stores.
         untracked: Variables that a `tf.train.Checkpoint` would leave out, by path.
+        adapted: Layers and tables whose values the script made before training.
         contents: Names of the contents.
     """
 
@@ -76,6 +78,7 @@ class MeasuredState:
     is_read_by_all: bool
     differing: Differing
     untracked: Mapping[str, Any]
+    adapted: list[Adapted]
     contents: list[str]
 
 
@@ -175,6 +178,7 @@ class WorkerPart:
                 # The chief writes them. To read an on-read variable is a collective.
                 if self._group.is_chief or variable.rule.is_on_read
             ),
+            adapted=self._state.adapted(states),
             contents=self._state.contents(states),
         )
 
@@ -198,11 +202,14 @@ class WorkerPart:
             written.append(prefix)
         make_directory(directory)
         with timer.phase("write"):
-            if self._group.is_chief and values.untracked:
-                write_values(directory / UNTRACKED, values.untracked)
+            beside = {**values.untracked, **adapted_values(values.adapted)}
+            if self._group.is_chief and beside:
+                write_values(directory / UNTRACKED, beside)
                 written.append(directory / UNTRACKED)
             worker_prefix = directory / f"worker-{self._group.index}"
-            self._state.worker.write(worker_prefix, values.found, values.differing.paths)
+            self._state.worker.write(
+                worker_prefix, values.found, values.differing.paths, values.adapted
+            )
             written.append(worker_prefix)
         return lambda timer: [*write_shards(timer), *written]
 

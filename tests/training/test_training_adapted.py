@@ -1,0 +1,250 @@
+"""What layers were adapted to comes back with a checkpoint, or a restart is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+pytestmark = pytest.mark.tensorflow
+
+BEFORE = ["red", "blue", "blue"]
+GROWN = ["green", "green", "green", "red", "blue", "blue"]
+
+
+def strings(words, **options):
+    import keras
+
+    layer = keras.layers.StringLookup(max_tokens=3, **options)
+    layer.adapt(np.array(words))
+    return layer, ["blue", "green", "red"]
+
+
+def given_strings(words):
+    import keras
+
+    most = sorted(set(words), key=words.count)[-1]
+    return keras.layers.StringLookup(vocabulary=[most, "white"]), ["blue", "green", "white"]
+
+
+def integers(words):
+    import keras
+
+    layer = keras.layers.IntegerLookup(max_tokens=3)
+    layer.adapt(np.array([len(word) for word in words]))
+    return layer, [[3], [4], [5]]
+
+
+def text(words, most=4, mode="int"):
+    import keras
+
+    layer = keras.layers.TextVectorization(max_tokens=most, output_mode=mode)
+    layer.adapt(np.array(words))
+    return layer, ["blue red", "green"]
+
+
+def lengths(words):
+    return np.array([[len(word)] for word in words], np.float32)
+
+
+def normalized(words):
+    import keras
+
+    layer = keras.layers.Normalization()
+    layer.adapt(lengths(words))
+    return layer, lengths(GROWN)
+
+
+def binned(words):
+    import keras
+
+    layer = keras.layers.Discretization(num_bins=3)
+    layer.adapt(lengths([*words, "a" * len(words)]))
+    return layer, lengths(GROWN)
+
+
+LAYERS = {
+    "strings": strings,
+    "strings given": given_strings,
+    "strings inverted": lambda words: (strings(words, invert=True)[0], [[0], [1], [2]]),
+    "integers": integers,
+    "text": text,
+    "tf-idf": lambda words: text(words, 3, "tf_idf"),
+    "normalized": normalized,
+    "binned": binned,
+}
+
+
+def holding(layer):
+    """A model that holds a layer, and one variable."""
+    import keras
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.layer = layer
+    return model
+
+
+def answers(layer, asked):
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(layer(tf.constant(asked))).numpy().tolist()
+
+
+def notes(run):
+    entries = read_entries(RunDirectory(run.directory))
+    return [entry.message for entry in entries if entry.kind.value == "start"][-1]
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_what_a_layer_was_adapted_to_comes_back_in_a_new_process(make_run, make):
+    layer, asked = make(BEFORE)
+    before = answers(layer, asked)
+    list(make_run(model=holding(layer), total_steps=2))
+
+    again, _ = make(GROWN)
+    assert answers(again, asked) != before
+    run = make_run(model=holding(again), total_steps=4)
+    steps = [answers(again, asked) for _ in run]
+    assert steps == [before, before]
+    assert "was adapted to other data, and has the saved values again." in notes(run)
+    # The next save has what came back.
+    third, _ = make(GROWN)
+    steps = [answers(third, asked) for _ in make_run(model=holding(third), total_steps=5)]
+    assert steps == [before]
+    if layer.__class__.__name__ == "StringLookup":
+        assert third.get_config()["vocabulary"] == layer.get_config()["vocabulary"]
+
+
+def test_nothing_is_said_where_the_data_is_the_same(make_run):
+    for steps in (2, 4):
+        run = make_run(model=holding(strings(BEFORE)[0]), total_steps=steps)
+        assert len(list(run)) == 2
+    assert "adapted" not in notes(run)
+    assert "not compared" not in notes(run)
+
+
+def test_the_values_are_read_by_their_path(make_run):
+    import tensorflow as tf
+
+    run = make_run(model=holding(strings(BEFORE)[0]), total_steps=2)
+    list(run)
+    beside = RunDirectory(run.directory).worker_state_directory("ckpt-2") / "untracked"
+    reader = tf.train.load_checkpoint(str(beside))
+    assert reader.get_tensor(".adapted/model/layer/vocabulary").tolist() == [b"blue", b"red"]
+
+
+def refusal(make_run, **options):
+    with pytest.raises(TfckptError) as refused:
+        list(make_run(total_steps=4, **options))
+    return str(refused.value)
+
+
+def test_a_vocabulary_that_a_pipeline_uses_already_is_refused(make_run):
+    import tensorflow as tf
+
+    def passed(words):
+        layer, _ = strings(words)
+        return {
+            "extra": {"lookup": layer},
+            "dataset": tf.data.Dataset.from_tensors(BEFORE).repeat().map(layer),
+        }
+
+    list(make_run(**passed(BEFORE), total_steps=2))
+    refused = refusal(make_run, **passed(GROWN))
+    for told in (
+        "lookup/vocabulary is 'green' at 0, and 'blue' in the checkpoint",
+        "an input pipeline or a traced function uses it already",
+        ".get_tensor('.adapted/lookup/vocabulary')",
+    ):
+        assert told in refused, refused
+    list(make_run(**passed(BEFORE), total_steps=4))
+
+
+def test_a_table_of_a_pipeline_is_compared_though_nothing_passed_holds_it(make_run):
+    import tensorflow as tf
+
+    def dataset(words):
+        layer, _ = text(words)
+        return tf.data.Dataset.from_tensors(BEFORE).repeat().map(layer)
+
+    list(make_run(dataset=dataset(BEFORE), total_steps=2))
+    refused = refusal(make_run, dataset=dataset(GROWN))
+    assert "input/dataset/tables/0/keys is 'green' at 1, and 'red' in the checkpoint" in refused
+    assert "nothing can change a static table" in refused
+    run = make_run(dataset=dataset(GROWN), total_steps=4, partial=True)
+    assert len(list(run)) == 2
+
+
+def test_a_layer_that_was_adapted_may_be_saved_in_the_background(make_run):
+    from tfckpt_trainer.training import SaveOptions
+
+    background = SaveOptions(background=True)
+    layer, asked = strings(BEFORE)
+    before = answers(layer, asked)
+    list(make_run(model=holding(layer), total_steps=4, save_every_steps=1, saving=background))
+    again, _ = strings(GROWN)
+    run = make_run(model=holding(again), total_steps=6, saving=background)
+    assert [answers(again, asked) for _ in run] == [before, before]
+
+
+def answering(words):
+    """A model that looks words up, and has a number for each."""
+    import keras
+
+    lookup, _ = strings(words)
+    asked = keras.Input((1,), dtype="string")
+    return keras.Model(asked, keras.layers.Embedding(3, 1)(lookup(asked)))
+
+
+def export(run, model, directory, form, name):
+    """Writes and checks an export of ckpt-2; returns the problem of each phase."""
+    from tfckpt_trainer.rundir.records.export import ExportPhase, ExportReport, ExportRequest
+    from tfckpt_trainer.rundir.storage.documents import load, store
+    from tfckpt_trainer.training.checkpoint.state import SharedState
+    from tfckpt_trainer.training.loop.export import run_export
+
+    problems = []
+    for phase in ExportPhase:
+        request = ExportRequest(checkpoint="ckpt-2", format=form, phase=phase, file_name=name)
+        store(directory / "request.json", request)
+        shared, run_dir = SharedState(model, None, {}), RunDirectory(run.directory)
+        run_export(directory / "request.json", run_dir, shared, model, None)
+        report = load(directory / f"report-{phase.value}.json", ExportReport)
+        problems.append(report.problem)
+    return problems
+
+
+def answered(model):
+    import tensorflow as tf
+
+    return np.asarray(model(tf.constant([["blue"], ["red"], ["green"]]))).tolist()
+
+
+@pytest.mark.parametrize(("form", "name"), [("keras", "m.keras"), ("saved-model", "m")])
+def test_an_export_answers_with_the_vocabulary_of_training(make_run, tmp_path, form, name):
+    import keras
+    import tensorflow as tf
+
+    trained = answering(BEFORE)
+    run = make_run(model=trained, total_steps=2)
+    list(run)
+    assert export(run, answering(GROWN), tmp_path, form, name) == ["", ""]
+    place = str(tmp_path / name)
+    loaded = keras.models.load_model(place) if form == "keras" else tf.saved_model.load(place)
+    assert answered(getattr(loaded, "serve", loaded)) == answered(trained)
+
+
+def test_an_export_is_refused_where_a_traced_function_has_another_vocabulary(make_run, tmp_path):
+    import tensorflow as tf
+
+    run = make_run(model=answering(BEFORE), total_steps=2)
+    list(run)
+    model = answering(GROWN)
+    called = tf.function(model)
+    called(tf.constant([["blue"]]))
+    problem, _ = export(run, model, tmp_path, "keras", "m.keras")
+    assert problem.startswith("The model is not that of ckpt-2: model/")
+    assert "a traced function uses it already" in problem
