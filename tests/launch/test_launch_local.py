@@ -26,6 +26,8 @@ from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -144,6 +146,30 @@ def test_a_run_that_failed_can_be_launched_again_at_once(run: Run, launch_to_the
         launch_to_the_end(run.options("exit=4", workers=1))
 
     assert launch_to_the_end(run.options("exit=0", workers=1)).state is SupervisorState.FINISHED
+
+
+def test_a_run_is_not_called_failed_between_two_launches(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.directory.create()
+    stopped = SupervisorStatus(
+        pid=1,
+        host="elsewhere",
+        process_started_at=1.0,
+        updated_at=2.0,
+        interval_seconds=1.0,
+        state=SupervisorState.STOPPED,
+    )
+    store(run.directory.supervisor_status, stopped)
+    seen = []
+
+    def start(directory: RunDirectory, options: LaunchOptions, lock: int) -> None:
+        seen.append(read_supervisor(directory))
+
+    monkeypatch.setattr(launcher, "_start_supervisor", start)
+    with pytest.raises(LaunchError, match="The supervisor did not start"):
+        launch(run.options("exit=0"))
+    assert seen == [stopped]
 
 
 def test_a_second_launch_names_the_first(run: Run) -> None:

@@ -77,11 +77,13 @@ def launch(
             return job
         # Of an earlier launch: the app must not take it for the job of this one.
         run.job_file.unlink(missing_ok=True)
-        run.supervisor_status.unlink(missing_ok=True)
+        # It stays until the new supervisor writes its own: without it, the run looks as if it had
+        # failed, by the heartbeats of workers that were killed.
+        earlier = read_supervisor(run)
         _start_supervisor(run, options, lock)
     finally:
         os.close(lock)
-    return _await_workers(run)
+    return _await_workers(run, earlier)
 
 
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
@@ -128,13 +130,19 @@ def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> N
         raise _did_not_start(run)
 
 
-def _await_workers(run: RunDirectory) -> SupervisorStatus:
-    """Waits until all workers have run for a moment, or raises why they do not."""
+def _await_workers(run: RunDirectory, earlier: SupervisorStatus | None) -> SupervisorStatus:
+    """Waits until all workers have run for a moment, or raises why they do not.
+
+    Args:
+        run: The run directory.
+        earlier: The status that an earlier supervisor left, if any.
+    """
     deadline = time.monotonic() + SUPERVISOR_SECONDS
     running_since: float | None = None
     while time.monotonic() < deadline:
         held = is_lock_held(run)
         status = read_supervisor(run)
+        status = status if status != earlier else None
         if status is not None and status.has_ended:
             # Until it has exited, the next launch would be refused.
             if not held:
