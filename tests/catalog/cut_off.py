@@ -92,6 +92,12 @@ def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], ob
     return code
 
 
+def _is_below_run(file: object) -> bool:
+    """Whether a file is in the run directory; below `.tfckpt` it is named in an open directory."""
+    # A number is a file that was opened before.
+    return not isinstance(file, int) and ("/run/" in str(file) or not os.path.isabs(str(file)))
+
+
 def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]) -> None:
     code, count, busy = BROKEN, 0, False
 
@@ -101,7 +107,7 @@ def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]
             # In a new clone, the interpreter keeps what it compiles.
             return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
-        if event in _CHANGES or (writes and "/run/" in str(arguments[0])):
+        if event in _CHANGES or (writes and _is_below_run(arguments[0])):
             if busy:
                 return
             count += 1

@@ -136,10 +136,12 @@ class _Recorder:
 
     def telling(self, call: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def called(path: Any, *more: Any, **options: Any) -> Any:
+            begin = options.get("dir_fd", options.get("src_dir_fd"))
+            name = self._name_of(path, begin)
             result = call(path, *more, **options)
-            name = self._name_of(path)
             if name is not None:
-                target = self._name_of(more[0]) or "" if kind == "rename" else ""
+                end = options.get("dst_dir_fd")
+                target = self._name_of(more[0], end) or "" if kind == "rename" else ""
                 self.changes.append(Change(kind, name, target))
             return result
 
@@ -147,10 +149,10 @@ class _Recorder:
 
     def telling_of_new(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def opened(path: Any, flags: int, *more: Any, **options: Any) -> Any:
-            is_new = flags & os.O_CREAT and not os.path.lexists(path)
+            name = self._name_of(path, options.get("dir_fd"))
+            is_new = flags & os.O_CREAT and name and not os.path.lexists(self._root / name)
             descriptor = call(path, flags, *more, **options)
-            name = self._name_of(path)
-            if is_new and name is not None:
+            if is_new and name:
                 self.changes.append(Change("make", name))
             return descriptor
 
@@ -170,9 +172,10 @@ class _Recorder:
 
         return flushed
 
-    def _name_of(self, path: Any) -> str | None:
+    def _name_of(self, path: Any, directory: int | None = None) -> str | None:
+        place = "" if directory is None else os.readlink(f"/proc/self/fd/{directory}")
         try:
-            return Path(os.fsdecode(path)).relative_to(self._root).as_posix()
+            return Path(place, os.fsdecode(path)).relative_to(self._root).as_posix()
         except (TypeError, ValueError):
             return None
 

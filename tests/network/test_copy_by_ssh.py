@@ -179,6 +179,32 @@ def test_another_checkpoint_is_refused_and_a_dry_run_changes_nothing(tool, host,
     assert {path for path in contents(place) if not path.startswith(".tfckpt")} == set(before)
 
 
+@pytest.mark.parametrize("link", [".tfckpt/workers/ckpt-100", ".tfckpt/workers", ".tfckpt"])
+def test_no_link_in_the_run_is_followed_to_files_of_others(tool, host, run, place, tmp_path, link):
+    private = tmp_path / "private"
+    for below in ("workers/ckpt-100", "ckpt-100", "."):
+        (private / below).mkdir(parents=True, exist_ok=True)
+        (private / below / "id_rsa").write_text("private")
+    shutil.rmtree(run / link, ignore_errors=True)
+    (run / link).symlink_to(private)
+    said = tool("copy", run, "ckpt-100", f"far:{place}")
+    assert said.code in {1, 4}
+    assert f"{run / link}" in said.words
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("link", [".tfckpt", ".tfckpt/workers", ".tfckpt/workers/ckpt-100"])
+def test_nothing_is_written_through_a_link_on_the_host(tool, host, run, place, tmp_path, link):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (place / link).parent.mkdir(parents=True)
+    (place / link).symlink_to(elsewhere)
+    said = tool("copy", run, "ckpt-100", f"far:{place}")
+    assert said.code != 0
+    assert not list(elsewhere.iterdir())
+    assert not (place / "ckpt-100.index").exists()
+
+
 def test_a_directory_in_which_a_run_trains_is_refused(tool, host, run, place):
     made = RunDirectory(place)
     made.create()

@@ -70,6 +70,13 @@ def test_make_directory_refuses_a_link(tmp_path):
         make_directory(tmp_path / "link")
 
 
+def test_make_directory_refuses_a_file(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(NotADirectoryError, match="it is not a directory; move it away"):
+        make_directory(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_what_was_replaced_and_not_flushed_is_told_apart_from_what_was_not(tmp_path, monkeypatch):
     def refuse_directories(descriptor):
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -178,6 +178,69 @@ def test_symbolic_links_are_copied_as_the_files_that_they_lead_to(tool, run, pla
         assert path.read_bytes() == (run / name).read_bytes()
 
 
+@pytest.mark.parametrize("link", [".tfckpt", ".tfckpt/workers", ".tfckpt/workers/plain"])
+def test_no_link_in_the_run_is_followed_to_files_of_others(tool, run, place, tmp_path, link):
+    private = tmp_path / "private"
+    private.mkdir()
+    if (run / link).exists():
+        shutil.move(run / link, private / "kept")
+    for below in ("workers/plain", "plain", "."):
+        (private / "kept" / below).mkdir(parents=True, exist_ok=True)
+        (private / "kept" / below / "id_rsa").write_text("private")
+    (run / link).symlink_to(private / "kept")
+    said = tool("copy", run, "plain", place)
+    assert said.code in {1, 4}
+    assert f"{run / link}" in said.words
+    assert "a symbolic link; expected a directory. Remove the link." in said.words
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("suffix", ["meta", "data-00000-of-00001", "index"])
+def test_no_link_out_of_the_run_is_copied(tool, run, place, tmp_path, suffix):
+    outside = tmp_path / "id_rsa"
+    file = run / f"plain.{suffix}"
+    outside.write_bytes(file.read_bytes() if file.exists() else b"private")
+    file.unlink(missing_ok=True)
+    file.symlink_to(f"../{outside.name}")
+    assert tool("verify", run, "plain").code == 0
+    said = tool("copy", run, "plain", place)
+    assert said.code == 1
+    assert f"{file}: it is a symbolic link that leads out of the directory" in said.words
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    "link", [".tfckpt", ".tfckpt/workers", ".tfckpt/workers/ckpt-100", ".tfckpt/copying"]
+)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nothing_is_written_through_a_link_at_a_destination(
+    tool, run, place, tmp_path, link, is_there
+):
+    elsewhere = tmp_path / "elsewhere"
+    if is_there:
+        elsewhere.mkdir()
+    (place / link).parent.mkdir(parents=True)
+    (place / link).symlink_to(elsewhere)
+    said = tool("copy", run, "ckpt-100", place)
+    assert said.code != 0
+    assert "Traceback" not in said.words
+    assert not is_there or not list(elsewhere.iterdir())
+    assert is_there or not elsewhere.exists()
+    assert not (place / "ckpt-100.index").exists()
+
+
+@pytest.mark.parametrize("name", ["trainer.lock", "records/ckpt-100.json"])
+def test_no_link_at_a_destination_is_written_to(tool, run, place, tmp_path, name):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    link = place / ".tfckpt" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    said = tool("copy", run, "ckpt-100", place)
+    assert said.code != 0
+    assert mine.read_text() == "mine"
+
+
 def test_a_checkpoint_may_have_more_files_than_a_process_usually_opens(tool, tmp_path, place):
     made = CheckpointDirectory(tmp_path / "run")
     made.tensorflow("ckpt-1", shards=300)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from command_running import Tool
@@ -98,3 +99,33 @@ def test_no_command_moves_it_or_what_it_leads_to(tool: Tool, linked: Path) -> No
     assert said.code == 0
     there = {path.name: path.read_bytes() for path in linked.glob("*.*") if path.is_file()}
     assert there == {name: data for name, data in before.items() if "ckpt-2" not in name}
+
+
+@pytest.mark.parametrize("directory", [".tfckpt", ".tfckpt/records", ".tfckpt/control/inbox"])
+def test_a_run_whose_own_directories_are_links_is_refused(
+    tool: Tool, tmp_path: Path, directory: str
+) -> None:
+    made = CheckpointDirectory(tmp_path / "run")
+    made.run.create()
+    made.ours(1)
+    root, elsewhere = made.run.root, tmp_path / "elsewhere"
+    shutil.move(root / directory, elsewhere)
+    (root / directory).symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    for words in (["ls"], ["status"], ["verify"], ["journal"], ["prune", "--keep-last", "1"]):
+        said = tool(words[0], root, *words[1:])
+        assert said.code == 4, words
+        assert f"{root / directory} is a symbolic link; expected a directory" in said.words
+        assert "Remove the link." in said.words
+    assert sorted(elsewhere.rglob("*")) == before
+    assert "Traceback" not in tool("runs", tmp_path).words
+
+
+def test_a_run_directory_may_be_a_link(tool: Tool, tmp_path: Path) -> None:
+    made = CheckpointDirectory(tmp_path / "scratch")
+    made.run.create()
+    made.ours(1)
+    (tmp_path / "run").symlink_to("scratch")
+    assert tool("verify", tmp_path / "run").code == 0
+    assert any(made.run.verifications_directory.iterdir())
+    assert tool("copy", tmp_path / "run", "1", tmp_path / "copy").code == 0

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.storage.files import open_descriptor, read_to_end
+from tfckpt_trainer.rundir.storage.files import open_descriptor, open_plain, read_to_end
 
 MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
@@ -111,6 +111,17 @@ def open_inside(path: Path) -> BinaryIO:
     return os.fdopen(open_descriptor_inside(path)[0], "rb")
 
 
+def open_in_directory(path: Path) -> BinaryIO:
+    """Opens a file as `open_inside` does, but no file of another directory.
+
+    Raises:
+        OSError: As `open_inside`, and if a link leads out of the directory by a relative path.
+    """
+    if os.path.islink(path):
+        path = _target_of(path, may_leave=False)
+    return open_plain(path)
+
+
 def open_descriptor_inside(path: Path) -> tuple[int, int]:
     """Opens a file as `open_inside` does; returns its descriptor and its size."""
     descriptor, size = _open_inside(path)
@@ -166,12 +177,14 @@ def _open_inside(path: Path | str) -> tuple[int, int]:
     return descriptor, facts.st_size
 
 
-def _target_of(path: Path) -> Path:
+def _target_of(path: Path, *, may_leave: bool = True) -> Path:
     """Returns the file that a symbolic link leads to."""
     link, _ = follow_link(os.fspath(path.parent), path.name)
-    if link.end is LinkEnd.OUTSIDE:
+    if link.end is LinkEnd.OUTSIDE or (link.end is LinkEnd.ELSEWHERE and not may_leave):
         raise OSError(
-            errno.ELOOP, "it is a symbolic link that leads out of the directory", os.fspath(path)
+            errno.ELOOP,
+            "it is a symbolic link that leads out of the directory; put a copy of its file there",
+            os.fspath(path),
         )
     if link.end is LinkEnd.ELSEWHERE:
         return Path(link.path)

@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import encode, store
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
@@ -73,10 +74,10 @@ def launch(
         store(run.launch_file, options)
         if options.slurm is not None:
             job = submit(run, options, by)
-            run.supervisor_status.unlink(missing_ok=True)
+            delete_file(run.supervisor_status)
             return job
         # Of an earlier launch: the app must not take it for the job of this one.
-        run.job_file.unlink(missing_ok=True)
+        delete_file(run.job_file)
         # It stays until the new supervisor writes its own: without it, the run looks as if it had
         # failed, by the heartbeats of workers that were killed.
         earlier = read_supervisor(run)

@@ -39,7 +39,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     store,
     try_read,
 )
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 DEFAULT_LIFETIME = 60.0
@@ -272,7 +272,7 @@ class CommandQueue:
             ahead = self._disk_ahead
             seen = _accepted(command)
             if (self._run.done / f"{command.id}.json").exists():
-                (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
+                delete_file(self._run.inbox / f"{command.id}.json")
             elif now + ahead > command.expires_at:
                 # Without its arguments if they are invalid: not all can be written as JSON.
                 self.withdraw(msgspec.structs.replace(command, arguments=seen.arguments))
@@ -299,7 +299,7 @@ class CommandQueue:
         """Writes the outcome of a claimed command and moves it to `done/`."""
         # The client waits for the outcome, so it is written in place on a full disk.
         store_status(self._run.active / f"{command.id}.json", command, durable=True)
-        os.replace(self._run.active / f"{command.id}.json", self._run.done / f"{command.id}.json")
+        rename(self._run.active / f"{command.id}.json", self._run.done / f"{command.id}.json")
         self._forget_old_outcomes()
 
     def abandon_active(self, reason: str) -> list[Command]:
@@ -338,7 +338,7 @@ class CommandQueue:
                     continue
                 problem, identity = _damage(path, _Request if place == self._run.inbox else Command)
                 if problem and is_due:
-                    path.unlink(missing_ok=True)
+                    delete_file(path)
                     cleared.append(f"Deleted {path.name} from {place.name}: {problem}")
                 elif problem:
                     damaged_files[path] = identity, since
@@ -369,7 +369,7 @@ class CommandQueue:
         make_directory(target)
         name = f"{command.id}.json"
         try:
-            os.rename(source / name, target / name)
+            rename(source / name, target / name)
         except FileNotFoundError:
             return False
         with suppress(OSError):
@@ -380,7 +380,7 @@ class CommandQueue:
     def _forget_old_outcomes(self) -> None:
         names = sorted(path.name for path in _json_files(self._run.done))
         for name in names[:-KEPT_OUTCOMES]:
-            (self._run.done / name).unlink(missing_ok=True)
+            delete_file(self._run.done / name)
 
 
 def _as_requested(command: Command) -> Command:
@@ -438,13 +438,9 @@ def _identity(facts: os.stat_result) -> _Identity:
 
 
 def _json_files(place: Path) -> list[Path]:
-    try:
-        entries = list(os.scandir(place))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     return [
         Path(entry.path)
-        for entry in entries
+        for entry in list_directory(place)
         if entry.name.endswith(".json")
         and is_plain_name(entry.name)
         and entry.is_file(follow_symlinks=False)

@@ -34,7 +34,7 @@ def keep_reserve(run: RunDirectory) -> bool:
     Does not raise disk errors, because the reserve is only a precaution.
     """
     try:
-        if run.control.is_symlink() or not run.is_ours:
+        if not run.is_ours:
             return False
         if os.path.lexists(run.reserve):
             return True

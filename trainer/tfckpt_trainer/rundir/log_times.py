@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_plain, write_atomic
+from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
 RECORD_SECONDS = 0.5
 """Interval at which the size of a growing log is recorded."""
@@ -106,7 +107,7 @@ class LogTimesRecorder:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
         else:
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            descriptor = open_below(os.fspath(path), os.O_WRONLY | os.O_APPEND)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
             count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +14,9 @@ import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
-from tfckpt_trainer.rundir.storage.files import make_directory, move_aside
+from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
+from tfckpt_trainer.rundir.storage.parent_directory import CONTROL, link_words
 from tfckpt_trainer.user_directories import cache_key
-
-CONTROL = ".tfckpt"
-"""The subdirectory of a run with all files of this library."""
 
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255
@@ -365,8 +364,9 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the directory has files of this library."""
-        return self.control.is_dir()
+        """Whether the directory has files of this library; one behind a link does not count."""
+        facts = facts_of(self.control)
+        return facts is not None and stat.S_ISDIR(facts.st_mode)
 
     @property
     def was_trained_here(self) -> bool:
@@ -405,12 +405,14 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         Raises:
             RefusedError: A directory is a symbolic link.
         """
-        for directory in (self.control, *self.directories):
-            if directory.is_symlink():
-                raise RefusedError(
-                    f"{directory} is a symbolic link; expected a directory. Remove the link, and "
-                    "move the directory that it points to here."
-                )
+        if self.control.is_symlink():
+            raise RefusedError(link_words(self.control))
+        # The entries tell it without a look at each.
+        for place in (self.control, self.inbox.parent):
+            for entry in list_directory(place):
+                directory = Path(entry.path)
+                if entry.is_symlink() and directory in self.directories:
+                    raise RefusedError(link_words(directory))
 
     @property
     def _documents(self) -> Iterator[Path]:

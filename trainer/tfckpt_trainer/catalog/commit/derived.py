@@ -9,7 +9,6 @@ left does not take the name, and the next command removes it.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -37,7 +36,13 @@ from tfckpt_trainer.rundir.heartbeats.writer_marks import (
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import remove, store
-from tfckpt_trainer.rundir.storage.files import move, open_plain, sync_directory, sync_file
+from tfckpt_trainer.rundir.storage.files import (
+    delete_tree,
+    move,
+    open_plain,
+    sync_directory,
+    sync_file,
+)
 
 _TOUCHED_SECONDS = 10.0
 _PIECE = 4 << 20
@@ -183,8 +188,13 @@ def _remove_leftovers(run: RunDirectory) -> None:
                 if path.name.startswith(f"{name}.") and owner_of(path.name) == name:
                     path.unlink(missing_ok=True)
             remove(run.record(name))
-            shutil.rmtree(run.worker_state_directory(name), ignore_errors=True)
+            _remove_worker_state(run, name)
         _remove_marked(place)
+
+
+def _remove_worker_state(run: RunDirectory, name: str) -> None:
+    with suppress(OSError):
+        delete_tree(run.worker_state_directory(name))
 
 
 def _remove_marked(place: Path) -> None:
@@ -207,7 +217,7 @@ def _move_into_place(
         own = place / _WORKERS
         if own.is_dir():
             move(own, run.worker_state_directory(name))
-            undo.callback(shutil.rmtree, run.worker_state_directory(name), ignore_errors=True)
+            undo.callback(_remove_worker_state, run, name)
             sync_directory(run.worker_state_directory(name).parent)
         for path in data:
             move(path, run.root / path.name)

@@ -23,7 +23,7 @@ from tfckpt_trainer.errors import DamagedFileError, RefusedError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.documents import load_if_exists, remove
 from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
 
 
@@ -135,5 +135,4 @@ def _delete(fallback: RunDirectory, record: CheckpointRecord) -> None:
     index_path(fallback.root / record.name).unlink()
     for facts in record.files:
         (fallback.root / facts.name).unlink(missing_ok=True)
-    fallback.record(record.name).unlink(missing_ok=True)
-    fallback.record_copy(record.name).unlink(missing_ok=True)
+    remove(fallback.record(record.name))

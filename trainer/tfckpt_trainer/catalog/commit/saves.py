@@ -8,7 +8,6 @@ file in the run directory is ever replaced.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import time
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -30,7 +28,15 @@ from tfckpt_trainer.rundir.records.checkpoint import (
     SavePhase,
 )
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
-from tfckpt_trainer.rundir.storage.files import NotFlushedError, move, read_bounded, sync_directory
+from tfckpt_trainer.rundir.storage.files import (
+    NotFlushedError,
+    delete_file,
+    delete_tree,
+    list_directory,
+    move,
+    read_bounded,
+    sync_directory,
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
         is_manifest = entry.name == run.save_manifest(name).name
         if entry.name.startswith((f"{name}.", f"{name}_temp")) and not is_manifest:
             _remove(entry)
-    run.save_manifest(name).unlink(missing_ok=True)
+    delete_file(run.save_manifest(name))
 
 
 def finish_interrupted_saves(run: RunDirectory) -> Recovered:
@@ -213,7 +219,7 @@ def _close(run: RunDirectory, name: str) -> str:
     """Closes a committed save; returns an error as a sentence."""
     try:
         _flush_moves(run)
-        run.save_manifest(name).unlink(missing_ok=True)
+        delete_file(run.save_manifest(name))
     except NotFlushedError as error:
         return f"It could not be flushed, so a power loss may undo it: {describe_error(error)}."
     except OSError as error:
@@ -295,11 +301,11 @@ def _has_checksum(path: Path, facts: FileFacts) -> bool:
 
 def _remove(entry: os.DirEntry[str]) -> None:
     if entry.is_dir(follow_symlinks=False):
-        shutil.rmtree(entry.path)
+        delete_tree(Path(entry.path))
     else:
-        Path(entry.path).unlink(missing_ok=True)
+        delete_file(Path(entry.path))
 
 
 def _remove_directory(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        delete_tree(path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists
+from tfckpt_trainer.rundir.storage.files import list_directory
 
 _INDEX = ".index"
 
@@ -278,12 +277,3 @@ def read_state_list(run: RunDirectory) -> StateFile | None:
 def latest_of(state: StateFile | None) -> str:
     """Returns the newest checkpoint according to a state file; empty if there is none."""
     return (state.latest_name or "") if state is not None else ""
-
-
-def list_directory(directory: Path | str) -> list[os.DirEntry[str]]:
-    """Returns the entries of `directory`; none if it does not exist."""
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

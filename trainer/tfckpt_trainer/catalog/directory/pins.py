@@ -12,12 +12,17 @@ from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.links import follow_link
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.directory.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import retry_with_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.storage.files import NotFlushedError, make_directory, write_atomic
+from tfckpt_trainer.rundir.storage.files import (
+    NotFlushedError,
+    delete_file,
+    list_directory,
+    make_directory,
+    write_atomic,
+)
 
 
 def pin(run: RunDirectory, name: str) -> None:
@@ -42,7 +47,7 @@ def unpin(run: RunDirectory, name: str) -> None:
         RefusedError: A directory of the path is a symbolic link.
     """
     run.require_changeable()
-    run.pin(name).unlink(missing_ok=True)
+    delete_file(run.pin(name))
 
 
 def is_pinned(run: RunDirectory, name: str) -> bool:

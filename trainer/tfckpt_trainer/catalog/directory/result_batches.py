@@ -16,12 +16,16 @@ from uuid import uuid4
 
 import msgspec
 
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.storage.documents import decode, decoder_of, encode, try_read
-from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
+from tfckpt_trainer.rundir.storage.files import (
+    delete_file,
+    list_directory,
+    read_bounded,
+    write_atomic,
+)
 from tfckpt_trainer.version import __version__
 
 _SUFFIX = ".jsonl"
@@ -118,7 +122,7 @@ def merge_batches(directory: Path) -> None:
         kept.append(line)
     _write(directory, kept)
     for path in paths:
-        path.unlink(missing_ok=True)
+        delete_file(path)
 
 
 def names_in_batches(directory: Path) -> set[str]:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact, identity_of
 from tfckpt_trainer.catalog.directory.document_set import Documents
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.directory.result_batches import (
     ResultBatches,
     merge_batches,
@@ -24,7 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
 from tfckpt_trainer.user_directories import NO_HOME, cached_path_of
 
 StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.errors import (
     DamagedFileError,
@@ -26,7 +25,7 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashPhase,
 )
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import create_shared, make_directory
+from tfckpt_trainer.rundir.storage.files import create_shared, list_directory, make_directory
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
-from tfckpt_trainer.rundir.storage.files import sync_directory
+from tfckpt_trainer.rundir.storage.files import delete_tree, open_directory, sync_directory
 
 
 @dataclass(frozen=True)
@@ -201,9 +200,9 @@ def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | No
     """Deletes a directory; returns the bytes freed so far, which start at `freed`."""
     inner = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
     freed += sum(map(bytes_below, inner))
-    # The data files are in the top directory and take longest. O_NOFOLLOW: a link that appears
-    # at this moment must not be followed.
-    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    # The data files are in the top directory and take longest. A link that appears at this moment
+    # must not be followed.
+    top = open_directory(directory)
     try:
         with os.scandir(top) as entries:
             files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
@@ -214,5 +213,5 @@ def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | No
                 on_progress(freed)
     finally:
         os.close(top)
-    shutil.rmtree(directory)
+    delete_tree(directory)
     return freed

@@ -10,7 +10,7 @@ from heapq import nlargest
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
-from tfckpt_trainer.catalog.directory.history import list_directory, load_head, read_state_list
+from tfckpt_trainer.catalog.directory.history import load_head, read_state_list
 from tfckpt_trainer.catalog.directory.stored_results import names_with_results
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.catalog.scan.protection import LAST_VERIFIED, protections
@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.paths import (
     parse_checkpoint_name,
     parse_numbered_name,
 )
+from tfckpt_trainer.rundir.storage.files import list_directory
 
 NEWEST_COMPARED = 16
 """How many of the newest checkpoints are compared with the named ones."""

@@ -39,6 +39,7 @@ from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.parent_directory import open_below
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 SETTLED_SECONDS = 5.0
@@ -298,7 +299,7 @@ def _arriving_copies(place: Path) -> list[ArrivingCopy]:
 
 
 def _modified_at(path: Path, flags: int) -> float:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | flags)
+    descriptor = open_below(os.fspath(path), os.O_RDONLY | flags)
     try:
         return modification_time(descriptor) / 1e9
     finally:

@@ -17,7 +17,6 @@ from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, Identity, identity_of
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.states import WITHOUT_RECORD
 from tfckpt_trainer.errors import (
@@ -40,7 +39,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     describe_copy_damage,
     load_if_exists,
 )
-from tfckpt_trainer.rundir.storage.files import read_bounded
+from tfckpt_trainer.rundir.storage.files import list_directory, read_bounded
 
 _ATTEMPTS = 3
 
@@ -210,7 +209,7 @@ class _OwnFiles:
         """Yields size, time and inode of each file, by its path relative to the run directory."""
         states = [
             f"{self.start}{entry.name}"
-            for entry in list_directory(f"{self.run.root}/{self.start}")
+            for entry in list_directory(self.run.worker_state_directory(self.name))
             if entry.is_file(follow_symlinks=False)
         ]
         for path in (*states, self.copy.removesuffix(".copy"), self.copy):

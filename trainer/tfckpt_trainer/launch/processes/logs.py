@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfckpt_trainer.clean_text import as_seen
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.options import program_name
-from tfckpt_trainer.rundir.storage.files import open_shared
+from tfckpt_trainer.rundir.storage.files import open_plain, open_shared, rename
 
 LOG_LIMIT = 32 << 20
 """Size in bytes above which the next start rotates a log; one old log is kept."""
@@ -44,7 +45,7 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
     """
     with suppress(FileNotFoundError):
         if path.stat().st_size > LOG_LIMIT:
-            os.replace(path, path.with_name(f"{path.name}.1"))
+            rename(path, path.with_name(f"{path.name}.1"))
     log = os.fdopen(open_shared(path, os.O_RDWR | os.O_APPEND), "ab", buffering=0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"--- {stamp} start {attempt}: {program_name(command)}".replace("\n", " ")
@@ -65,11 +66,11 @@ def last_lines(path: Path, count: int = 8, *, noise: bool = True) -> list[str]:
         noise: Whether to keep what TensorFlow prints below the level of an error.
     """
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - TAIL_BYTES))
             text = file.read(TAIL_BYTES).decode("utf-8", "replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, DamagedFileError):
         return []
     latest = _SEPARATOR.split(text)[-1]
     lines = [_plain(line) for line in latest.split("\n")]

@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import delete_file
 
 REFUSED = "refused"
 UNANSWERED = "unanswered"
@@ -125,7 +126,7 @@ def submit_script(
         current = read_job_record(run)
         if current is not None and before is not None and current.id == before.id:
             # The job, if there is one, must not take an earlier one for that of the run.
-            run.job_file.unlink(missing_ok=True)
+            delete_file(run.job_file)
         raise UnansweredError(words, look_again(run)) from None
     except LaunchError as error:
         _note_outcome(run, REFUSED, f"The submission failed. {error}", by)

@@ -43,6 +43,7 @@ from tfckpt_trainer.rundir.records.failure import WorkerLoss
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
+from tfckpt_trainer.rundir.storage.files import delete_file
 
 PEERS_GRACE_SECONDS = 3.0
 """Grace period of the other workers after one was lost; they cannot save without it."""
@@ -218,7 +219,7 @@ class Supervisor:
         update_run_info(self._run, cluster=placement.cluster, worker_count=len(members))
         # An old heartbeat must not be taken for that of a starting worker.
         for path in self._run.status_directory.glob("worker-*.json"):
-            path.unlink(missing_ok=True)
+            delete_file(path)
         self._logs = [self._run.supervisor_log, *map(self._run.worker_log, range(len(members)))]
         environment = {
             **self._environment,

@@ -19,7 +19,9 @@ from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.parent_directory import ParentDirectory, open_below
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 TOLERANCE_SECONDS = 2.0
@@ -113,7 +115,7 @@ def file_time(path: Path | str) -> float:
     Raises:
         OSError: The file cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_below(os.fspath(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         return modification_time(descriptor) / 1e9
     finally:
@@ -128,7 +130,9 @@ def file_system_time(run: RunDirectory) -> int:
     """
     probe = run.control / f".clock.{uuid4().hex}.tmp"
     try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with ParentDirectory(probe) as parent:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            descriptor = os.open(parent.name, flags, 0o600, dir_fd=parent.descriptor)
     except OSError:
         # A full disk takes no new file, but the time of an existing file can be updated.
         return _touch_lock(run)
@@ -137,11 +141,11 @@ def file_system_time(run: RunDirectory) -> int:
         return modification_time(descriptor)
     finally:
         os.close(descriptor)
-        probe.unlink(missing_ok=True)
+        delete_file(probe)
 
 
 def _touch_lock(run: RunDirectory) -> int:
-    descriptor = os.open(run.trainer_lock, os.O_WRONLY | os.O_NOFOLLOW)
+    descriptor = open_below(os.fspath(run.trainer_lock), os.O_WRONLY)
     try:
         os.utime(descriptor)
         return modification_time(descriptor)

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_sta
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
 FIRST_CHECK_BEATS = 3
 CHECK_BEATS = 20
@@ -101,7 +102,7 @@ class HeartbeatFile(Generic[StatusT]):
             self._left = FIRST_CHECK_BEATS
 
     def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._descriptor = open_below(os.fspath(self._path), os.O_WRONLY)
 
     def _check(self, own: StatusT) -> None:
         """Opens the file anew, and reads who wrote it last.

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2s
 from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree
 
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
@@ -56,12 +57,10 @@ def remove_leftovers(directory: Path) -> None:
 def remove_temporary(path: Path) -> None:
     """Removes a temporary file or directory, if it exists."""
     if path.is_dir() and not path.is_symlink():
-        # Imported here: with it come modules for compression, which no reader of marks needs.
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            delete_tree(path)
     else:
-        path.unlink(missing_ok=True)
+        delete_file(path)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.storage.files import (
     RECORD_LIMIT,
     NotFlushedError,
     append_line,
+    delete_file,
     read_bounded,
     write_atomic,
 )
@@ -409,8 +410,8 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
 
 def remove(path: Path) -> None:
     """Deletes a document and its copy, if they exist."""
-    path.unlink(missing_ok=True)
-    copy_of(path).unlink(missing_ok=True)
+    delete_file(path)
+    delete_file(copy_of(path))
 
 
 def _load_copy(

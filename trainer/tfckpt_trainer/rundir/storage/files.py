@@ -12,6 +12,12 @@ from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.owners import require_owner
+from tfckpt_trainer.rundir.storage.parent_directory import (
+    LinkedDirectoryError,
+    ParentDirectory,
+    link_words,
+    open_below,
+)
 from tfckpt_trainer.rundir.storage.server_facts import ask_server
 
 RECORD_LIMIT = 16 << 20
@@ -56,23 +62,27 @@ def write_atomic(
         # The name of the file may leave no room for more in a name of 255 bytes.
         start = os.fsdecode(os.fsencode(path.name)[:200])
         temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(temporary, flags, 0o600 if is_private else 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            if not is_private:
-                share(descriptor, path.parent)
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is not None:
-            # Nobody else knows the temporary file.
-            error.filename, error.filename2 = str(path), None
-        raise
+    with ParentDirectory(path) as parent:
+        new = temporary if parent.descriptor is None else temporary.name
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            mode = 0o600 if is_private else 0o644
+            descriptor = os.open(new, flags, mode, dir_fd=parent.descriptor)
+            with os.fdopen(descriptor, "wb") as file:
+                if not is_private:
+                    share(descriptor, path.parent)
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(new, parent.name, src_dir_fd=parent.descriptor, dst_dir_fd=parent.descriptor)
+        except BaseException as error:
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=parent.descriptor)
+            if isinstance(error, OSError) and error.filename is not None:
+                # Nobody else knows the temporary file.
+                error.filename, error.filename2 = str(path), None
+            raise
     if durable:
         sync_directory(path.parent)
 
@@ -117,9 +127,59 @@ def move(source: Path, target: Path) -> None:
         FileExistsError: `target` exists; nothing was moved.
         OSError: The rename failed.
     """
-    if os.path.lexists(target):
+    if facts_of(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    os.rename(source, target)
+    rename(source, target)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Renames `source` to `target`, and replaces what a rename replaces.
+
+    Raises:
+        OSError: The rename failed.
+    """
+    with ParentDirectory(source) as old, ParentDirectory(target) as new:
+        try:
+            os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
+        except OSError as error:
+            error.filename, error.filename2 = str(source), str(target)
+            raise
+
+
+def delete_file(path: Path) -> None:
+    """Deletes a file, if it exists.
+
+    Raises:
+        OSError: It cannot be deleted.
+    """
+    with suppress(FileNotFoundError), ParentDirectory(path) as parent:
+        os.unlink(parent.name, dir_fd=parent.descriptor)
+
+
+def delete_tree(directory: Path) -> None:
+    """Deletes a directory with all that is in it.
+
+    Raises:
+        OSError: It does not exist, is a link, or cannot be deleted.
+    """
+    # Imported here: with it come modules for compression, which readers do not need.
+    import shutil
+
+    with ParentDirectory(directory) as parent:
+        shutil.rmtree(parent.name, dir_fd=parent.descriptor)
+
+
+def facts_of(path: Path) -> os.stat_result | None:
+    """Returns the `lstat` result of what lies at `path`; None if nothing does.
+
+    Raises:
+        OSError: It cannot be looked at, or a directory at or below `.tfckpt` is a link.
+    """
+    try:
+        with ParentDirectory(path) as parent:
+            return os.stat(parent.name, dir_fd=parent.descriptor, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def move_aside(path: Path) -> str:
@@ -129,7 +189,7 @@ def move_aside(path: Path) -> str:
         OSError: The rename failed.
     """
     aside = path.with_name(f"{path.name}.damaged-{uuid4().hex[:8]}")
-    os.rename(path, aside)
+    rename(path, aside)
     return aside.name
 
 
@@ -141,7 +201,7 @@ def sync_directory(directory: Path) -> None:
     Raises:
         NotFlushedError: The flush failed.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_directory(directory)
     try:
         _flush(descriptor, directory)
     except NotFlushedError as error:
@@ -149,6 +209,29 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def open_directory(directory: Path | str) -> int:
+    """Opens a directory for reading.
+
+    Raises:
+        OSError: It cannot be opened, or it or one above it is a link at or below `.tfckpt`.
+    """
+    with ParentDirectory(f"{os.fspath(directory)}/.") as place:
+        return os.open(place.name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=place.descriptor)
+
+
+def list_directory(directory: Path | str) -> list[os.DirEntry[str]]:
+    """Returns the entries of `directory`; none if it does not exist.
+
+    Below `.tfckpt` no link is followed: what is behind one does not exist.
+    """
+    try:
+        # Entries by a descriptor would have no path.
+        with ParentDirectory(f"{os.fspath(directory)}/."), os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, LinkedDirectoryError):
+        return []
 
 
 def _flush(descriptor: int, path: Path) -> None:
@@ -160,7 +243,7 @@ def _flush(descriptor: int, path: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Flushes the content of the regular file `path` to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = open_below(os.fspath(path), os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -203,7 +286,9 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
 def _open_itself(path: Path | str, flags: int) -> int:
     """Opens `path` without following a symbolic link or waiting for a pipe."""
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return open_below(os.fspath(path), flags | os.O_NONBLOCK)
+    except LinkedDirectoryError as error:
+        raise DamagedFileError(link_words(error.filename)) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedFileError(
@@ -303,10 +388,13 @@ def open_shared(path: Path, flags: int) -> int:
     Raises:
         OSError: It cannot be opened.
     """
-    try:
-        return os.open(path, flags | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    with ParentDirectory(path) as parent:
+        flags |= os.O_NOFOLLOW
+        try:
+            return os.open(parent.name, flags, dir_fd=parent.descriptor)
+        except FileNotFoundError:
+            flags |= os.O_CREAT
+            descriptor = os.open(parent.name, flags, 0o644, dir_fd=parent.descriptor)
     share(descriptor, path.parent, _IN_PLACE)
     return descriptor
 
@@ -355,25 +443,29 @@ def make_directory(path: Path, *, durable: bool = False) -> None:
 
     Raises:
         DamagedFileError: `path` is a symbolic link.
+        NotADirectoryError: `path` is a file.
         NotFlushedError: The directory was created but not flushed to disk.
         OSError: The directory cannot be created.
     """
-    is_new = not path.exists()
-    if is_new:
+    facts = facts_of(path)
+    if facts is None:
         _make_levels(path)
-    if path.is_symlink():
-        raise DamagedFileError(
-            f"{path} is a symbolic link; expected a directory. Move the link away."
-        )
-    if durable and is_new:
-        sync_directory(path.parent)
+        if durable:
+            sync_directory(path.parent)
+    elif stat.S_ISLNK(facts.st_mode):
+        raise DamagedFileError(link_words(path))
+    elif not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a directory; move it away", str(path))
 
 
 def _make_levels(path: Path) -> None:
     if not path.parent.exists():
         _make_levels(path.parent)
-    path.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    with ParentDirectory(path) as parent:
+        with suppress(FileExistsError):
+            os.mkdir(parent.name, dir_fd=parent.descriptor)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        descriptor = os.open(parent.name, flags, dir_fd=parent.descriptor)
     try:
         share(descriptor, path.parent, _DIRECTORY)
     finally:

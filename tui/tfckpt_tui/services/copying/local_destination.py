@@ -22,13 +22,19 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import (
+    create_shared,
+    delete_file,
+    delete_tree,
+    facts_of,
     make_directory,
     move,
     open_plain,
+    open_shared,
     read_bounded,
     sync_directory,
     write_atomic,
 )
+from tfckpt_trainer.rundir.storage.parent_directory import LinkedDirectoryError
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
@@ -120,7 +126,7 @@ class LocalDestination:
     def remove(self, paths: Sequence[str]) -> None:
         """Deletes files."""
         for path in paths:
-            (self._root / path).unlink(missing_ok=True)
+            delete_file(self._root / path)
 
     def commit(self, moves: Sequence[tuple[str, str, float]], staging: str) -> None:
         """Flushes and renames files; the last one after all others are flushed."""
@@ -136,8 +142,8 @@ class LocalDestination:
                 except FileExistsError:
                     raise RefusedError(f"{target} exists; it was not replaced.") from None
             self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
-            shutil.rmtree(self._root / staging, ignore_errors=True)
             with suppress(OSError):
+                delete_tree(self._root / staging)
                 self._run.copying_directory.rmdir()
 
     def read(self, path: str) -> bytes | None:
@@ -158,6 +164,7 @@ class LocalDestination:
         from filelock import FileLock, Timeout
 
         _make_directories(self._run.control)
+        create_shared(self._run.trainer_lock)
         lock = FileLock(self._run.trainer_lock, timeout=0)
         try:
             lock.acquire()
@@ -179,8 +186,7 @@ class LocalDestination:
     def _open_part(self, path: str) -> BinaryIO:
         target = self._root / path
         _make_directories(target.parent)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
-        return os.fdopen(os.open(target, flags, 0o644), "wb")
+        return os.fdopen(open_shared(target, os.O_WRONLY), "wb")
 
     def _flush(self, directories: set[Path]) -> None:
         for directory in sorted(directories):
@@ -188,8 +194,10 @@ class LocalDestination:
 
     def _size(self, path: str) -> int | None:
         try:
-            facts = os.lstat(self._root / path)
-        except (FileNotFoundError, NotADirectoryError):
+            facts = facts_of(self._root / path)
+        except LinkedDirectoryError:
+            return NOT_A_FILE
+        if facts is None:
             return None
         return facts.st_size if stat.S_ISREG(facts.st_mode) else NOT_A_FILE
 

@@ -14,6 +14,20 @@ _SIZE = """size() {
 }
 """
 
+_LINKED = """linked() {
+  d=${1#./}
+  while [ "$d" != "${d%/*}" ]; do
+    d=${d%/*}
+    if [ -L "./$d" ]; then return 0; fi
+  done
+  return 1
+}
+plain() {
+  if linked "$1"; then echo "$d is a symbolic link" >&2; exit 1; fi
+}
+"""
+"""Whether a directory of a path is a link: no link in the run directory is followed."""
+
 _DIGITS = "[0-9]" * 5
 _LIVE_MINUTES = 2
 
@@ -70,8 +84,9 @@ done"""
     return _in(
         directory,
         _SIZE,
+        _LINKED,
         """look() {
-  if [ -L "$1" ]; then echo x
+  if [ -L "$1" ] || linked "$1"; then echo x
   elif [ -f "$1" ]; then size "$1"
   elif [ -e "$1" ]; then echo x
   else echo -; fi
@@ -96,14 +111,16 @@ end"""
 
 def remove_script(directory: str, paths: Sequence[str]) -> str:
     """Deletes files."""
-    return _in(directory, *(f"rm -f -- {_path(path)} || exit 1" for path in paths), "begin", "end")
+    steps = [f"plain {_path(path)}\nrm -f -- {_path(path)} || exit 1" for path in paths]
+    return _in(directory, _LINKED, *steps, "begin", "end")
 
 
 def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], staging: str) -> str:
     """Flushes files and renames them, the last one after the others are flushed."""
     *others, last = moves
     parents = sorted({str(PurePosixPath(new).parent) for _, new, _ in moves})
-    steps = ["# Old versions of sync flush everything, whatever they are given."]
+    steps = [f"plain {_path(path)}" for path in (*(new for _, new, _ in moves), f"{staging}/.")]
+    steps.append("# Old versions of sync flush everything, whatever they are given.")
     for old, _, modified_at in moves:
         steps.append(f"flush {_path(old)}")
         steps.append(f"TZ=UTC0 touch -t {_stamp(modified_at)} -- {_path(old)}")
@@ -115,6 +132,7 @@ def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], stagi
     return _in(
         directory,
         _FLUSH,
+        _LINKED,
         f"""move() {{
   if [ -e "$2" ] || [ -L "$2" ]; then
     echo "$2 exists; it was not replaced" >&2

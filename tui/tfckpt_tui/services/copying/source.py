@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
-from tfckpt_trainer.bundle.links import open_inside
+from tfckpt_trainer.bundle.links import open_in_directory
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoint_files import Identity
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.directory.history import list_directory
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import copy_of, decode
-from tfckpt_trainer.rundir.storage.files import open_plain, read_bounded
+from tfckpt_trainer.rundir.storage.files import (
+    list_directory,
+    open_directory,
+    open_plain,
+    read_bounded,
+)
 
 _CHUNK = 4 << 20
 
@@ -140,9 +144,9 @@ def open_checkpoint(
         if os.path.lexists(f"{prefix}.meta"):
             shared.append(Path(f"{prefix}.meta"))
         index = SourceFile(
-            index_path(prefix).name, opened.enter_context(open_inside(index_path(prefix)))
+            index_path(prefix).name, opened.enter_context(open_in_directory(index_path(prefix)))
         )
-        files = [SourceFile(p.name, opened.enter_context(open_inside(p))) for p in shared]
+        files = [SourceFile(p.name, opened.enter_context(open_in_directory(p))) for p in shared]
         worker_files = _worker_files(run, name, opened)
     except FileNotFoundError as error:
         raise _pruned(run, name) from error
@@ -178,6 +182,9 @@ def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Prog
 
 def _worker_files(run: RunDirectory, name: str, opened: ExitStack) -> list[SourceFile]:
     directory = run.worker_state_directory(name)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        # Refuses a link, which is not the same as a checkpoint without such files.
+        os.close(open_directory(directory))
     paths = [Path(e.path) for e in list_directory(directory) if e.is_file(follow_symlinks=False)]
     return [
         SourceFile(path.relative_to(run.root).as_posix(), opened.enter_context(open_plain(path)))

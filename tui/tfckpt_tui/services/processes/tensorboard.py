@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_tui.services.runs.reading import event_directory
 
 IDLE_SECONDS = 60.0
@@ -190,7 +191,7 @@ def stop(run: RunDirectory) -> bool:
     """
     process = load_if_exists(_file(run), TensorBoardProcess)
     if process is None or not _is_tensorboard(process):
-        _file(run).unlink(missing_ok=True)
+        delete_file(_file(run))
         return False
     require_named_by_its_user(run, process.pid, _file(run), TensorBoardProcess)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -199,7 +200,7 @@ def stop(run: RunDirectory) -> bool:
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
             if not process_lives(process.pid, process.process_started_at):
-                _file(run).unlink(missing_ok=True)
+                delete_file(_file(run))
                 return True
             time.sleep(POLL_SECONDS)
     raise TfckptError(

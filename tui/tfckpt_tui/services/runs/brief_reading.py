@@ -18,7 +18,6 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import (
     latest_of,
-    list_directory,
     read_state_list,
     resume_point,
 )
@@ -31,6 +30,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
+from tfckpt_trainer.rundir.storage.files import list_directory
 from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.services.runs.account import (
     Glance,

@@ -19,12 +19,14 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
+        RefusedError: Its `.tfckpt`, or a directory in it, is a symbolic link.
         UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
     refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
     run = RunDirectory(Path(os.path.realpath(expand_user(directory))))
     with suppress(OSError), os.scandir(run.root):
+        run.refuse_links()
         if run.is_ours:
             return run
     # Imported here: a command that steers a run needs no reader of checkpoints.

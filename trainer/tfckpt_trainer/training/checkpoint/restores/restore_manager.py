@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import delete_tree
 from tfckpt_trainer.training.checkpoint.restores.restorer import (
     RestoreOutcome,
     Restorer,
@@ -378,7 +379,8 @@ class RestoreManager:
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
-        shutil.rmtree(self._run.check_directory, ignore_errors=True)
+        with suppress(OSError):
+            delete_tree(self._run.check_directory)
         self._saves.finish_interrupted()
         self._saves.bring_back()
         for sentence in damage_at_start(self._run):

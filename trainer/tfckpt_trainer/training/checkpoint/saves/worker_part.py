@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,12 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
-from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
+from tfckpt_trainer.rundir.storage.files import (
+    delete_tree,
+    make_directory,
+    sync_directory,
+    sync_file,
+)
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     LOCAL_FAILURES,
     Vote,
@@ -229,7 +233,7 @@ class WorkerPart:
         directory = prefix.with_name(f"worker-{self._group.index}")
         make_directory(directory)
         self._state.shared.write(directory / prefix.name)
-        shutil.rmtree(directory)
+        delete_tree(directory)
 
     def _secure(self, prefixes: list[Path], timer: SaveTimer) -> list[FileFacts]:
         """Flushes the files of all prefixes and reads them back; returns their facts."""

@@ -1,0 +1,158 @@
+"""Opens files and their directories without following a symbolic link at or below `.tfckpt`."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import struct
+import sys
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+CONTROL = ".tfckpt"
+"""The subdirectory of a run with all files of this library."""
+
+_WHAT = (
+    "a symbolic link; expected a directory. Remove the link. If the directory that it points to "
+    "belongs to this run, move it here"
+)
+
+_BELOW = f"/{CONTROL}/"
+_CONTROL = re.compile(rf"(?:^|/){re.escape(CONTROL)}/")
+
+_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+def link_words(path: Path | str) -> str:
+    """Says that a directory of a run is a symbolic link, and what to do."""
+    return f"{path} is {_WHAT}."
+
+
+class LinkedDirectoryError(OSError):
+    """A directory at or below `.tfckpt` is a symbolic link, which is not followed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ELOOP, f"it is {_WHAT}", path)
+
+
+class ParentDirectory:
+    """The open directory of a file, to be passed as `dir_fd` with the last name of its path.
+
+    Below `.tfckpt` it is opened component by component. A link there could lead out of the run
+    directory, and appear between a check and the call that relies on it. The path of the run
+    directory itself may have links. For a file that is not below `.tfckpt`, `descriptor` is None
+    and `name` is the whole path.
+
+    Attributes:
+        descriptor: The directory.
+        name: The name of the file in it.
+    """
+
+    __slots__ = ("_path", "descriptor", "name")
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = os.fspath(path)
+        self.descriptor: int | None = None
+        self.name = self._path
+
+    def __enter__(self) -> ParentDirectory:
+        """Opens it.
+
+        Raises:
+            LinkedDirectoryError: A directory is a symbolic link.
+            OSError: A directory cannot be opened.
+        """
+        control = _CONTROL.search(self._path)
+        if control is not None:
+            *below, self.name = self._path[control.end() :].split("/")
+            self.descriptor = _open_below(self._path[: control.end() - 1], below)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.descriptor is None:
+            return
+        os.close(self.descriptor)
+        if isinstance(error, OSError) and error.filename == self.name:
+            error.filename = self._path
+
+
+def _open_below(place: str, names: list[str]) -> int:
+    descriptor = _open(place, None, place)
+    for name in names:
+        place = f"{place}/{name}"
+        try:
+            inner = _open(name, descriptor, place)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+def _open(name: str, within: int | None, path: str) -> int:
+    try:
+        return os.open(name, _FLAGS, dir_fd=within)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR} and os.path.islink(path):
+            raise LinkedDirectoryError(path) from None
+        error.filename = path
+        raise
+
+
+def open_below(path: str, flags: int) -> int:
+    """Opens an existing file, whose name is no link, nor a directory of it from `.tfckpt` on.
+
+    Raises:
+        LinkedDirectoryError: A directory is a symbolic link.
+        OSError: It cannot be opened.
+    """
+    if _BELOW in path and "\0" not in path:
+        descriptor = _open_at_once(path, flags)
+        if descriptor is not None:
+            return descriptor
+    with ParentDirectory(path) as parent:
+        return os.open(parent.name, flags | os.O_NOFOLLOW, dir_fd=parent.descriptor)
+
+
+def _open_at_once(path: str, flags: int) -> int | None:
+    """Opens a file in one call if no part of its path is a link; None if the system cannot tell.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
+    syscall = _syscall()
+    if syscall is None:
+        return None
+    # As for each other call that opens a file.
+    sys.audit("open", path, None, flags)
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _NO_SYMLINKS)
+    descriptor: int = syscall(_OPENAT2, _HERE, os.fsencode(path), how, _SIZE)
+    if descriptor >= 0:
+        return descriptor
+    if ctypes.get_errno() == errno.ENOENT:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return None
+
+
+@cache
+def _syscall() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    return syscall
+
+
+# Of <linux/openat2.h>, <fcntl.h> and <asm/unistd.h>: the number is that of all processors.
+_OPENAT2 = ctypes.c_long(437)
+_HERE = ctypes.c_int(-100)
+_NO_SYMLINKS = 0x04
+_SIZE = ctypes.c_size_t(24)
