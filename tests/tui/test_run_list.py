@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.runs_app import RunsApp
@@ -259,6 +260,16 @@ def test_a_directory_that_hangs_keeps_no_other_waiting(tmp_path: Path) -> None:
         assert all(answers[path].silent_seconds > 0 for path in hung)
     finally:
         goes_on.set()
+
+
+def test_a_limit_of_threads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        # As Python does at the limit of a user's memory or processes.
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(TfckptError, match=r"limits of memory \(`ulimit -v`\)"):
+        TimedReads(str).collect([Path("run")], 60.0)
 
 
 FLOATS = st.one_of(st.none(), st.floats(width=64))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from tfckpt_trainer.errors import TfckptError
+
 AT_ONCE = 32
 """How many threads read at once, unless a directory does not answer."""
 
@@ -118,7 +120,7 @@ def _run_all(reads: list[_Read[Result]], seconds: float) -> None:
     def start(count: int) -> int:
         count = min(count, AT_ONCE - threads, len(waiting))
         for _ in range(count):
-            threading.Thread(target=work, daemon=True).start()
+            _start(work)
         return count
 
     threads, ended, quiet_since = 0, 0, time.monotonic()
@@ -139,8 +141,18 @@ def _run_all(reads: list[_Read[Result]], seconds: float) -> None:
 
 def _run_each(reads: list[_Read[Result]], waiting: deque[_Read[Result]], seconds: float) -> None:
     while waiting:
-        threading.Thread(target=waiting.popleft().run, daemon=True).start()
+        _start(waiting.popleft().run)
     _wait(reads, seconds)
+
+
+def _start(work: Callable[[], None]) -> None:
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        raise TfckptError(
+            "No further thread can be started to read directories. Raise the limits of memory "
+            "(`ulimit -v`) and processes (`ulimit -u`)."
+        ) from error
 
 
 def _wait(reads: Iterable[_Read[Result]], seconds: float) -> None:
