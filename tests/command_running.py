@@ -17,9 +17,9 @@ import pytest
 
 from tfckpt_tui.cli.main import JsonOption, cli, run
 from tfckpt_tui.reports.base import ErrorReport, Report
+from waiting import MOST_SECONDS
 
 BINARY = Path(sys.executable).with_name("tfckpt-tui")
-LIMIT_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run_binary(*words: object, **environment: str) -> Said:
         [BINARY, *map(str, words)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=LIMIT_SECONDS,
+        timeout=MOST_SECONDS,
         env={**os.environ, **environment},
     )
     said = Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
@@ -116,7 +116,7 @@ def complete_in_bash(words: Sequence[str], *after: str) -> list[str]:
         ["bash", "--norc", "-c", "\n".join(script)],
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=MOST_SECONDS,
         env={**os.environ, "PATH": f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"},
     )
     assert ended.stderr == ""

@@ -17,6 +17,7 @@ from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.reading import read_account
 from tfckpt_tui.services.runs.report import status_report
+from waiting import MOST_SECONDS
 
 Said = tuple[str, int | None, int]
 """State, step and branch."""
@@ -28,7 +29,7 @@ def read_snapshot(run: RunDirectory, slurm: RecordedSlurm) -> RunSnapshot:
     reader = SnapshotReader(run, jobs=JobWatch(JobReader(slurm), answered.set))
     reader.read(time.time())
     if run.job_file.exists():
-        assert answered.wait(60)
+        assert answered.wait(MOST_SECONDS)
     return reader.read(time.time())
 
 

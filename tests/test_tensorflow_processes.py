@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tensorflow_processes import python_with_tensorflow
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -33,7 +33,7 @@ def start(place: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def test_the_exit_status_is_that_of_the_program(tmp_path: Path) -> None:
-    assert start(tmp_path, "3").wait(60) == 3
+    assert start(tmp_path, "3").wait(MOST_SECONDS) == 3
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_a_signal_reaches_the_program(tmp_path: Path, number: signal.Signals, st
     command = start(tmp_path)
     wait_until((tmp_path / "pid").exists, 60, "the program")
     command.send_signal(number)
-    assert command.wait(60) == status
+    assert command.wait(MOST_SECONDS) == status
     program = int((tmp_path / "pid").read_text())
     wait_until(lambda: not psutil.pid_exists(program), 60, "the end of the program")

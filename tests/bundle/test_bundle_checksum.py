@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bundle_writing import write_floats
 from tfckpt_trainer.bundle.checksum import combine, crc32c
+from waiting import MOST_SECONDS
 
 
 @given(first=st.binary(max_size=300), second=st.binary(max_size=5000))
@@ -40,7 +41,7 @@ except Exception as error:
 def test_without_the_c_extension_no_checkpoint_is_judged(tmp_path):
     write_floats(tmp_path / "ckpt-1", [1.0])
     command = [sys.executable, "-c", WITHOUT_EXTENSION, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=MOST_SECONDS)
     assert "corrupt" not in said.stdout
     assert said.stdout.startswith("1\n1\n1\n1\n1\n{")
     assert said.stdout.endswith("0 0\nMissingExtensionError\n")

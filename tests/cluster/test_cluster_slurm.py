@@ -27,7 +27,7 @@ from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -358,7 +358,9 @@ def test_a_job_whose_submission_was_unanswered_trains_and_is_not_submitted_twice
 def test_a_job_whose_submission_was_unanswered_is_found_in_the_queue(run):
     with run.cluster.silent_controller():
         assert run.try_to_launch(*TRAINS, options=("--sbatch-arg=--hold",)).returncode != 0
-    shown = subprocess.run([APP, "status", run.root], capture_output=True, text=True, timeout=60)
+    shown = subprocess.run(
+        [APP, "status", run.root], capture_output=True, text=True, timeout=MOST_SECONDS
+    )
     assert (shown.returncode, "unanswered" in shown.stdout) == (1, True)
     again = run.try_to_launch(*TRAINS)
     assert f"Batch job {run.job.id} of this run waits in the queue" in again.stderr
@@ -457,7 +459,7 @@ def test_a_steered_and_requeued_run_ends_with_the_weights_of_a_plain_srun(cluste
             words = ("--step-seconds", "0.3", "--waits-for", str(run.root / "steered"))
             job = run.launch(sys.executable, str(TRAIN), *words, options=TWO_NODES)
             steer(run, job)
-            assert other.wait(180) == 0
+            assert other.wait(MOST_SECONDS) == 0
         finally:
             other.terminate()
     assert (run.root / "digest").read_text() == (plain / "digest").read_text()

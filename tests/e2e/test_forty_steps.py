@@ -23,7 +23,7 @@ import pytest
 from terminal import Terminal
 
 from documentation import undocumented
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
 
@@ -110,7 +110,7 @@ def test_each_step_does_what_the_tour_says(run: Path) -> None:
         for step in before:
             step.take(app)
         app.press("q")
-        assert app.process.wait(60) == 0
+        assert app.process.wait(MOST_SECONDS) == 0
     assert undocumented(run) == []
 
     with Terminal([*TOOL, "attach", str(run)], columns=80, rows=24) as app:
@@ -120,7 +120,7 @@ def test_each_step_does_what_the_tour_says(run: Path) -> None:
         dialog.take(app)
         stop.take(app)
         app.press("q")
-        assert app.process.wait(60) == 0
+        assert app.process.wait(MOST_SECONDS) == 0
     subprocess.run([*TOOL, "tensorboard", run, "--stop"], check=True, capture_output=True)
     status, report = status_of(run)
     assert (status, report["run"]["state"], report["run"]["branch"]) == (0, "stopped", 1)
@@ -130,7 +130,7 @@ def test_each_step_does_what_the_tour_says(run: Path) -> None:
         for step in in_list:
             step.take(app)
         app.press("q")
-        assert app.process.wait(60) == 0
+        assert app.process.wait(MOST_SECONDS) == 0
 
 
 def open_tensorboard(app: Terminal) -> None:

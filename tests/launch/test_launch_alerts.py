@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, RunStat
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.runs.report import status_report
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 TRAINS = Attempt(workers=2, seconds=300.0, heard=frozenset({0, 1}), stepped=True)
 SILENT = replace(TRAINS, silent=(1, "has sent no heartbeat for 6 s"))
@@ -53,8 +53,8 @@ def test_a_webhook_that_hangs_delays_no_restart_and_no_next_launch(run: Run) -> 
         first = run.supervise(run.options("step", "w1a0:kill", "a0:sleep=60"))
         assert run.wait_for(SupervisorState.FINISHED).attempt == 1
         assert status_report(run.directory).run.state is RunState.FINISHED
-        assert run.supervise(run.options()).wait(60) == 0
-        assert first.wait(60) == 0
+        assert run.supervise(run.options()).wait(MOST_SECONDS) == 0
+        assert first.wait(MOST_SECONDS) == 0
     assert "were not sent in time" in run.event_log(EventKind.NOTE)[0].message
 
 
@@ -69,7 +69,7 @@ def test_a_stopped_worker_degrades_the_run_once(run: Run) -> None:
     told = wait_until(lambda: run.event_log(EventKind.DEGRADED), 60, "the event")
     assert "Worker 1 is stopped by a signal" in told[0].message
     os.kill(stopped, signal.SIGCONT)
-    assert supervisor.wait(120) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0
     kinds = [entry.kind for entry in read_entries(run.directory)]
     assert kinds.count(EventKind.DEGRADED) == 1 and EventKind.STALLED not in kinds
 

@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.slurm.batch_watch import MOST_DEATHS
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from waiting import PassingTime, wait_until
+from waiting import MOST_SECONDS, PassingTime, wait_until
 
 WATCH = """
 import sys
@@ -77,7 +77,7 @@ def starts(run: RunDirectory) -> list[str]:
 def test_a_killed_supervisor_is_started_again_and_its_status_is_passed_on(
     run: RunDirectory,
 ) -> None:
-    assert watch(run, DIE_ONCE, range(9)).wait(60) == 7
+    assert watch(run, DIE_ONCE, range(9)).wait(MOST_SECONDS) == 7
     assert starts(run) == ["start", "start --again"]
     (entry,) = read_entries(run)
     assert entry.message.startswith("The supervisor was killed by SIGKILL. It starts again in the")
@@ -87,14 +87,14 @@ def test_a_killed_supervisor_is_started_again_and_its_status_is_passed_on(
 def test_a_supervisor_that_ends_by_itself_is_not_started_again(
     run: RunDirectory, status: int
 ) -> None:
-    assert watch(run, f"{COUNT}sys.exit({status})", range(9)).wait(60) == status
+    assert watch(run, f"{COUNT}sys.exit({status})", range(9)).wait(MOST_SECONDS) == status
     assert len(starts(run)) == 1
     assert not read_entries(run)
 
 
 @pytest.mark.e2e
 def test_a_loop_of_deaths_ends(run: RunDirectory) -> None:
-    assert watch(run, DIE, range(99)).wait(60) == 128 + signal.SIGKILL
+    assert watch(run, DIE, range(99)).wait(MOST_SECONDS) == 128 + signal.SIGKILL
     assert len(starts(run)) == MOST_DEATHS + 1
     assert [one.kind for one in read_entries(run)][-1] is EventKind.FAILED
 
@@ -103,7 +103,7 @@ def test_a_loop_of_deaths_ends(run: RunDirectory) -> None:
 def test_deaths_hours_apart_are_no_loop(run: RunDirectory) -> None:
     # Each supervisor but the last ones lives for an hour.
     times = [*(3600.0 * number for number in range(20)), *(10**6 + n for n in range(99))]
-    assert watch(run, DIE, times).wait(120) == 128 + signal.SIGKILL
+    assert watch(run, DIE, times).wait(MOST_SECONDS) == 128 + signal.SIGKILL
     assert len(starts(run)) > MOST_DEATHS + 5
 
 
@@ -117,7 +117,7 @@ def test_signals_are_passed_on_and_an_ended_job_starts_no_supervisor(run: RunDir
         wait_until((run.root / f"told-{signal.SIGTERM}").exists, 60, "the end")
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
-        assert process.wait(60) == 128 + signal.SIGKILL
+        assert process.wait(MOST_SECONDS) == 128 + signal.SIGKILL
     finally:
         process.kill()
     assert len(starts(run)) == 1

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.runs.failure_card import failure_rows
 from tfckpt_tui.services.runs.report import status_report
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -216,7 +216,7 @@ def test_a_worker_lost_on_a_full_disk_is_named_although_nothing_can_be_noted(
         run.wait_for_file("ready-0")
         fill(disk)
         os.kill(killed, signal.SIGKILL)
-        supervisor.wait(60)
+        supervisor.wait(MOST_SECONDS)
         assert run.status().state is SupervisorState.FAILED
 
         text = text_of(card(run))

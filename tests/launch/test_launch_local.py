@@ -31,7 +31,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
-from waiting import LEAST_SECONDS, wait_until
+from waiting import LEAST_SECONDS, MOST_SECONDS, wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.e2e
@@ -186,7 +186,7 @@ def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
         launch_elsewhere(run.options("sleep=60", workers=1), tmp_path / f"told-{n}", 0)
         for n in range(3)
     ]
-    said = [process.communicate(timeout=30)[1] for process in launches]
+    said = [process.communicate(timeout=MOST_SECONDS)[1] for process in launches]
 
     assert sorted(process.returncode for process in launches) == [0, 1, 1], said
     assert sum("A run is already running" in words for words in said) == 2
@@ -222,7 +222,7 @@ def test_training_outlives_the_terminal_it_was_launched_from(run: Run, tmp_path:
     supervisor = int(os.read(terminal, 100))
     os.close(terminal)
 
-    assert launcher.wait(60) == -signal.SIGHUP
+    assert launcher.wait(MOST_SECONDS) == -signal.SIGHUP
     before = run.status().updated_at
     wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
     assert run.status().pid == supervisor

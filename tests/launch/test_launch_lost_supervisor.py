@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.supervision.starters import Placement
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 NOW = 1000.0
 
@@ -83,4 +83,4 @@ def test_a_task_whose_connection_closes_says_so_once(run: Run, tmp_path: Path) -
         (entry,) = wait_until(lambda: run.event_log(EventKind.NOTE), 60, "the event")
         assert "lost its connection to the supervisor" in entry.message
     finally:
-        task.wait(60)
+        task.wait(MOST_SECONDS)

@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import encode, store
+from waiting import MOST_SECONDS
 
 pytestmark = [pytest.mark.e2e, needs("root")]
 
@@ -204,4 +205,4 @@ def test_root_ends_what_the_user_of_a_process_names(
     replace_as(ALICE, path, worker_of(victim))
     assert path.stat().st_gid == GROUP
     assert stop_supervisor(group_run.directory, 0.2)
-    assert victim.wait(60) != 0
+    assert victim.wait(MOST_SECONDS) != 0

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import copy_of
-from waiting import LEAST_SECONDS, wait_until
+from waiting import LEAST_SECONDS, MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -234,7 +234,7 @@ def test_signals_in_quick_succession_end_a_supervisor(run: Run) -> None:
         return bool(run.status().reason)
 
     wait_until(reacts, 60, "a reaction")
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0
     assert run.status().state is SupervisorState.STOPPED
 
 
@@ -242,7 +242,7 @@ def test_a_supervisor_that_is_asked_to_stop_has_its_workers_save(run: Run) -> No
     supervisor = run.supervise(run.options("step", "save-on-term", "ready", "sleep=60"))
     run.wait_until_ready()
     supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0
 
     assert run.status().state is SupervisorState.STOPPED
     assert [w.exit_code for w in run.status().workers] == [0, 0]
@@ -255,7 +255,7 @@ def test_workers_that_ignore_the_request_are_killed_and_named(run: Run) -> None:
     supervisor = run.supervise(options)
     run.wait_until_ready()
     supervisor.send_signal(signal.SIGINT)
-    supervisor.wait(60)
+    supervisor.wait(MOST_SECONDS)
 
     status = run.status()
     assert status.state is SupervisorState.STOPPED
@@ -268,7 +268,7 @@ def test_the_training_process_of_a_shell_script_has_the_grace_too(run: Run) -> N
     supervisor = run.supervise(run.options(command=("sh", "-c", script), workers=1))
     run.wait_for_file("ready-0")
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(60)
+    supervisor.wait(MOST_SECONDS)
 
     assert (run.root / "saved-0").exists()
 
@@ -286,7 +286,7 @@ def test_a_stop_ends_the_pause_before_a_restart(run: Run) -> None:
     status = run.wait_for(SupervisorState.RESTARTING)
     assert status.next_start_at is not None
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(60)
+    supervisor.wait(MOST_SECONDS)
 
     assert run.status().state is SupervisorState.STOPPED
 
@@ -304,7 +304,7 @@ def test_what_cannot_be_written_does_not_end_training(run: Run) -> None:
     run.wait_for(SupervisorState.RUNNING)
     shutil.rmtree(run.directory.status_directory)
 
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0
 
 
 def test_a_second_supervisor_is_refused(run: Run) -> None:
@@ -312,7 +312,7 @@ def test_a_second_supervisor_is_refused(run: Run) -> None:
     run.supervise(options)
     first = run.wait_for(SupervisorState.RUNNING)
 
-    assert run.supervise(options).wait(60) == 1
+    assert run.supervise(options).wait(MOST_SECONDS) == 1
     assert run.status().pid == first.pid
     assert all(lives(worker.pid) for worker in first.workers)
 
@@ -339,7 +339,7 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     supervisor = run.supervise(options)
     stopped = int(run.wait_for_file("ready-1"))
     os.kill(stopped, signal.SIGSTOP)
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0
     (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert "No worker made a step in" in lost.message
     assert "worker 1 is stopped by a signal" in lost.message
@@ -361,7 +361,7 @@ def test_a_save_that_waits_for_a_worker_behind_it_is_a_hang(
         hang_seconds=1.5,
         start_timeout=60,
     )
-    assert run.supervise(options).wait(60) == 0
+    assert run.supervise(options).wait(MOST_SECONDS) == 0
     assert run.status().attempt == (1 if hangs else 0)
 
 
@@ -372,4 +372,4 @@ def test_without_a_limit_a_hang_is_left_to_the_person(run: Run) -> None:
     wait_until(lambda: run.status().workers[0].exit_code == 0, 20, "the end of worker 0")
     assert not run.event_log(EventKind.RESTART)
     os.kill(stopped, signal.SIGCONT)
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(MOST_SECONDS) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from faulty_file_system import unmount
 from requirements import require
 from ssh_server import SshServer, ssh_server
+from waiting import MOST_SECONDS
 
 CACHE_SECONDS = 10.0
 """For so long a client remembers names and attributes."""
@@ -49,5 +50,5 @@ def sshfs_mounts(place: Path, *names: str) -> Iterator[tuple[Path, ...]]:
 def _mount_by_ssh(source: Path, server: SshServer, place: Path) -> None:
     words = ["sshfs", f"{server.user}@127.0.0.1:{source}", str(place), "-p", str(server.port)]
     words += [word for key, value in server.options.items() for word in ("-o", f"{key}={value}")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
     assert done.returncode == 0, f"{done.stderr} {server.log.read_text()[-500:]}"

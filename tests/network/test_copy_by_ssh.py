@@ -29,7 +29,7 @@ from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.copying.address import parse_destination
 from tfckpt_tui.services.copying.copy import copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from waiting import attempts, wait_until
+from waiting import MOST_SECONDS, attempts, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -348,7 +348,7 @@ def test_ctrl_c_ends_everything_and_says_how_to_go_on(host, run, place):
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: [p for p in parts.rglob("*.data-*") if p.stat().st_size], 20, "a part")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 130
     assert errors == (
         "tfckpt-tui: Interrupted. Continue with "

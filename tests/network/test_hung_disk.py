@@ -23,7 +23,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
 from tfckpt_tui.services.runs.recent_runs import remember_run
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -80,14 +80,14 @@ def test_every_command_ends_and_names_the_path(hung):
         for name in names
     }
     for name, process in started.items():
-        _, words = process.communicate(timeout=60)
+        _, words = process.communicate(timeout=MOST_SECONDS)
         assert process.returncode == ExitCode.PROBLEM, (name, words)
         assert f"{hung} has not answered for " in words, (name, words)
 
 
 def test_json_tells_of_it_as_of_every_error(hung):
     process = start("--timeout=1", "status", hung, "--json")
-    data, _ = process.communicate(timeout=60)
+    data, _ = process.communicate(timeout=MOST_SECONDS)
     assert json.loads(data)["error"]["name"] == "problem"
 
 
@@ -104,7 +104,7 @@ def two_runs(hung, tmp_path, monkeypatch):
 
 def test_a_hung_directory_of_the_recent_runs_holds_up_no_other(two_runs):
     hung, local = two_runs
-    data, words = start("runs", "--json").communicate(timeout=60)
+    data, words = start("runs", "--json").communicate(timeout=MOST_SECONDS)
     found = {one["directory"]: one for one in json.loads(data)["runs"]}
     assert set(found) == {str(hung), str(local)}, words
     assert found[str(local)]["state"] == "unattended"
@@ -120,7 +120,7 @@ def test_a_hung_directory_below_another_hides_no_other_run(hung, tmp_path):
     (far / "link").symlink_to(hung)
     subprocess.run(["mount", "--bind", hung.parent, far], check=True)
     try:
-        data, words = start("runs", tmp_path, "--json").communicate(timeout=60)
+        data, words = start("runs", tmp_path, "--json").communicate(timeout=MOST_SECONDS)
     finally:
         subprocess.run(["umount", "--lazy", far], check=True)
     assert [one["directory"] for one in json.loads(data)["runs"]] == [str(near.root)]
@@ -145,7 +145,7 @@ def test_a_shell_that_completes_a_name_is_answered_with_nothing(hung, monkeypatc
     monkeypatch.setenv("COMP_WORDS", f"tfckpt-tui inspect {hung} ck")
     monkeypatch.setenv("COMP_CWORD", "3")
     process = start()
-    assert process.communicate(timeout=60) == ("", "")
+    assert process.communicate(timeout=MOST_SECONDS) == ("", "")
     assert process.returncode == ExitCode.PROBLEM
 
 
@@ -163,17 +163,17 @@ def test_a_command_on_a_hung_disk_can_be_interrupted(hung, number):
     waits_in = Path(f"/proc/{child}/wchan")
     wait_until(lambda: "wait_answer" in waits_in.read_text(), 20, "a wait for the disk")
     process.send_signal(number)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 128 + number
     assert "Interrupted. " in words
 
 
 def test_on_a_disk_that_answers_all_is_as_on_any_other(mount):
     root = mount.root / "run"
-    data, words = start("status", root, "--json").communicate(timeout=60)
+    data, words = start("status", root, "--json").communicate(timeout=MOST_SECONDS)
     assert (json.loads(data)["run"]["state"], words) == ("unattended", "")
     refused = start("prune", root, "--keep-last", "no")
-    assert "no" in refused.communicate(timeout=60)[1]
+    assert "no" in refused.communicate(timeout=MOST_SECONDS)[1]
     assert refused.returncode == ExitCode.USAGE
     # The reader of the output goes away.
     piped = subprocess.run(

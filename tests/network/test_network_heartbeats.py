@@ -34,7 +34,7 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import overwrite, read_bounded, write_atomic
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.services.runs.brief_reading import brief_account
-from waiting import attempts, wait_until
+from waiting import MOST_SECONDS, attempts, wait_until
 
 # Each client is a process of its own.
 pytestmark = pytest.mark.e2e
@@ -263,7 +263,7 @@ def command_is_seen(here: RunDirectory, there: RunDirectory) -> None:
     assert isinstance(changes, PolledDirectory)
     settle(changes)
     CommandQueue(there).submit(CommandKind.SAVE, requested_by="test")
-    assert changes.wait(60)
+    assert changes.wait(MOST_SECONDS)
     wait_until(lambda: queue.claim(time.time()), 60, "the command")
 
 

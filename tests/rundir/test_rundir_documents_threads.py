@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from waiting import MOST_SECONDS
+
 SCRIPT = """
 import sys, threading
 from tfckpt_trainer.rundir.storage.documents import Document, decode
@@ -41,5 +43,7 @@ for _ in range(200):
 
 
 def test_the_process_does_not_crash() -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, timeout=MOST_SECONDS
+    )
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -14,6 +14,7 @@ from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.launch.processes.cluster import addresses
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from waiting import MOST_SECONDS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -95,7 +96,7 @@ def on_two_workers(module: str, directory) -> str:
             for member in members
         ]
         try:
-            assert [process.wait(120) for process in processes] == [0, 0], log.read_text()
+            assert [process.wait(MOST_SECONDS) for process in processes] == [0, 0], log.read_text()
         finally:
             for process in processes:
                 process.kill()

@@ -32,7 +32,7 @@ from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control.restore import plan_restore_of
 from tfckpt_tui.services.runs.stacks import read_stacks
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -69,7 +69,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen,
         assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
         run.progress()
         os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(60) == [status, status], cluster.output()
+        assert cluster.wait(MOST_SECONDS) == [status, status], cluster.output()
     (name,) = run.names() - {record.name}
     preempted = load(run.run.record(name), CheckpointRecord)
     assert preempted.trigger == "preemption"
@@ -83,7 +83,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen,
         assert (start.step, start.checkpoint) == (preempted.step, name)
         assert "another number of workers" in start.details["notes"][0]
         assert run.ask(CommandKind.STOP, save=False).state is CommandState.DONE
-        assert cluster.wait(60) == [0], cluster.output()
+        assert cluster.wait(MOST_SECONDS) == [0], cluster.output()
     assert run.names() == {record.name, name}
     assert run.workers()[0].ending is Ending.STOPPED
 
@@ -91,7 +91,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen,
 def test_sigterm_between_the_strategy_and_the_run_is_not_lost(tmp_path):
     """TensorFlow takes over the signal when it creates a strategy, and swallows it."""
     with Cluster(tmp_path / "run", "steered.py", ["--terminated"]) as cluster:
-        assert cluster.wait(60) == [143, 143], cluster.output()
+        assert cluster.wait(MOST_SECONDS) == [143, 143], cluster.output()
     assert SteeredRun(cluster).names() == {"ckpt-1"}
 
 
@@ -100,7 +100,7 @@ def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         cluster.processes[1].kill()
-        assert cluster.processes[0].wait(60) == 138, cluster.output()
+        assert cluster.processes[0].wait(MOST_SECONDS) == 138, cluster.output()
         (said,) = [worker for worker in run.workers() if worker.index == 0]
         assert said.ending is Ending.PEER_LOST
         lost = cluster.processes[1].pid

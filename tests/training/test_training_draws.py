@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
+from waiting import MOST_SECONDS
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -97,5 +98,5 @@ def test_without_a_seed_the_same_script_does_not(tmp_path, script):
 def test_parameter_servers_are_refused(tmp_path):
     arguments = ["--log", str(tmp_path / "log"), "--random-seed", "7"]
     with Cluster(tmp_path / "run", "ported_vae.py", arguments, 1, "parameter-server") as cluster:
-        assert cluster.processes[0].wait(120) == 1
+        assert cluster.processes[0].wait(MOST_SECONDS) == 1
         assert "random_seed does not support ParameterServerStrategy." in cluster.output()

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -75,7 +75,7 @@ def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, worker
         # Without a parameter server the rest leaves.
         cluster.processes[-1].kill()
         left = [75, *[0] * (workers + servers - 1), -signal.SIGKILL]
-        assert cluster.wait(60) == left, cluster.output()
+        assert cluster.wait(MOST_SECONDS) == left, cluster.output()
     uninterrupted = steps_of(log, 0)
     restored = steps_of(log, 0, branch=1)
     assert [restored[step] for step in range(6, 15)] == [
@@ -111,7 +111,7 @@ def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
         assert [status.activity for status in found[1:]] == [Activity.SERVING] * 4
         for process in cluster.processes:
             os.kill(process.pid, signal.SIGTERM)
-        assert cluster.wait(60) == [143, 0, 0, 0, 0], cluster.output()
+        assert cluster.wait(MOST_SECONDS) == [143, 0, 0, 0, 0], cluster.output()
     saves = [entry for entry in read_entries(run) if entry.kind is EventKind.SAVE]
     steps = steps_of(log, 0)
     assert saves[-1].step in {max(steps), max(steps) + 1}

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -321,7 +321,7 @@ def test_the_command_line_checks_a_run_that_trains(make_run, replica_step, statu
             command = [BINARY, "check", "--quick", str(run.directory)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             until_taken(run, 60)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == status, said
     exact = "Checked: exact over 3 steps, restored in place on 1 worker. Not covered: epoch ends, "
     assert said.startswith("Checked: not exact: The metric loss differs" if status else exact)

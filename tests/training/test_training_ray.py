@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.rundir.storage.documents import load
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -100,7 +100,7 @@ def ray_run(tmp_path):
     run = RayRun(tmp_path)
     yield run
     run.driver.terminate()
-    run.driver.wait(60)
+    run.driver.wait(MOST_SECONDS)
 
 
 def test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint(ray_run):
@@ -131,7 +131,7 @@ def test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_chec
 
     # A thread of worker 1 calls request_stop.
     ray_run.stop_file.touch()
-    assert ray_run.driver.wait(120) == 0, ray_run.output()
+    assert ray_run.driver.wait(MOST_SECONDS) == 0, ray_run.output()
     assert [w.ending for w in read_workers(ray_run.run)] == [Ending.STOPPED] * 2
     last = read_entries(ray_run.run)[-1]
     assert last.message.endswith("(stopped: the file exists).")

@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
+from waiting import MOST_SECONDS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -95,7 +96,7 @@ def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_p
     place, log = tmp_path / "run", tmp_path / "log"
     words = ["--steps", 9, "--log", log]
     with Cluster(place, "uneven.py", words, 2, "parameter-server") as cluster:
-        assert cluster.processes[0].wait(120) == 0, cluster.output()
+        assert cluster.processes[0].wait(MOST_SECONDS) == 0, cluster.output()
     # Nine batches for two workers.
     assert list(logged(log.with_name("log-0"))) == [1, 2, 3, 4]
     assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4."

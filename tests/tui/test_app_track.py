@@ -22,6 +22,7 @@ from tfckpt_tui.app.screens import track as track_screen
 from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.track import TrackScreen
+from waiting import MOST_SECONDS
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ async def test_escape_stops_reading_and_keeps_what_was_read(made, monkeypatch):
         for point in track(*arguments, **options):
             yield point
             read_one.set()
-            go_on.wait(30)
+            go_on.wait(MOST_SECONDS)
 
     track = track_screen.track
     monkeypatch.setattr(track_screen, "track", slowly)

@@ -9,7 +9,7 @@ from rundir_factory import two_branches
 
 from tfckpt_tui.monitor import background_verifier
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 
 def test_one_that_was_cancelled_while_it_reports_progress_can_be_requested_again(
@@ -52,7 +52,7 @@ def test_one_that_is_requested_is_not_read_again_in_the_background(
 
     def waiting(run, *, only, into_run):
         if only == {"ckpt-100"}:
-            may_end.wait(60)
+            may_end.wait(MOST_SECONDS)
         return make(run, only=only, into_run=into_run)
 
     monkeypatch.setattr(background_verifier, "Verifier", waiting)

@@ -37,6 +37,7 @@ from tfckpt_tui.services.batch.job_reader import (
     JobReader,
 )
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
+from waiting import MOST_SECONDS
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 50)]
 
@@ -252,7 +253,7 @@ def test_a_snapshot_never_waits_for_slurm(tmp_path: Path) -> None:
     slurm = waits()
 
     def slow(command: Any, seconds: float) -> Any:
-        assert may_answer.wait(60)
+        assert may_answer.wait(MOST_SECONDS)
         return slurm(command, seconds)
 
     reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slow), answered.set))
@@ -260,7 +261,7 @@ def test_a_snapshot_never_waits_for_slurm(tmp_path: Path) -> None:
     assert before.state is RunState.UNATTENDED
     assert before.job is not None and before.job.state is JobState.UNKNOWN
     may_answer.set()
-    assert answered.wait(60)
+    assert answered.wait(MOST_SECONDS)
     assert reader.read(made.now).state is RunState.QUEUED
     assert slurm.asked("squeue") == 1
 
@@ -444,7 +445,7 @@ async def header_with(
     answered = threading.Event()
     reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
     reader.read(made.now + later)
-    assert answered.wait(60)
+    assert answered.wait(MOST_SECONDS)
     app = TfckptApp(made.run, monitor=StillMonitor(reader.read(made.now + later)))
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")

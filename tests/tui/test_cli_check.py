@@ -16,7 +16,7 @@ from command_running import BINARY, Said, Tool
 from tensorflow_processes import python_with_tensorflow
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.reports.checking import CheckReport
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 from weekly import weekly
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
@@ -153,7 +153,7 @@ def test_an_interrupted_check_leaves_no_process(scratch: Path, number: int) -> N
     try:
         wait_until((scratch / "started").exists, 60, "the script runs")
         process.send_signal(number)
-        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.wait(MOST_SECONDS) == ExitCode.INTERRUPTED
     finally:
         process.kill()
     assert_nothing_left(scratch)

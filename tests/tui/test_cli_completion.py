@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from bundle_writing import array, write, write_floats
-from command_running import BINARY, LIMIT_SECONDS, complete_in_bash, run_binary
+from command_running import BINARY, complete_in_bash, run_binary
 from requirements import needs
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
 from tfckpt_tui.cli.completion.shells import VARIABLE, words_of_shell
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
 from tfckpt_tui.cli.main import _complete
 from tfckpt_tui.services.runs.recent_runs import remember_run
+from waiting import MOST_SECONDS
 
 
 @pytest.fixture
@@ -241,7 +242,7 @@ def _read_until(terminal: int, text: str) -> None:
     """Reads what a terminal shows; fails if the text does not come."""
     shown = ""
     while text not in shown:
-        ready, _, _ = select.select([terminal], [], [], LIMIT_SECONDS)
+        ready, _, _ = select.select([terminal], [], [], MOST_SECONDS)
         assert ready, shown
         shown += os.read(terminal, 65536).decode()
 

@@ -42,7 +42,7 @@ from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
 from tfckpt_tui.services.copying.destination_state import with_copied
-from waiting import attempts
+from waiting import MOST_SECONDS, attempts
 
 LARGE = 3_000_000
 """Bytes of a file that a copy continues where it ended."""
@@ -459,7 +459,7 @@ class OnTerminal:
     def end(self) -> int:
         while more := self._read():
             self.said += more
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=MOST_SECONDS)
         os.close(self._fd)
         return self._process.returncode
 

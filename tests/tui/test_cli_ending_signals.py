@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from waiting import MOST_SECONDS
+
 SCRIPT = """
 import os, signal, sys, time, weakref
 from tfckpt_tui.cli.ending_signals import EndingSignals
@@ -54,7 +56,7 @@ except KeyboardInterrupt:
 def run_script(act: str, number: str) -> subprocess.CompletedProcess[str]:
     script = SCRIPT.format(act=act, number=number)
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.reports.new_files import ExportReport
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 FORMATS = {"keras": ".keras", "saved-model": "", "weights": ".weights.h5"}
@@ -166,7 +166,7 @@ def test_an_export_that_is_ended_ends_its_script_and_leaves_nothing(tmp_path, nu
     with subprocess.Popen([*command, "-c", code], stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: seen.exists() and seen.read_text(), 60, "the start of the script")
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 128 + number
     assert said.partition("\n")[2] == words
     assert list(here.iterdir()) == []

@@ -37,7 +37,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.reports.new_files import ConvertReport, ExtractReport
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 KERNEL = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 
@@ -417,7 +417,7 @@ def test_nothing_is_left_of_an_extract_that_is_ended_by_a_signal(tmp_path, kind,
     process = subprocess.Popen([BINARY, *words], stdout=subprocess.DEVNULL)
     wait_until(lambda: list(tmp_path.glob(".out.*")), 60, "the beginning of the file")
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert process.wait(MOST_SECONDS) == 128 + number
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -445,7 +445,7 @@ def test_ctrl_c_says_that_nothing_was_written(tmp_path, words):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: set(tmp_path.iterdir()) - before, 60, "the beginning of the file")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=MOST_SECONDS)
     assert (process.returncode, said) == (130, "tfckpt-tui: Interrupted; nothing was written.\n")
     assert {path for path in tmp_path.iterdir() if path.name != ".tfckpt"} == before
 

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
@@ -71,7 +71,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     }[whom]
     for victim in victims:
         os.kill(victim, signal.SIGTERM)
-    output, _ = job.communicate(timeout=60)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == status, output
     (name,) = {path.stem for path in run.root.glob("*.index")}
     assert verify(run.root / name).ok
@@ -82,7 +82,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
         return  # One start from such a save is enough; the next test has another.
 
     job = start(run.root, "--steps", str(saved.step + 10))
-    output, _ = job.communicate(timeout=90)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == 0, output
     assert f"Restored {name} on 2 workers" in output
     assert (run.root / f"ckpt-{saved.step + 10}.index").exists()
@@ -96,13 +96,13 @@ def test_two_preemptions_in_a_row_the_second_during_the_save_of_the_first(tmp_pa
     os.kill(job.pid, signal.SIGTERM)
     for worker in first:
         os.kill(worker.pid, signal.SIGTERM)
-    output, _ = job.communicate(timeout=60)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == 143, output
     (one,) = {path.stem for path in run.root.glob("*.index")}
     job = start(run.root, "--width", "50000")
     workers_beyond(run, load(run.record(one), CheckpointRecord).step, {w.pid for w in first})
     os.kill(job.pid, signal.SIGTERM)
-    output, _ = job.communicate(timeout=60)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == 143, output
     names = {path.stem for path in run.root.glob("*.index")}
     assert len(names) == 2
@@ -130,7 +130,7 @@ def test_ctrl_c_is_an_interrupt(tmp_path):
     assert any("Started 1 worker" in line for line in job.stdout)
     # As a terminal does: to all processes in the foreground.
     os.killpg(job.pid, signal.SIGINT)
-    output, _ = job.communicate(timeout=60)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == 130, output
     ended = read_supervisor(run)
     assert ended.reason == "The run was interrupted with ctrl+c."

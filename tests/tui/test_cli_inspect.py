@@ -47,7 +47,7 @@ from tfckpt_tui.services.checkpoints.choose import pair_to_compare
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.checkpoints.verify import Verifier
 from tfckpt_tui.services.processes import parallel_map
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/optimizer/m")
 NOTHING = float("nan")
@@ -478,7 +478,7 @@ def test_ctrl_c_ends_a_verification_at_once(tmp_path: Path) -> None:
     try:
         wait_until(reads_data, 30, "the data file is open")
         process.send_signal(signal.SIGINT)
-        out, words = process.communicate(timeout=30)
+        out, words = process.communicate(timeout=MOST_SECONDS)
     finally:
         process.kill()
     assert (process.returncode, out, words.strip()) == (130, "", "")

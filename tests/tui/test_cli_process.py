@@ -15,10 +15,10 @@ import pytest
 from answering_trainer import AnsweringTrainer, done
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
-from command_running import BINARY, LIMIT_SECONDS, Tool, complete_in_bash, run_binary
+from command_running import BINARY, Tool, complete_in_bash, run_binary
 from requirements import needs
 from tfckpt_tui.cli.main import cli
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -131,7 +131,7 @@ def modules_after(*commands: list[str]) -> list[set[str]]:
         [sys.executable, "-c", program],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=LIMIT_SECONDS,
+        timeout=MOST_SECONDS,
         text=True,
     )
     assert ended.returncode == 0, ended.stderr
@@ -214,7 +214,7 @@ def test_a_dumb_terminal_is_sent_to_plain_text(tmp_path: Path) -> None:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            timeout=LIMIT_SECONDS,
+            timeout=MOST_SECONDS,
             env={**os.environ, "TERM": "dumb"},
         )
         shown = os.read(master, 4096).decode()
@@ -242,7 +242,7 @@ def run_without_reader(*words: str | Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
-        [BINARY, *words], stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS
+        [BINARY, *words], stdout=writer, stderr=subprocess.PIPE, timeout=MOST_SECONDS
     )
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, b"")
@@ -267,7 +267,7 @@ def test_closed_streams_are_no_problem(tmp_path: Path, closed: str, printed: boo
         ["sh", "-c", f'exec "$0" ls "$1" --json {closed}', BINARY, tmp_path / "run"],
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=MOST_SECONDS,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -281,7 +281,7 @@ def test_the_package_can_be_run_as_a_module() -> None:
         [sys.executable, "-m", "tfckpt_tui", "--version"],
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=MOST_SECONDS,
         check=True,
     )
     assert ended.stdout.startswith("tfckpt-tui, version ")
@@ -308,7 +308,7 @@ def test_a_reader_that_leaves_a_watch_ends_it(tmp_path: Path) -> None:
     assert first["run"]["id"] == "language-model"
     watch.stdout.close()
     words = watch.stderr.read()
-    assert (watch.wait(LIMIT_SECONDS), words) == (0, b"")
+    assert (watch.wait(MOST_SECONDS), words) == (0, b"")
 
 
 def test_ctrl_c_ends_a_command_quietly(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_a_command_quietly(tmp_path: Path) -> None:
         more.write("two\n")
     assert follow.stdout.readline() == b"two\n"
     follow.send_signal(signal.SIGINT)
-    _, words = follow.communicate(timeout=LIMIT_SECONDS)
+    _, words = follow.communicate(timeout=MOST_SECONDS)
     assert (follow.returncode, words.strip()) == (130, b"")
 
 
@@ -338,7 +338,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
                 [BINARY, "save", run.root],
                 stdout=subprocess.PIPE,
                 stderr=slave,
-                timeout=LIMIT_SECONDS,
+                timeout=MOST_SECONDS,
             )
             shown = os.read(master, 65536).decode()
         finally:

@@ -37,7 +37,7 @@ from tfckpt_tui.services.control.many import (
     plan_stop,
 )
 from tfckpt_tui.settings.config import Config
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 
 def live(root: Path, **changes: object) -> RunFactory:
@@ -163,7 +163,7 @@ def test_a_directory_that_hangs_keeps_no_plan_waiting(
 
     def planner(run: RunDirectory) -> RunPlan:
         if run.root.name == "hung":
-            goes_on.wait(60)
+            goes_on.wait(MOST_SECONDS)
         return RunPlan(run.root, "Saves.", lambda: "Saved.")
 
     for name in ("hung", "run"):
@@ -232,7 +232,7 @@ async def test_an_answer_that_comes_after_the_page_was_left_is_not_lost(
     root = fleet["first"].run.root
 
     def act() -> str:
-        goes_on.wait(60)
+        goes_on.wait(MOST_SECONDS)
         raise PermissionError(13, "Permission denied", str(root))
 
     app = RunsApp(root.parent, Config())

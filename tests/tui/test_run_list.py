@@ -25,6 +25,7 @@ from tfckpt_tui.services.runs.file_changes import KEPT_SECONDS, KEPT_SHARE, Kept
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.timed_reads import TimedReads
 from tfckpt_tui.settings.config import Config
+from waiting import MOST_SECONDS
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_a_directory_that_hangs_keeps_no_other_waiting(tmp_path: Path) -> None:
 
     def read(path: Path) -> str:
         if path in hung:
-            goes_on.wait(60)
+            goes_on.wait(MOST_SECONDS)
         return path.name
 
     reads = TimedReads(read)

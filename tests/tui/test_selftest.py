@@ -43,7 +43,7 @@ from tfckpt_tui.services.selftest import self_test
 from tfckpt_tui.services.selftest.evidence import Evidence, describe_machine
 from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores
 from tfckpt_tui.services.selftest.self_test import choose_options
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 GB = 1 << 30
 DEVICES = WorkerDevices(
@@ -358,7 +358,7 @@ def test_an_interrupted_self_test_leaves_nothing(scratch: Path, number: int, beg
     try:
         wait_until(lambda: list(scratch.glob(begun)), 60, f"{begun} exists")
         process.send_signal(number)
-        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.wait(MOST_SECONDS) == ExitCode.INTERRUPTED
     finally:
         process.kill()
     assert_nothing_left(scratch)
