@@ -98,6 +98,22 @@ def trained(tmp_path_factory):
     return train_and_resume
 
 
+def test_several_steps_in_a_call_train_arrays_on_two_workers_with_the_same_bits(tmp_path):
+    ends = {}
+    for steps in ("1", "4"):
+        words = ["--arrays", "--epochs", "2", "--steps-per-execution", steps]
+        log = tmp_path / f"log-{steps}"
+        with train(tmp_path / f"run-{steps}", log, "multi-worker", 2, *words) as cluster:
+            assert cluster.wait() == [0, 0], cluster.output()
+        ends[steps] = [
+            {place: line.get("digest") for place, line in by_place(log, worker, last=True).items()}
+            for worker in range(2)
+        ]
+    for one, four in zip(ends["1"], ends["4"], strict=True):
+        assert one[1, 9] == four[1, 9] is not None
+        assert len(four) < len(one)
+
+
 @pytest.mark.parametrize("how", [[], *weekly(["--in-parts"])])
 @pytest.mark.parametrize(
     ("strategy", "workers"),

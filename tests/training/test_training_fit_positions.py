@@ -60,6 +60,8 @@ def test_two_workers_with_two_replicas_take_the_batches_of_one(read, form):
         assert joined(parts) == batch
         sizes = [len(part) for part in parts]
         assert max(sizes) - min(sizes) <= 1
+    # So that they need not ask each other whether there is more.
+    assert found["is_endless"] == [True, True]
 
 
 def test_a_dataset_that_changes_after_an_epoch_is_not_read_ahead(read):

@@ -28,6 +28,7 @@ class Group:
     index: int
     replicas: int = 4
     local_replicas: int = 2
+    size: int = 2
 
     def all_gather(self, value):
         """Returns the values of both workers."""
@@ -154,6 +155,10 @@ for form in FORMS:
         "seen": seen,
         "after": after,
         "again": [ids(next(again)) for _ in range(2 * STEPS)],
+        "is_endless": [
+            int(dataset_of(form, group, 5).cardinality()) == tf.data.INFINITE_CARDINALITY
+            for group in groups
+        ],
         "size": Path(f"{prefix}.data-00000-of-00001").stat().st_size,
         "parts": [[ids(next(part)) for part in parts for _ in range(2)] for _ in range(STEPS)],
     }

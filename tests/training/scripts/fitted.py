@@ -30,6 +30,8 @@ parser.add_argument("--slow", action="store_true")
 parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
 parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--partial", action="store_true")
+parser.add_argument("--steps-per-execution", type=int, default=1)
+parser.add_argument("--arrays", action="store_true", help="for training, in place of a function")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -48,6 +50,7 @@ with strategy.scope():
         optimizer=keras.optimizers.Adam(1e-2),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
+        steps_per_execution=options.steps_per_execution,
     )
 
 
@@ -117,9 +120,10 @@ if options.patience:
     callbacks.append(
         keras.callbacks.EarlyStopping(monitor="loss", patience=options.patience, min_delta=10)
     )
+arrays = np.random.RandomState(7).randn(80, 8).astype(np.float32)
 history = fit(
     model,
-    training,
+    *((arrays, (arrays[:, 0] > 0).astype(int), 8) if options.arrays else (training,)),
     epochs=options.epochs,
     callbacks=callbacks,
     validation_data=validation,

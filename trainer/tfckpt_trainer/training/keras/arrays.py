@@ -11,7 +11,12 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras.batches import endless_passes, order_of_pass, part_of_batch
+from tfckpt_trainer.training.keras.batches import (
+    endless_passes,
+    known_as_endless,
+    order_of_pass,
+    part_of_batch,
+)
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
@@ -70,7 +75,8 @@ class ArrayBatches:
     def endless(self, seed: int, steps: int | None) -> tf.data.Dataset:
         """Returns endless passes over the data; each ends with the data."""
         del steps
-        return endless_passes(seed, lambda number: self._pass(number, shuffle=self._shuffle))
+        passes = endless_passes(seed, lambda number: self._pass(number, shuffle=self._shuffle))
+        return known_as_endless(passes, self._group)
 
     def _pass(self, seed_and_pass: tf.Tensor, *, shuffle: bool | str) -> tf.data.Dataset:
         is_whole = bool(shuffle) and shuffle != "batch"

@@ -107,6 +107,17 @@ def endless_passes(seed: int, one_pass: Callable[[tf.Tensor], tf.data.Dataset]) 
     return passes.flat_map(one_pass).with_options(options)
 
 
+def known_as_endless(dataset: tf.data.Dataset, group: WorkerGroup) -> tf.data.Dataset:
+    """Returns an endless dataset with that length, which TensorFlow does not see itself.
+
+    Several workers need not agree then on how much input they have left.
+    """
+    if group.size == 1:
+        return dataset
+    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return dataset.apply(endless)
+
+
 def order_of_pass(count: int, seed_and_pass: tf.Tensor, *, shuffled: bool) -> tf.Tensor:
     """Returns the numbers up to `count` in the order of a pass."""
     numbers = tf.range(count, dtype=tf.int64)

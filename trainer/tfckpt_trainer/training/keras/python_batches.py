@@ -13,7 +13,12 @@ from keras.src.trainers.data_adapters.data_adapter_utils import get_tensor_spec
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras.batches import divided, endless_passes, order_of_pass
+from tfckpt_trainer.training.keras.batches import (
+    divided,
+    endless_passes,
+    known_as_endless,
+    order_of_pass,
+)
 from tfckpt_trainer.training.keras.callback_state import has_state
 from tfckpt_trainer.training.pipelines.obstacles import Obstacle, ReadsInPython
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
@@ -103,9 +108,8 @@ class PyDatasetBatches(ReadsInPython):
     def endless(self, seed: int, steps: int | None) -> tf.data.Dataset:
         """Returns endless passes over the data; each ends with the data."""
         del steps
-        return self._finished(
-            endless_passes(seed, lambda number: self._pass(number, shuffle=self._shuffle))
-        )
+        passes = endless_passes(seed, lambda number: self._pass(number, shuffle=self._shuffle))
+        return known_as_endless(self._finished(passes), self._group)
 
     def _pass(self, seed_and_pass: tf.Tensor, *, shuffle: bool) -> tf.data.Dataset:
         if self.steps is None:
