@@ -12,8 +12,9 @@ import pytest
 from json_reference import check
 from rundir_factory import two_branches
 
-from command_running import BINARY, LIMIT_SECONDS
+from command_running import BINARY
 from tfckpt_tui.reports.logs import FollowedLineReport
+from waiting import MOST_SECONDS
 
 Follow = Callable[..., "subprocess.Popen[str]"]
 
@@ -39,7 +40,7 @@ def follow(tmp_path: Path) -> Iterator[Follow]:
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=LIMIT_SECONDS)
+        process.communicate(timeout=MOST_SECONDS)
 
 
 def test_new_lines_of_a_replaced_log_are_printed(log: Path, follow: Follow) -> None:

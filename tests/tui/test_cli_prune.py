@@ -16,7 +16,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from beating import beating
 from bundle_writing import array, write
-from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from command_running import BINARY, Tool, run_binary
 from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.cli.checkpoints.trash import parse_age
+from waiting import MOST_SECONDS
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""
@@ -231,7 +232,7 @@ def answered(answers: str, *words: object) -> subprocess.CompletedProcess[bytes]
     try:
         os.write(master, answers.encode())
         return subprocess.run(
-            [BINARY, *map(str, words)], stdin=slave, capture_output=True, timeout=LIMIT_SECONDS
+            [BINARY, *map(str, words)], stdin=slave, capture_output=True, timeout=MOST_SECONDS
         )
     finally:
         os.close(master)
