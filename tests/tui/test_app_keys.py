@@ -637,3 +637,16 @@ async def test_a_worker_is_looked_at_and_the_arrows_turn_to_the_next(live: RunFa
         await until_shown(pilot, "next log")
         await pilot.press("escape", "escape")
         await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")
+
+
+async def test_a_letter_of_another_alphabet_says_that_it_is_no_key(ended: RunFactory) -> None:
+    hint = "The keys are Latin letters."
+    async with opened(ended.run) as pilot:
+        await pilot.press("ö")
+        await pilot.pause()
+        assert hint not in top(pilot.app)
+        await pilot.press("slash", *"ы", "escape")
+        await pilot.pause()
+        assert hint not in top(pilot.app)
+        await pilot.press("й", "й")
+        await until_shown(pilot, hint)

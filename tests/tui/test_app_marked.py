@@ -47,6 +47,20 @@ async def test_prune_deletes_marked_checkpoints_except_required_ones(ended: RunF
         assert left == {"ckpt-200", "ckpt-300", "ckpt-400", "ckpt-b1-400"}
 
 
+async def test_an_undo_brings_no_mark_back(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        mark(pilot, "ckpt-100", "ckpt-500")
+        await pilot.press("p")
+        await until_shown(pilot, "2 checkpoints go to the trash")
+        await pilot.press("y")
+        await until_shown(pilot, "2 in the trash")
+        await pilot.press("u")
+        await until_shown(pilot, "undo")
+        await pilot.press("y")
+        await until_shown(pilot, "6 checkpoints")
+        assert not pilot.app.screen_stack[0].query_one(History).marked
+
+
 async def test_prune_deletes_nothing_if_all_marked_are_required(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")

@@ -25,7 +25,7 @@ from test_app_hostile import HOSTILE, poison
 
 from requirements import needs
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_tui.app import terminal_driver
+from tfckpt_tui.app import base_app, terminal_driver
 from tfckpt_tui.app.terminal_driver import TerminalWriter
 from waiting import LEAST_SECONDS, wait_until
 
@@ -206,7 +206,7 @@ def test_q_leaves_the_terminal_as_it_was_and_without_colours_there_are_none(
         assert coloured
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", base_app._SIGNALS)
 def test_a_signal_leaves_the_terminal_as_it_was(made: RunFactory, number: signal.Signals) -> None:
     terminal = Terminal(str(made.run.root))
     terminal.wait_for("ckpt-b1-400")

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import traceback
+import unicodedata
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -29,6 +30,7 @@ from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Input
 
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
@@ -54,7 +56,13 @@ _FRAME_SECONDS = 0.1
 """How long a key may take until its frame has reached the terminal."""
 
 _PACKAGES = ("tfckpt_tui.", "tfckpt_trainer.")
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU),
+)
+"""Signals that end a process unless it handles them."""
+
+_OTHER_LAYOUT = "The keys are Latin letters. Switch the layout of the keyboard."
 _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
 _UNSAFE = re.compile(UNSAFE)
@@ -111,7 +119,7 @@ class BaseApp(App[ResultT]):
         self.config = config
         self.crash: Crash | None = None
         self._earlier_hook = threading.excepthook
-        self._key_turns = KeyTurns(self, super().on_event)
+        self._key_turns = KeyTurns(self, self._handle_key)
         self._unsafe_text_filter = UnsafeTextFilter()
         self._plain_text_filter = plain_text_filter()
         for name in ANSI_THEMES:
@@ -138,6 +146,19 @@ class BaseApp(App[ResultT]):
             await super().on_event(event)
         if isinstance(event, Resize) and isinstance(self._driver, TerminalDriver):
             self._driver.redraw_after(event)
+
+    async def _handle_key(self, event: Event) -> None:
+        """Handles a key whose turn has come; says why a letter of another alphabet does nothing."""
+        if isinstance(event, Key) and self._is_of_other_layout(event):
+            self.notify(_OTHER_LAYOUT, severity="warning", markup=False)
+        await super().on_event(event)
+
+    def _is_of_other_layout(self, key: Key) -> bool:
+        letter = key.character or ""
+        if letter.isascii() or not letter.isalpha() or isinstance(self.focused, Input):
+            return False
+        is_latin = unicodedata.name(letter[0], "").startswith("LATIN")
+        return not is_latin and key.key not in self.screen.active_bindings
 
     def _postpone_collection(self) -> None:
         """Has garbage collected after the frame of a key, which would be late by up to 0.1 s."""

@@ -44,6 +44,12 @@ class Marks(Generic[ItemT]):
         if len(self._marked) == count:
             self._marked.clear()
 
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes the marks of items with these names."""
+        for name in self._marked.keys() & set(names):
+            self._found = None
+            del self._marked[name]
+
     def clear(self) -> None:
         """Removes all marks."""
         self._found = None

@@ -148,6 +148,9 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         is_other |= self._unsupported != (() if self._filter.tests else _unsupported_in(snapshot))
         if is_other:
             self._take(snapshot.checkpoints, snapshot.lineage)
+            # An undo would bring the marks back, unseen, with the checkpoints.
+            trashed = {name for manifest in snapshot.trash for name in manifest.names}
+            self._marks.remove(trashed - {checkpoint.name for checkpoint in snapshot.checkpoints})
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             self.choose_rows()
