@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfckpt_trainer.errors import ExitCode, UsageError
 
@@ -53,8 +53,7 @@ def _signal_in(status: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else ""
 
 
-@dataclass(frozen=True)
-class ExitStatuses:
+class ExitStatuses(NamedTuple):
     """The statuses of a script that is to be started again.
 
     Attributes:
