@@ -94,12 +94,16 @@ CHANGED = {
 }
 """Steps that change an object, by what it is called where it was not passed."""
 
+READ = {
+    "tf.Module state": lambda state: state.count + 1.0,
+    "lookup table state.table": lambda state: state.table.lookup(IDS),
+}
+"""Steps that read an object, by what it is called where it was not passed."""
+
 HARMLESS = {
     "stateless": lambda _: tf.random.stateless_normal([], [1, 2]),
     "keras with a number": lambda _: keras.random.normal([], seed=3),
     "inference": lambda state: state.dropout(tf.ones(2), training=False),
-    "a variable that is only read": lambda state: state.count + 1.0,
-    "a table that is only read": lambda state: state.table.lookup(IDS),
     "pure Python": lambda _: tf.numpy_function(np.zeros, [1], tf.float64, stateful=False),
     "pooling with a seed": lambda _: tf.nn.fractional_max_pool(ZEROS, 1.5, seed=3)[0],
     "a check": lambda _: tf.debugging.check_numerics(1.0, "never"),

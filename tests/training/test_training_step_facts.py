@@ -130,6 +130,19 @@ def test_what_a_step_changes_is_named_unless_it_was_passed(trained, cases, state
     assert (passed.level, passed.reasons, passed.remedies) == ("expected", [], [])
 
 
+def test_what_a_step_reads_may_change_elsewhere_unless_it_was_passed(trained, cases, state):
+    step = all_of(cases.READ.values(), state)
+    found = trained(step)
+    assert found.level == "unknown"
+    (reason,) = found.reasons
+    assert reason.startswith("no checkpoint holds what the step reads: ")
+    reads = {read.partition(" at step_cases.py:")[0] for read in found.step.reads}
+    assert reads == cases.READ.keys()
+    remedies = {"Pass extra={'state': state}.", "Pass extra={'table': state.table}."}
+    assert set(found.remedies) == remedies
+    assert trained(step, extra={"state": state}).level == "expected"
+
+
 def test_what_keeps_no_state_is_not_named(trained, cases, state):
     assert trained(all_of(cases.HARMLESS.values(), state)).level == "expected"
 

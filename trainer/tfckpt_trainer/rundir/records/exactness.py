@@ -92,6 +92,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         draws: Random operations whose state no checkpoint can hold, each with its place.
         changes: Objects that a step changes and no checkpoint holds, each with a place.
+        reads: Objects that a step only reads and no checkpoint holds, each with a place.
         unordered: State that several workers change in the order in which they arrive, each with
             a place.
         python: Python functions that a step calls, each with its place; nothing looks into them.
@@ -101,6 +102,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     draws: list[str] = []
     changes: list[str] = []
+    reads: list[str] = []
     unordered: list[str] = []
     python: list[str] = []
     unseen: list[str] = []
@@ -119,7 +121,9 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     def doubts(self) -> list[str]:
         """Why nobody knows whether resuming is exact, each as a clause."""
         python = f"the step calls Python with {join_names(self.python)}"
-        return [*self.unseen, *[python] * bool(self.python)]
+        reads = f"no checkpoint holds what the step reads: {join_names(self.reads)}"
+        clauses = {python: self.python, reads: self.reads}
+        return [*self.unseen, *(clause for clause, named in clauses.items() if named)]
 
 
 NO_STEP = StepFacts(unseen=["no step has run yet"])

@@ -154,7 +154,7 @@ class TracedSteps:
         return StepFacts(unordered=shared, remedies=[_IN_ORDER] * bool(shared))
 
     def _changes_of(self, graph: Any) -> StepFacts:
-        """Returns which objects a graph changes that no checkpoint holds.
+        """Returns which objects a graph changes or reads that no checkpoint holds.
 
         Raises:
             UsageError: Some were created in the step.
@@ -168,20 +168,22 @@ class TracedSteps:
             if id(capture.handle) in variables
             and order_of_creation(variables[id(capture.handle)]) > self._created_before
         }
-        wanted = [c for c in captures if c.changed or id(c.handle) in late]
-        if not wanted:
+        if not captures:
             return StepFacts()
         owners = {
             id(handle): untracked
             for untracked in find_untracked(saved)
             for handle in _handles(untracked.things)
         }
-        owned = [(c, owners[id(c.handle)]) for c in wanted if id(c.handle) in owners]
+        owned = [(c, owners[id(c.handle)]) for c in captures if id(c.handle) in owners]
         _refuse([(c, owner) for c, owner in owned if id(c.handle) in late and _is_state(owner)])
         changed = _once((capture, owner) for capture, owner in owned if capture.changed)
+        named = {id(owner) for _, owner in changed}
+        read = _once((capture, owner) for capture, owner in owned if id(owner) not in named)
         return StepFacts(
             changes=[_at(str(owner), capture.user.place) for capture, owner in changed],
-            remedies=[_remedy(owner) for _, owner in changed],
+            reads=[_at(str(owner), capture.user.place) for capture, owner in read],
+            remedies=[_remedy(owner) for _, owner in (*changed, *read)],
         )
 
 
