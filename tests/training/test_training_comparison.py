@@ -215,6 +215,41 @@ def test_all_variables_that_do_not_fit_are_named_those_of_the_model_first(tmp_pa
     assert all(re.match(r"adam\w*/\w+_(momentum|velocity) is ", one) for one in found[2:])
 
 
+def trains(*frozen):
+    """A model of which some layers are frozen, with an optimizer of the others."""
+    import keras
+
+    model = keras.Sequential([keras.Input((2,)), *(keras.layers.Dense(2) for _ in range(3))])
+    for number in frozen:
+        model.layers[number].trainable = False
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    return {"model": model, "optimizer": optimizer}
+
+
+@pytest.mark.parametrize(
+    ("saved", "live", "why"),
+    [
+        ([0, 1], [], "trained 2 variables and trains 6"),
+        ([], [0, 1], "trained 6 variables and trains 2"),
+        # All of them fit by their shapes.
+        ([0], [1], "trained other variables"),
+    ],
+)
+def test_an_optimizer_of_other_layers_is_named_and_the_model_fits(tmp_path, saved, live, why):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.comparison import compare
+
+    tf.train.Checkpoint(**trains(*saved)).write(str(tmp_path / "saved"))
+    now = trains(*live)
+    found = compare(tf.train.Checkpoint(**now), tmp_path / "saved")
+    (told,) = found.summary
+    assert re.fullmatch(rf"the optimizer {why}, so \d+ of its variables do not fit", told)
+    names = {match.variable.path.partition("/")[2] for match in found.matched}
+    assert names == {variable.path.partition("/")[2] for variable in now["model"].variables}
+
+
 def test_an_optimizer_that_takes_over_the_state_of_another_says_so(make_run):
     list(make_run(**built(lambda of: of.Adam()), total_steps=1))
     run = make_run(**built(lambda of: of.AdamW()), total_steps=2)

@@ -86,6 +86,51 @@ def test_a_changed_model_takes_what_fits_only_if_told_to(make_run):
     assert_restored_in_part(*(CommandQueue(run).wait(command, timeout=30) for command in commands))
 
 
+def in_phase(directory, phase, epochs, **options):
+    """Trains the head of a model alone, or all of it; returns the model as it began and ended."""
+    import keras
+
+    from tfckpt_trainer.training import fit
+
+    class Begin(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if not begun:
+                begun.extend(
+                    [*self.model.get_weights(), self.model.optimizer.learning_rate.numpy()]
+                )
+
+    keras.utils.set_random_seed(phase)
+    begun = []
+    layers = [
+        keras.layers.Dense(4, activation="relu"),
+        keras.layers.Dense(4),
+        keras.layers.Dense(1),
+    ]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    for layer in layers[:2]:
+        layer.trainable = phase == 2
+    model.compile(keras.optimizers.Adam(0.01 / phase), "mse")
+    x = np.random.default_rng(0).normal(size=(32, 4))
+    fit(model, x, x[:, :1], 8, epochs, run_dir=directory, callbacks=[Begin()], verbose=0, **options)
+    return begun, model
+
+
+def test_a_model_is_tuned_in_phases_in_one_run_directory(tmp_path):
+    _, first = in_phase(tmp_path, 1, 2)
+    with pytest.raises(TfckptError, match="the optimizer trained 2 variables and trains 6, so"):
+        in_phase(tmp_path, 2, 4)
+    begun, _ = in_phase(tmp_path, 2, 4, partial=True)
+    # The weights are those of the first phase, and the optimizer is new.
+    for weight, trained in zip(begun, first.get_weights(), strict=False):
+        np.testing.assert_array_equal(weight, trained)
+    assert begun[-1] == np.float32(0.005)
+    # After a crash, a script begins again with the first phase, which has nothing to train. The
+    # second one continues from its own checkpoint, with its optimizer.
+    in_phase(tmp_path, 1, 2, partial=True)
+    _, model = in_phase(tmp_path, 2, 5, partial=True)
+    assert int(model.optimizer.iterations.numpy()) == 3 * 4
+
+
 @pytest.mark.weekly
 @pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
 def test_several_replicas_take_what_fits_only_if_told_to(tmp_path, strategy, workers):

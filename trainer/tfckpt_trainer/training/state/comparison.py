@@ -23,6 +23,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.optimizer_changes import (
+    TRAINED,
     OptimizerChange,
     find_optimizer_changes,
 )
@@ -333,14 +334,17 @@ def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]
     view = tf.train.TrackableView(root)
     seen = {0}
     waiting = deque([("", root, 0)])
-    while waiting:
-        path, thing, number = waiting.popleft()
+    # An optimizer numbers what it trains. Which variable of the model that is, the model tells.
+    numbered: deque[tuple[str, Any, int]] = deque()
+    while waiting or numbered:
+        path, thing, number = (waiting or numbered).popleft()
         yield path, thing, nodes[number]
         children = view.children(thing)
         for name, child in nodes[number].children.items():
             if name in children and child not in seen:
                 seen.add(child)
-                waiting.append((f"{path}/{name}" if path else name, children[name], child))
+                place = numbered if name == TRAINED else waiting
+                place.append((f"{path}/{name}" if path else name, children[name], child))
 
 
 def describe_difference(key: str, variable: Any, index: Index) -> str:

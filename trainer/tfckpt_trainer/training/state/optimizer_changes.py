@@ -7,7 +7,7 @@ if they do not, their numbers say nothing to a user. The names of the saved vari
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import keras
 from keras.src.utils.naming import to_snake_case
 
 from tfckpt_trainer.bundle.object_graph import Node
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.training.state.variables import variable_name
 
 _TITLES = {
@@ -23,6 +24,9 @@ _TITLES = {
     if isinstance(getattr(keras.optimizers, name), type)
 }
 
+
+TRAINED = "_trainable_variables"
+"""Where an optimizer has the variables that it trains, by their numbers."""
 
 _OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 
@@ -43,7 +47,7 @@ class OptimizerChange:
 
 
 def find_optimizer_changes(
-    pairs: Iterable[tuple[str, Any, Node]], nodes: Sequence[Node]
+    pairs: Sequence[tuple[str, Any, Node]], nodes: Sequence[Node]
 ) -> Iterator[OptimizerChange]:
     """Yields the changes of all optimizers that a checkpoint and a run have at the same place.
 
@@ -51,9 +55,12 @@ def find_optimizer_changes(
         pairs: Path, live object and saved node of each object that both have.
         nodes: All saved nodes.
     """
+    saved_as = {id(thing): node for _, thing, node in pairs}
     for path, thing, node in pairs:
         if isinstance(thing, _OPTIMIZERS) and "_iterations" in node.children:
-            change = _change(path, thing, node, nodes)
+            change = _change(path, thing, node, nodes) or _other_trained(
+                path, thing, node, nodes, saved_as
+            )
             if change is not None:
                 yield change
 
@@ -61,7 +68,7 @@ def find_optimizer_changes(
 def _change(path: str, optimizer: Any, node: Node, nodes: Sequence[Node]) -> OptimizerChange | None:
     was = _optimizer_of(nodes[node.children["_iterations"]].full_name)
     now = _optimizer_of(variable_name(optimizer._iterations))
-    subject = "the optimizer" if path == "optimizer" else f"the optimizer {path}"
+    subject = _subject(path)
     # Other versions of Keras name their variables otherwise.
     misfits = tuple(_misfits(optimizer, node, nodes)) if was in _TITLES else ()
     if was.lower() != now.lower():
@@ -78,6 +85,43 @@ def _change(path: str, optimizer: Any, node: Node, nodes: Sequence[Node]) -> Opt
         return OptimizerChange(path, words, misfits)
     words = f"{subject} was created with other options, such as use_ema"
     return OptimizerChange(path, words, misfits) if misfits else None
+
+
+def _other_trained(
+    path: str,
+    optimizer: Any,
+    node: Node,
+    nodes: Sequence[Node],
+    saved_as: Mapping[int, Node],
+) -> OptimizerChange | None:
+    """Returns that an optimizer trains other variables, as after a layer was unfrozen."""
+    live = getattr(optimizer, TRAINED, None)
+    if not live or TRAINED not in node.children:
+        return None
+    saved = nodes[node.children[TRAINED]].children
+    was = [nodes[saved[name]] for name in sorted(saved, key=int) if name.isdecimal()]
+    now = [saved_as.get(id(variable)) for variable in live]
+    if len(was) == len(now) and all(a is b or b is None for a, b in zip(was, now, strict=True)):
+        return None
+    numbers = f"{count(len(was), 'variable')} and trains {len(now):,}"
+    return OptimizerChange(
+        path,
+        f"{_subject(path)} trained {numbers if len(was) != len(now) else 'other variables'}",
+        tuple(_keys_of_variables(node, nodes)),
+    )
+
+
+def _keys_of_variables(node: Node, nodes: Sequence[Node]) -> Iterator[str]:
+    """Yields the keys of all variables that an optimizer had of its own."""
+    children = nodes[node.children["_variables"]].children if "_variables" in node.children else {}
+    for child in children.values():
+        key = nodes[child].checkpoint_key
+        if key is not None:
+            yield key
+
+
+def _subject(path: str) -> str:
+    return "the optimizer" if path == "optimizer" else f"the optimizer {path}"
 
 
 def _misfits(optimizer: Any, node: Node, nodes: Sequence[Node]) -> Iterator[str]:
