@@ -41,7 +41,7 @@ def names_of_cases():
 
 def compared(directory, *arguments):
     """Runs the script; returns what it found, by the name of the case."""
-    done = run_with_tensorflow(SCRIPT, directory, *arguments, timeout=300)
+    done = run_with_tensorflow(SCRIPT, directory, *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("case ")]
     return {case.pop("name"): case for case in found}
