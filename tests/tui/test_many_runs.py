@@ -20,7 +20,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.services.control import many
+from tfckpt_tui.services.control.force_stop import ForceStopPlan
 from tfckpt_tui.services.control.many import (
     ManyPlan,
     Outcome,
@@ -29,6 +31,7 @@ from tfckpt_tui.services.control.many import (
     carry_out,
     first_answers,
     make_plan,
+    plan_end,
     plan_pause,
     plan_prune,
     plan_resume,
@@ -36,6 +39,7 @@ from tfckpt_tui.services.control.many import (
     plan_set,
     plan_stop,
 )
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.settings.config import Config
 from waiting import MOST_SECONDS, wait_until
 
@@ -313,3 +317,49 @@ async def test_a_directory_that_vanished_is_said_and_the_list_stays(
         await pilot.press("enter")
         await until_shown(pilot, "does not exist")
         assert app.return_value is None
+
+
+async def test_the_list_has_the_keys_of_the_dashboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = RunFactory(tmp_path / "fleet" / "hangs").create(worker_count=1)
+    made.live_worker(0)
+    made.run.logs_directory.mkdir(exist_ok=True)
+    made.run.worker_log(0).write_text("it hangs here\n")
+    ended = []
+
+    def end(run: RunDirectory, plan: ForceStopPlan, *, through: FrontEnd) -> tuple[str, list[str]]:
+        ended.append((run.root, plan))
+        return "Ended all processes of the run.", []
+
+    plan = ForceStopPlan(None, ("worker 0 (process 17)",))
+    monkeypatch.setattr(many, "plan_force_stop", lambda run: plan)
+    monkeypatch.setattr(many, "force_stop", end)
+    app = RunsApp(tmp_path / "fleet", Config())
+    async with app.run_test(size=(100, 24), notifications=True) as pilot:
+        await until_shown(pilot, "1 training")
+        await pilot.press("y")
+        await until(pilot, lambda: app.clipboard == str(made.run.root), "the path")
+        await pilot.press("l")
+        await until_shown(pilot, "it hangs here")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1, "the list")
+        await pilot.press("X")
+        await until_shown(pilot, "kills after 1 min: worker 0 (process 17).")
+        assert not ended
+        await pilot.press("y")
+        await until_shown(pilot, "Ended all processes of the run.")
+        assert ended == [(made.run.root, plan)]
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1, "the list again")
+        await pilot.press("ctrl+p", *"logs")
+        await until_shown(pilot, "Shows the logs of the selected run.")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, LogsScreen), "the logs, by the palette")
+
+
+def test_a_run_without_processes_has_none_to_end(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    (planned,) = make_plan("Force stop", [made.run.root], plan_end).runs
+    assert planned.act is None
+    assert "there is nothing to stop" in planned.words

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol, runtime_checkable
 
+from textual.binding import Binding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.keys import format_key
@@ -50,6 +52,49 @@ class ActionsProvider(Provider):
         if isinstance(screen, PerformsActions):
             return partial(screen.action_perform, action.name)
         return self.app.bell
+
+
+@runtime_checkable
+class ExplainsBindings(Protocol):
+    """An app whose keys are explained, such as the list of runs."""
+
+    @property
+    def explained_bindings(self) -> Sequence[Binding]:
+        """Its keys that have an explanation."""
+
+
+class ListProvider(Provider):
+    """Offers what the keys of a list of runs do."""
+
+    async def discover(self) -> Hits:
+        """Yields all keys."""
+        for binding in self._bindings:
+            keys = run_app_of(self.screen).config.keys.get(binding.id or "", binding.key)
+            shown = f"  {format_key(keys.partition(',')[0])}"
+            line = Content.assemble(binding.description, (shown, "$primary bold"))
+            yield DiscoveryHit(line, self._perform(binding), help=binding.tooltip)
+
+    async def search(self, query: str) -> Hits:
+        """Yields those whose word or explanation matches."""
+        matcher = self.matcher(query)
+        for binding in self._bindings:
+            text = f"{binding.description}: {binding.tooltip}"
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, matcher.highlight(text), self._perform(binding))
+
+    @property
+    def _bindings(self) -> Sequence[Binding]:
+        return self.app.explained_bindings if isinstance(self.app, ExplainsBindings) else ()
+
+    def _perform(self, binding: Binding) -> Callable[[], None]:
+        """Returns what performs an action of the list once the palette is closed."""
+        app = self.app
+
+        def perform() -> None:
+            app.call_later(partial(app.run_action, binding.action))
+
+        return perform
 
 
 class CheckpointsProvider(Provider):

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import getters
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.keys import format_key
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -27,6 +30,7 @@ from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
 from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.screens.answers import AnswersScreen
+from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.screens.runs_compare import MOST_RUNS, RunsCompareScreen
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
@@ -44,6 +48,7 @@ from tfckpt_tui.services.control.many import (
     carry_out,
     first_answers,
     make_plan,
+    plan_end,
     plan_pause,
     plan_prune,
     plan_resume,
@@ -111,20 +116,30 @@ def _key_of(action: str, method: str, label: str, tooltip: str, *, typed: bool =
     )
 
 
+def _list_provider() -> type[Provider]:
+    # Imported when the palette is first opened: the first frame does not wait for it.
+    from tfckpt_tui.app.palette import ListProvider
+
+    return ListProvider
+
+
 class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     """The list of runs; its result is a run to open, the options of a run to launch, or None."""
 
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_list_provider}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open", show=False, tooltip="Opens the selected run."),
         _key_of("save", "save", "save", "Saves a checkpoint in the marked or selected runs."),
         _key_of("pause", "pause", "pause", "Pauses them; if all are paused, resumes them."),
         _key_of("stop", "stop", "stop", "Saves a checkpoint in each, then stops it."),
+        _key_of("force-stop", "force_stop", "force stop", "Ends the processes of each."),
         _key_of("prune", "prune", "prune", "Moves checkpoints of each to the trash, by rules."),
         _key_of("hyperparameters", "set", "set", "Changes a hyperparameter of each."),
         _key_of("mark", "mark", "mark", "Marks or unmarks the selected run."),
         _key_of("mark-all", "mark_all", "mark all", "Marks or unmarks all runs that are listed."),
         _key_of("compare", "compare", "compare", "Shows the marked runs in one chart."),
+        _key_of("logs", "logs", "logs", "Shows the logs of the selected run."),
+        _key_of("copy", "copy_paths", "copy", "Copies the paths of the marked or selected runs."),
         _key_of("filter", "search", "search", "Shows only runs with all these words.", typed=True),
         _key_of("sort", "sort(1)", "sort", "Sorts by the next column."),
         _key_of("sort-back", "sort(-1)", "sort back", "Sorts by the previous column."),
@@ -258,6 +273,29 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         """Stops the marked runs, or the selected one."""
         self._plan("Stop", plan_stop)
 
+    def action_force_stop(self) -> None:
+        """Ends the processes of the marked runs, or of the selected one, whatever they do."""
+        self._plan("Force stop", plan_end)
+
+    def action_logs(self) -> None:
+        """Opens the logs of the selected run."""
+        selected = self.runs.selected
+        if selected is not None:
+            self.runs.hold_cursor()
+            self.push_screen(LogsScreen(RunDirectory(selected.root), selected))
+
+    def action_copy_paths(self) -> None:
+        """Copies the paths of the marked runs, or of the selected one."""
+        paths = [str(run.root) for run in self.runs.chosen]
+        if paths:
+            self.runs.hold_cursor()
+            self.copy("\n".join(paths), few_of(paths, 1))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Returns no entries of the palette besides the keys of the list."""
+        del screen
+        return ()
+
     def action_prune(self) -> None:
         """Asks how many checkpoints stay, and prunes the marked runs, or the selected one."""
         self._ask_for(
@@ -362,13 +400,16 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         """Shows the runs that match."""
         self.runs.search(message.text)
 
+    @property
+    def explained_bindings(self) -> list[Binding]:
+        """The keys of the list that have an explanation."""
+        return [one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip]
+
     def action_help(self) -> None:
         """Shows the keys of the list."""
         from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
 
-        bindings = [
-            binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.tooltip
-        ]
+        bindings = self.explained_bindings
         keys = self.screen.active_bindings.keys()
         lines = help_of_keys("the list of runs", bindings, keys, self.size.width)
         self.push_screen(HelpScreen(lines))

@@ -22,6 +22,7 @@ from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_reader import why_no_logs
+from tfckpt_tui.services.runs.account import RunAccount
 
 _POLL_SECONDS = 0.5
 _NOTHING: tuple[tuple[str, ...], str, Level] = (), "", Level.ANY
@@ -71,7 +72,7 @@ class LogsScreen(Page):
     def __init__(
         self,
         run: RunDirectory,
-        snapshot: RunSnapshot | None,
+        snapshot: RunAccount | None,
         worker: int | None = None,
         at: float | None = None,
     ) -> None:
@@ -84,7 +85,6 @@ class LogsScreen(Page):
             at: Scrolls to what was printed then (seconds since the epoch); by default to the end.
         """
         super().__init__()
-        self._snapshot = snapshot
         self._run = run
         self._tails: dict[str, LogTail] = {}
         self._is_reading = False
@@ -116,7 +116,6 @@ class LogsScreen(Page):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the logs of new workers."""
-        self._snapshot = snapshot
         names = _log_names(snapshot)
         if names != self._names and is_open(self):
             self._names = names
@@ -280,11 +279,12 @@ class LogsScreen(Page):
         self.query_one(LogTabs).show_tabs(self._names, self._shown, view.describe())
 
 
-def _log_names(snapshot: RunSnapshot | None) -> list[str]:
+def _log_names(snapshot: RunAccount | None) -> list[str]:
     if snapshot is None:
         return [ALL, "worker 0", SUPERVISOR]
     count = len(snapshot.workers)
     if snapshot.info is not None:
         count = max(count, snapshot.info.worker_count)
     names = [ALL, *(f"worker {index}" for index in range(max(1, count)))]
-    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.tracked else names
+    is_ours = snapshot.supervisor is not None or snapshot.info is not None
+    return [*names, SUPERVISOR] if is_ours else names

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
+from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -31,6 +32,12 @@ from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
+from tfckpt_tui.services.control.force_stop import (
+    FORCE_SECONDS,
+    ForceStopPlan,
+    force_stop,
+    plan_force_stop,
+)
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.control.prune import ForeignTrainerError, prune, pruned_words
 from tfckpt_tui.services.control.request import FrontEnd, NothingRunsError, ask, require_trainer
@@ -192,6 +199,25 @@ def plan_stop(run: RunDirectory) -> RunPlan:
         words = clean_message(f"Cancels batch job {job.id}, which waits in the queue.")
         return RunPlan(run.root, words, partial(cancel_waiting_job, run, through=FrontEnd.APP))
     return _command(run, StopArguments(save=True), "Saves, then stops")
+
+
+def plan_end(run: RunDirectory) -> RunPlan:
+    """Plans the end of the processes of a run, or of its batch job, whether it answers or not."""
+    try:
+        ended = plan_force_stop(run)
+    except NoTrainerError as error:
+        raise NothingRunsError(str(error)) from None
+    if ended.job is not None:
+        words = f"Cancels batch job {ended.job.record.id}; its processes may save first."
+    else:
+        limit = units.duration(FORCE_SECONDS)
+        words = f"Asks to save and exit, and kills after {limit}: {few_of(ended.processes)}."
+    return RunPlan(run.root, clean_message(words), partial(_end, run, ended))
+
+
+def _end(run: RunDirectory, ended: ForceStopPlan) -> str:
+    message, warnings = force_stop(run, ended, through=FrontEnd.APP)
+    return " ".join((message, *warnings))
 
 
 def plan_set(run: RunDirectory, values: dict[str, float]) -> RunPlan:
