@@ -179,15 +179,16 @@ def test_another_checkpoint_is_refused_and_a_dry_run_changes_nothing(tool, host,
     assert {path for path in contents(place) if not path.startswith(".tfckpt")} == set(before)
 
 
-@pytest.mark.parametrize("link", [".tfckpt/workers/ckpt-100", ".tfckpt/workers", ".tfckpt"])
+@pytest.mark.parametrize("link", [".tfckpt/workers/plain", ".tfckpt/workers", ".tfckpt"])
 def test_no_link_in_the_run_is_followed_to_files_of_others(tool, host, run, place, tmp_path, link):
+    CheckpointDirectory(run).tensorflow("plain")
     private = tmp_path / "private"
-    for below in ("workers/ckpt-100", "ckpt-100", "."):
+    for below in ("workers/plain", "plain", "."):
         (private / below).mkdir(parents=True, exist_ok=True)
         (private / below / "id_rsa").write_text("private")
     shutil.rmtree(run / link, ignore_errors=True)
     (run / link).symlink_to(private)
-    said = tool("copy", run, "ckpt-100", f"far:{place}")
+    said = tool("copy", run, "plain", f"far:{place}")
     assert said.code in {1, 4}
     assert f"{run / link}" in said.words
     assert not place.exists()
