@@ -12,19 +12,21 @@ import pytest
 from app_driving import top, until, until_shown
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.app.runs_app import RunsApp, RunsRead
 from tfckpt_tui.formats.sparkline import BARS, sparkline
 from tfckpt_tui.services.runs import brief_reading, list_reads
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.file_changes import KEPT_SECONDS, KEPT_SHARE, Kept
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.timed_reads import TimedReads
-from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.config import AppSection, Config
 from waiting import MOST_SECONDS
 
 
@@ -114,6 +116,28 @@ async def test_the_cursor_is_on_the_first_run_until_a_key_moves_it(fleet: Path) 
         await pilot.press("down", "up")
         app.runs.show_runs((*newest.runs[1:], newest.runs[0]), newest.at)
         assert app.runs.selected == newest.runs[0]
+
+
+async def test_the_bell_rings_when_a_run_of_the_list_fails(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    app = RunsApp(fleet, Config(app=AppSection(bell=[EventKind.FAILED])))
+    monkeypatch.setattr(app, "notify_terminal", told.append)
+    monkeypatch.setattr(app, "bell", lambda: told.append("bell"))
+    async with app.run_test(size=(100, 20)) as pilot:
+        await until_shown(pilot, "4 runs")
+        newest = app._newest
+        assert newest is not None
+        app._stopped.set()
+        app._reads = 2
+        live, *others = newest.runs
+        for state in (RunState.PAUSED, RunState.UNKNOWN, RunState.FAILED, RunState.FAILED):
+            app.on_runs_read(RunsRead([replace(live, state=state), *others], newest.at))
+        assert told == []
+        app.on_runs_read(RunsRead(newest.runs, newest.at))
+        app.on_runs_read(RunsRead([replace(live, state=RunState.FAILED), *others], newest.at))
+        assert told == ["bell", f"{live.root.name}: failed"]
 
 
 async def test_marks_stay_on_their_runs_and_esc_removes_them(fleet: Path) -> None:

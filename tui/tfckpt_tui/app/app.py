@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +31,6 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
-from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.charting.choices import ChartChoices, kept_choices
 from tfckpt_tui.formats.sort_order import Listing
@@ -305,12 +303,6 @@ class TfckptApp(JobApp[int]):
             self.bell()
             last = max(rung, key=lambda entry: entry.at)
             self.notify_terminal(f"{self.run_directory.root.name}: {last.message}")
-
-    def notify_terminal(self, text: str) -> None:
-        """Has the terminal notify the user, in the way that is configured."""
-        sent = notification(self.config.app.notify, text, os.environ)
-        if sent and not self.is_headless and self._driver is not None:
-            self._driver.write(sent)
 
     # -- verification --------------------------------------------------------------------------
 

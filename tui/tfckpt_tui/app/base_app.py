@@ -37,6 +37,7 @@ from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
 from tfckpt_tui.app.terminal_clipboard import copied_in_words, give_to_tmux
 from tfckpt_tui.app.terminal_driver import TerminalDriver
+from tfckpt_tui.app.terminal_notification import notification
 from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE, clean_message
 from tfckpt_tui.settings.config import Config
@@ -192,6 +193,12 @@ class BaseApp(App[ResultT]):
         for shown in list(self._notifications):
             if _replaces(event.notification, shown):
                 self._unnotify(shown)
+
+    def notify_terminal(self, text: str) -> None:
+        """Has the terminal notify the user, in the way that is configured."""
+        sent = notification(self.config.app.notify, text, os.environ)
+        if sent and not self.is_headless and self._driver is not None:
+            self._driver.write(sent)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copies a text by the terminal, and by tmux if the app runs in it."""

@@ -24,6 +24,7 @@ from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import NOT_NOW
@@ -72,6 +73,17 @@ _IN_FOOTER = (
     *("help", "leave"),
 )
 """The actions that the footer shows, as far as there is room."""
+
+_EVENTS_OF = {
+    RunState.FAILED: frozenset({EventKind.FAILED}),
+    RunState.FINISHED: frozenset({EventKind.FINISH}),
+    RunState.STOPPED: frozenset({EventKind.STOP}),
+    RunState.RESTARTING: frozenset({EventKind.WORKER_LOST, EventKind.RESTART}),
+    RunState.DEGRADED: frozenset(
+        {EventKind.WORKER_LOST, EventKind.DEGRADED, EventKind.STALLED},
+    ),
+}
+"""Kinds of events that have happened in a run that enters a state; its log is not read here."""
 
 _NAME_WIDTH = 40
 
@@ -184,6 +196,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         if before is not None:
             self._search, self._jobs = before._search, before._jobs
             self._view, self._newest = before._view, before._newest
+        self._reads = 0
         self._stopped = threading.Event()
         self._read_only = read_only
         self._answers: AnswersScreen | None = None
@@ -214,11 +227,28 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self._stopped.set()
 
     def on_runs_read(self, message: RunsRead) -> None:
-        """Shows the runs."""
-        self._newest = message
+        """Shows the runs, and rings the bell for those whose state changed as configured."""
+        before, self._newest = self._newest, message
+        self._reads += 1
+        # The first reading asked no batch system, whose answer changes states too.
+        if before is not None and self._reads > 2:
+            self._ring_bell(before.runs, message.runs)
         # The list is gone while the app ends.
         for shown in self.query(RunList):
             shown.show_runs(message.runs, message.at, message.left_out)
+
+    def _ring_bell(self, before: Iterable[RunAccount], runs: Iterable[RunAccount]) -> None:
+        """Rings the bell for new states that mean a configured event, and notifies of them."""
+        states = {run.root: run.state for run in before}
+        rung = [
+            run
+            for run in runs
+            if states.get(run.root, RunState.UNKNOWN) not in {RunState.UNKNOWN, run.state}
+            and not _EVENTS_OF.get(run.state, frozenset()).isdisjoint(self.config.app.bell)
+        ]
+        if rung:
+            self.bell()
+            self.notify_terminal(few_of([f"{run.root.name}: {run.words}" for run in rung]))
 
     async def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Performs the action of a clicked key."""
