@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from supervised import Run
 
 from tfckpt_trainer.cluster.tasks import tasks
-from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, encode_placement
+from tfckpt_trainer.launch.slurm.step_starter import (
+    PLACEMENT_VARIABLE,
+    TASK_MODULE,
+    encode_placement,
+)
 from tfckpt_trainer.launch.slurm.task_process import describe_lost_supervisor
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.supervision.starters import Placement
@@ -53,34 +61,60 @@ def test_no_more_is_said_than_the_task_knows(
     assert said.endswith(" Worker 1 is told to save and end.")
 
 
-@pytest.mark.e2e
-def test_a_task_whose_connection_closes_says_so_once(run: Run, tmp_path: Path) -> None:
+@contextmanager
+def started_task(run: Run, environment: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """The task of worker 0, whose standard input is that of the block."""
     run.directory.create()
-    options = run.options("sleep=60", slurm=SlurmOptions())
-    store(run.directory.launch_file, options)
-    placement = Placement(tasks(2, 0), ("a:1", "b:2"))
+    store(run.directory.launch_file, run.options("sleep=60", slurm=SlurmOptions()))
     task = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tfckpt_trainer.launch.slurm.task_process",
-            str(run.directory.root),
-        ],
+        [sys.executable, "-m", TASK_MODULE, str(run.directory.root)],
         env={
             **os.environ,
             "SLURM_PROCID": "0",
             "SLURM_JOB_ID": "1",
-            PLACEMENT_VARIABLE: encode_placement(placement),
+            PLACEMENT_VARIABLE: encode_placement(Placement(tasks(2, 0), ("a:1", "b:2"))),
+            **(environment or {}),
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        cwd=tmp_path,
+        cwd=run.root.parent,
     )
-    assert task.stdin is not None
     try:
+        yield task
+    finally:
+        task.wait(MOST_SECONDS)
+
+
+@pytest.mark.e2e
+def test_a_task_whose_connection_closes_says_so_once(run: Run) -> None:
+    with started_task(run) as task:
         wait_until(run.directory.worker_log(0).exists, 60, "the worker")
         task.stdin.close()
         (entry,) = wait_until(lambda: run.event_log(EventKind.NOTE), 60, "the event")
         assert "lost its connection to the supervisor" in entry.message
-    finally:
+
+
+SCONTROL = """#!/bin/sh
+[ "$1" = requeue ] && touch {asked}
+echo "JobState=COMPLETING Reason={reason} ExitCode=0:9"
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("reason", "is_requeued"), [("JobLaunchFailure", True), ("None", False)])
+def test_tasks_that_slurm_ends_with_their_supervisor_requeue_the_job_unless_it_is_cancelled(
+    run: Run, tmp_path: Path, reason: str, is_requeued: bool
+) -> None:
+    asked, program = tmp_path / "asked", tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text(SCONTROL.format(asked=asked, reason=reason))
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    with started_task(run, path) as task:
+        wait_until(run.directory.worker_log(0).exists, 60, "the worker")
+        # Its connection stays open, and nobody writes to it.
+        task.send_signal(signal.SIGTERM)
         task.wait(MOST_SECONDS)
+    assert asked.exists() == is_requeued
+    words = [entry.message for entry in run.event_log(EventKind.REQUEUE)]
+    assert words == ["The supervisor is gone. Job 1 waits in the queue again."] * is_requeued

@@ -40,6 +40,9 @@ from tfckpt_trainer.rundir.storage.documents import load
 
 LOOK_SECONDS = 0.1
 
+LISTEN_SECONDS = 2.5 * ALIVE_SECONDS
+"""How long a task that Slurm ended waits for a word of its supervisor."""
+
 REQUEUE_STAGGER_SECONDS = 1.0
 """Time between the attempts of two tasks to requeue a job without a supervisor."""
 
@@ -103,6 +106,7 @@ class TaskProcess:
         self._input = b""
         self._heard_at = time.monotonic()
         self._supervised = True
+        self._told_by_slurm = False
         self._lost_at = 0.0
         self._silent_seconds: float | None = None
 
@@ -121,6 +125,8 @@ class TaskProcess:
         code = worker.exit_code
         worker.kill()
         self._report(exit=code)
+        if self._told_by_slurm and self._supervised:
+            self._listen()
         if not self._supervised:
             self._requeue()
         return code if code >= 0 else 128 - code
@@ -189,6 +195,16 @@ class TaskProcess:
         self._kill_at = time.monotonic() + self._options.grace_seconds
         self._note_at = time.monotonic() + self._index * NOTE_STAGGER_SECONDS
 
+    def _listen(self) -> None:
+        """Finds out whether the supervisor lives: Slurm may have killed its connection too."""
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while time.monotonic() < deadline:
+            if select.select([0], [], [], LOOK_SECONDS)[0]:
+                if os.read(0, 4096):
+                    return
+                break
+        self._supervised, self._lost_at = False, time.time()
+
     def _note_lost_supervisor(self) -> None:
         """Writes one event, whichever tasks are left."""
         self._note_at, now = float("inf"), time.time()
@@ -255,6 +271,7 @@ class TaskProcess:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(number)
+        self._told_by_slurm |= number == signal.SIGTERM
 
 
 def _die_with_parent() -> None:
