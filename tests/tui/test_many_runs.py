@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -41,6 +43,7 @@ from tfckpt_tui.services.control.many import (
 )
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.own_actions import ActionSection, ActsOn
 from waiting import MOST_SECONDS, wait_until
 
 
@@ -363,3 +366,26 @@ def test_a_run_without_processes_has_none_to_end(tmp_path: Path) -> None:
     (planned,) = make_plan("Force stop", [made.run.root], plan_end).runs
     assert planned.act is None
     assert "there is nothing to stop" in planned.words
+
+
+async def test_own_actions_on_runs_have_their_keys_in_the_list(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        RunFactory(tmp_path / "fleet" / name).create(worker_count=1)
+    script = "import sys; run = sys.argv[1]; open(run + '/told', 'w'); sys.exit(run[-1] == 'd')"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} {{run}}"
+    own = {
+        "tell": ActionSection(command=command, key="F", on=ActsOn.RUN, title="Tell the group"),
+        "other": ActionSection(command="true", key="N"),
+    }
+    app = RunsApp(tmp_path / "fleet", Config(actions=own))
+    async with app.run_test(size=(120, 24), notifications=True) as pilot:
+        await until_shown(pilot, "2 runs")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Keys of the list of runs")
+        await pilot.press("end")
+        await until_shown(pilot, "Tell the group.")
+        await pilot.press("escape", "N", "M", "F")
+        await until_shown(pilot, "tell on 2 runs.")
+        await pilot.press("y")
+        await until_shown(pilot, "✗ 1 failed · ✓ 1 done")
+    assert all((tmp_path / "fleet" / name / "told").exists() for name in ("first", "second"))

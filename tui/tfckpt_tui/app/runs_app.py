@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import getters
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.command import Provider
 from textual.keys import format_key
 from textual.message import Message
@@ -21,6 +22,7 @@ from textual.widgets import Input
 
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.counts import few_of
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -40,12 +42,13 @@ from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.app.widgets.run.run_list import RunList, RunListView
 from tfckpt_tui.formats.hyperparameters import parse_assignments
 from tfckpt_tui.formats.policy_input import parse_policy
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.services.control.many import (
     ManyPlan,
     Outcome,
     Planner,
     RunAnswer,
+    RunPlan,
     carry_out,
     first_answers,
     make_plan,
@@ -57,6 +60,7 @@ from tfckpt_tui.services.control.many import (
     plan_set,
     plan_stop,
 )
+from tfckpt_tui.services.processes.own_actions import command_of, run_action
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.launch_form import form_like
@@ -64,6 +68,7 @@ from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.own_actions import ActionSection, ActsOn
 
 _POLL_SECONDS = 2.0
 
@@ -135,6 +140,40 @@ def _list_provider() -> type[Provider]:
     return ListProvider
 
 
+def _own_bindings(actions: Mapping[str, ActionSection], taken: BindingsMap) -> list[Binding]:
+    """Returns the keys of the user's own actions on runs, unless the list has them."""
+    return [
+        Binding(
+            section.key,
+            f"act('{name}')",
+            name,
+            show=False,
+            tooltip=clean(section.title.rstrip(".")) + "." if section.title else f"Runs {name}.",
+        )
+        for name, section in actions.items()
+        if section.on is ActsOn.RUN and section.key and section.key not in taken.key_to_bindings
+    ]
+
+
+def _plan_own(run: RunDirectory, name: str, action: ActionSection) -> RunPlan:
+    """Plans one of the user's own actions on a run.
+
+    Args:
+        run: The run directory.
+        name: The name of the action.
+        action: The action, which acts on runs.
+    """
+    words = clean_message(f"Runs {shlex.join(command_of(action, run, ()))}")
+    return RunPlan(run.root, words, partial(_run_own, run, name, action))
+
+
+def _run_own(run: RunDirectory, name: str, action: ActionSection) -> str:
+    outcome = run_action(run, name, action, (), on_output=lambda output: None)
+    if outcome.problem:
+        raise TfckptError(outcome.problem)
+    return outcome.words
+
+
 class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     """The list of runs; its result is a run to open, the options of a run to launch, or None."""
 
@@ -188,6 +227,8 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
             read_only: Whether actions that change runs are disabled.
         """
         super().__init__(config)
+        self._own = _own_bindings(config.actions, self._bindings)
+        self._bindings = BindingsMap.merge([self._bindings, BindingsMap(self._own)])
         self._below = Path(os.path.abspath(below)) if below is not None else None
         self._search = RunSearch(below) if below is not None else None
         self._jobs = jobs or JobList()
@@ -306,6 +347,10 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     def action_force_stop(self) -> None:
         """Ends the processes of the marked runs, or of the selected one, whatever they do."""
         self._plan("Force stop", plan_end)
+
+    def action_act(self, name: str) -> None:
+        """Runs one of the user's own actions for the marked runs, or the selected one."""
+        self._plan(name, partial(_plan_own, name=name, action=self.config.actions[name]))
 
     def action_logs(self) -> None:
         """Opens the logs of the selected run."""
@@ -433,7 +478,8 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     @property
     def explained_bindings(self) -> list[Binding]:
         """The keys of the list that have an explanation."""
-        return [one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip]
+        own = (one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip)
+        return [*own, *self._own]
 
     def action_help(self) -> None:
         """Shows the keys of the list."""
@@ -499,5 +545,5 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
 
 _OF_LIST = frozenset(
     binding.action.partition("(")[0] for binding in RunsApp.BINDINGS if isinstance(binding, Binding)
-) - {"leave"}
+) - {"leave"} | {"act"}
 """Actions on the list, which keys on other screens do not start."""
