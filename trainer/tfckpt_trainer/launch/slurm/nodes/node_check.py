@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.files import open_plain, read_bounded, write_atomic
 
 TOKEN_VARIABLE = "TFCKPT_CHECK_TOKEN"  # noqa: S105 - no secret
 PORTS_VARIABLE = "TFCKPT_CHECK_PORTS"
@@ -85,15 +86,12 @@ def check_node(run: RunDirectory, token: str, node: str, ports: Sequence[int]) -
 
 def _check_directory(run: RunDirectory, token: str, node: str) -> str:
     try:
-        content = token_file(run, token).read_text(encoding="ascii")
+        content = read_bounded(token_file(run, token))
     except FileNotFoundError:
         return f"{run.root} is not the directory that the first node sees"
-    if content != token:
+    if content != token.encode():
         return f"{run.root} shows other content than on the first node"
-    answer = answer_file(run, token, node)
-    temporary = answer.with_name(f".{answer.name}.tmp")
-    temporary.write_text(token, encoding="ascii")
-    os.replace(temporary, answer)
+    write_atomic(answer_file(run, token, node), token.encode(), durable=False)
     return ""
 
 
@@ -106,7 +104,7 @@ def _check_command(options: LaunchOptions) -> str:
 
 
 def _is_locked(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

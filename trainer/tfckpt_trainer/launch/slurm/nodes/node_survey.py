@@ -23,6 +23,7 @@ from tfckpt_trainer.launch.slurm.nodes.node_check import (
 )
 from tfckpt_trainer.launch.slurm.variables import step_environment
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import delete_file, open_shared, rename
 
 CHECK_MODULE = "tfckpt_trainer.launch.slurm.nodes.node_check"
 
@@ -98,11 +99,11 @@ def survey_nodes(
     token = uuid.uuid4().hex
     own = token_file(run, token)
     temporary = own.with_name(f".{own.name}.tmp")
-    with open(temporary, "w", encoding="ascii") as file:
+    with os.fdopen(open_shared(temporary, os.O_WRONLY), "w", encoding="ascii") as file:
         file.write(token)
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        os.replace(temporary, own)
+        rename(temporary, own)
         try:
             answers = _ask(run, nodes, token, ports, while_waiting)
             answered = [node for node in nodes if node in answers]
@@ -110,7 +111,7 @@ def survey_nodes(
         finally:
             for path in (own, *(answer_file(run, token, node) for node in nodes)):
                 with suppress(OSError):
-                    path.unlink(missing_ok=True)
+                    delete_file(path)
     return judge(nodes, answers, unseen)
 
 
