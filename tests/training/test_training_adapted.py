@@ -172,7 +172,7 @@ def test_a_table_of_a_pipeline_is_compared_though_nothing_passed_holds_it(make_r
 
     list(make_run(dataset=dataset(BEFORE), total_steps=2))
     refused = refusal(make_run, dataset=dataset(GROWN))
-    assert "input/dataset/tables/0/keys is 'green' at 1, and 'red' in the checkpoint" in refused
+    assert "input/dataset/tables/0/keys is 'green' at 0, and 'blue' in the checkpoint" in refused
     assert "nothing can change a static table" in refused
     run = make_run(dataset=dataset(GROWN), total_steps=4, partial=True)
     assert len(list(run)) == 2
@@ -188,6 +188,35 @@ def test_a_layer_that_was_adapted_may_be_saved_in_the_background(make_run):
     again, _ = strings(GROWN)
     run = make_run(model=holding(again), total_steps=6, saving=background)
     assert [answers(again, asked) for _ in run] == [before, before]
+
+
+def test_a_layer_that_is_passed_later_is_refused_and_not_half_restored(make_run):
+    list(make_run(total_steps=2))
+    refused = refusal(make_run, extra={"words": strings(BEFORE)[0]})
+    assert "words/token_counts is missing in the checkpoint" in refused
+
+
+def test_a_vocabulary_that_only_the_step_reads_is_not_called_saved(make_run, tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.rundir.records.run import RunInfo
+    from tfckpt_trainer.rundir.storage.documents import load
+
+    def known(name, **passed):
+        run = make_run(tmp_path / name, total_steps=2, **passed)
+        step = run.function(lambda _: tf.cast(layer(tf.constant(["red"])), tf.float32))
+        for _ in run:
+            step(tf.zeros([]))
+        return load(RunDirectory(run.directory).run_file, RunInfo).exactness
+
+    layer, _ = strings(BEFORE)
+    found = known("not passed")
+    assert found.level == "unknown"
+    assert found.reasons[0].startswith(
+        "no checkpoint holds what the step reads: lookup table at test_training_adapted.py:"
+    )
+    assert found.remedies == ["Pass the object that holds it in extra={…}."]
+    assert known("passed", extra={"words": layer}).level == "expected"
 
 
 def answering(words):

@@ -26,6 +26,9 @@ from tfckpt_trainer.training.graphs.stateful_operations import find_stateful_ope
 from tfckpt_trainer.training.state.late_variables import late_variables_error
 from tfckpt_trainer.training.state.variables import components, is_variable
 
+_TABLE = Untracked(StateKind.TABLE, "", "", ())
+"""A table that the script has no name for, or that nothing can change."""
+
 _OWN_LOOP = "the loop does not use run.function, so what it runs outside a tf.function is not known"
 _WAITS = "a step function has not run yet"
 _DRAW = (
@@ -53,6 +56,7 @@ class TracedSteps:
     def __init__(
         self,
         saved: Callable[[], Iterable[tuple[str, Any]]],
+        tables: Callable[[], Iterable[Any]] = lambda: (),
         *,
         shares_variables: bool,
         can_seed: bool,
@@ -61,10 +65,12 @@ class TracedSteps:
 
         Args:
             saved: Returns path and object of all that a save stores.
+            tables: Returns the static lookup tables that a save stores.
             shares_variables: Whether several workers change the same variables.
             can_seed: Whether to advise a seed of the run.
         """
         self._saved = saved
+        self._tables = tables
         self._shares_variables = shares_variables
         self._can_seed = can_seed
         self._was_traced: list[bool] = []
@@ -160,7 +166,7 @@ class TracedSteps:
             UsageError: Some were created in the step.
         """
         saved = [thing for _, thing in self._saved()]
-        captures = list(find_captures(graph, {*map(id, _handles(saved))}))
+        captures = list(find_captures(graph, {*map(id, _handles([*saved, *self._tables()]))}))
         variables = {id(variable.handle): variable for variable in graph.variables}
         late = {
             id(capture.handle)
@@ -174,6 +180,11 @@ class TracedSteps:
             id(handle): untracked
             for untracked in find_untracked(saved)
             for handle in _handles(untracked.things)
+        }
+        owners |= {
+            id(c.handle): _TABLE
+            for c in captures
+            if id(c.handle) not in owners and c.user.operation.type.startswith("LookupTable")
         }
         owned = [(c, owners[id(c.handle)]) for c in captures if id(c.handle) in owners]
         _refuse([(c, owner) for c, owner in owned if id(c.handle) in late and _is_state(owner)])

@@ -67,7 +67,7 @@ class Untracked:
     by_keras: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind.value} {self.name}"
+        return f"{self.kind.value} {self.name}".rstrip()
 
 
 @dataclass

@@ -110,6 +110,7 @@ class RunState:
         self.progress = LoopProgress()
         self.traced = TracedSteps(
             lambda: saved_state(self.saved),
+            lambda: (one.table for one in self.saved.adapted(shared.find()) if one.table),
             shares_variables=group.replicas > 1 and on_servers,
             can_seed=options.random_seed is None and supports_seed(strategy),
         )

@@ -65,6 +65,11 @@ class Adapted:
         """Its present values."""
         raise NotImplementedError
 
+    @property
+    def table(self) -> Any:
+        """The static table that holds them, if one does."""
+        return None
+
     def obstacle(self, saved: Contents) -> str:
         """Returns why it cannot take other values now, as a clause; empty if it can."""
         return ""
@@ -77,7 +82,11 @@ class Adapted:
 class _Lookup(Adapted):
     @property
     def contents(self) -> Contents:
-        return _of_table(self.thing.lookup_table, self._tokens)
+        return _of_table(self.table, self._tokens)
+
+    @property
+    def table(self) -> Any:
+        return self.thing.lookup_table
 
     def _tokens(self, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> Contents:
         tokens, indices = (values, keys) if self.thing.invert else (keys, values)
@@ -87,7 +96,7 @@ class _Lookup(Adapted):
         layer, sizes = self.thing, (len(saved.values["vocabulary"]), len(self._vocabulary))
         if layer.output_mode != "int" and not layer.pad_to_max_tokens and len(set(sizes)) > 1:
             return "the layers after it expect its size"
-        if is_used(layer.lookup_table.resource_handle):
+        if is_used(self.table.resource_handle):
             return "an input pipeline or a traced function uses it already"
         return ""
 
@@ -146,7 +155,12 @@ class FixedTable(Adapted):
     @property
     def contents(self) -> Contents:
         """What it holds."""
-        return _of_table(self.thing, _sorted)
+        return _of_table(self.table, _sorted)
+
+    @property
+    def table(self) -> Any:
+        """The table."""
+        return self.thing
 
     def obstacle(self, saved: Contents) -> str:
         """Says so."""
@@ -264,6 +278,8 @@ def _of_table(table: Any, contents: Callable[..., Contents]) -> Contents:
 
 def _sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> Contents:
     order = np.argsort(keys)
+    # By their values, which are the identifiers of tokens in a vocabulary.
+    order = order[np.argsort(values[order], kind="stable")]
     return Contents({"keys": keys[order], "values": values[order]})
 
 

@@ -31,7 +31,9 @@ from tfckpt_trainer.training.state.variables import (
     HOST,
     Rule,
     components,
+    has_value_outside_variables,
     is_variable,
+    live_objects,
     live_variables,
     raw_variable,
     rule_of,
@@ -68,7 +70,7 @@ class Comparison:
 
     Attributes:
         matched: Variables with their tensors.
-        missing: Paths of live variables that are not in the checkpoint.
+        missing: Paths of live variables, tables and iterators that are not in the checkpoint.
         extra: Keys of tensors that belong to no live variable.
         different: A sentence for each tensor of another shape or type, by its key.
         optimizers: Optimizers that are not those of the checkpoint.
@@ -154,6 +156,10 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
     """Compares an object graph that was read before with live objects, as `compare` does."""
     live = {id(variable): (path, variable) for path, variable in live_variables(root)}
     pairs = list(_pairs(root, nodes))
+    paired = {id(thing) for _, thing, _ in pairs}
+    others = (
+        path for path, thing in live_objects(root) if id(thing) not in paired and _is_other(thing)
+    )
     variables = {
         key: thing
         for _, thing, node in pairs
@@ -176,13 +182,20 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
     live_titles = {path: variable_name(v) for path, v in live.values() if _is_numbered(path)}
     return Comparison(
         matched=tuple(matched),
-        missing=tuple(path for number, (path, _) in live.items() if number not in taken),
+        missing=(
+            *(path for number, (path, _) in live.items() if number not in taken),
+            *others,
+        ),
         extra=tuple(sorted(set(saved_nodes) - set(variables))),
         different=different,
         optimizers=optimizers,
         titles=saved_titles | live_titles,
         is_whole=_is_whole(index, nodes, {match.key for match in matched}),
     )
+
+
+def _is_other(thing: Any) -> bool:
+    return not is_variable(thing) and has_value_outside_variables(thing)
 
 
 def _is_whole(index: Index, nodes: Iterable[Node], matched: Collection[str]) -> bool:
