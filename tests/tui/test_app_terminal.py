@@ -20,12 +20,16 @@ import psutil
 import pyte
 import pytest
 from faster_textual import make_textual_usual
+from rich.segment import Segment
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
+from textual.color import Color
 
+import tfckpt_tui
 from requirements import needs
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app import base_app, terminal_driver
+from tfckpt_tui.app.plain_terminal import PlainTextFilter
 from tfckpt_tui.app.terminal_driver import TerminalWriter
 from waiting import LEAST_SECONDS, wait_until
 
@@ -503,6 +507,15 @@ def test_a_terminal_of_sixteen_colours_gets_no_others(
     assert terminal.end() == 0
     assert not re.search(rb"\x1b\[[0-9;]*[34]8;[25];", terminal.raw)
     assert re.search(rb"\x1b\[[0-9;]*(3|9)[0-7]", terminal.raw)
+
+
+def test_a_plain_terminal_has_a_character_for_each_glyph_of_the_app() -> None:
+    sources = Path(tfckpt_tui.__file__).parent.glob("*/**/*.py")
+    used = {c for path in sources for c in path.read_text() if not c.isascii()}
+    shown = "".join(sorted(used))
+    (line,) = PlainTextFilter(has_blocks=False).apply([Segment(shown)], Color(0, 0, 0))
+    assert [c for c in line.text if not c.isascii()] == []
+    assert len(line.text) == len(shown)
 
 
 @pytest.mark.parametrize(
