@@ -68,8 +68,10 @@ def test_a_step_gets_what_the_job_was_asked_for_and_no_option_of_the_shell() -> 
     assert step_environment(given).keys() & of_slurm == OF_CLUSTER | OF_STEP
 
 
-def test_a_step_gets_the_processors_of_its_tasks() -> None:
+def test_a_step_gets_the_processors_of_its_tasks_and_what_slurm_tells_a_job() -> None:
     given = {"SLURM_CPUS_PER_TASK": "8", "SLURM_RESTART_COUNT": "2", "PATH": "/bin"}
+    # Of nodes in a cloud, and of a release after 22.05. The last one is the user's.
+    given |= {"SLURM_NODE_ALIASES": "(null)", "SLURM_STEPMGR": "tn0", "THREADS": "4"}
     assert step_environment(given) == {**given, "SRUN_CPUS_PER_TASK": "8"}
 
 

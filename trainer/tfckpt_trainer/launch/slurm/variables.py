@@ -2,7 +2,8 @@
 
 Variables of a user's shell are options of all commands of Slurm, and beat the lines of a batch
 script. Those that no list here names are hidden, also what a later release of Slurm adds. What a
-user asks by them is asked in the batch script, where options of the launch beat it.
+user asks by them is asked in the batch script, where options of the launch beat it. In the job,
+most variables are of Slurm itself: only those are hidden from `srun` that are known to be options.
 """
 
 from __future__ import annotations
@@ -19,30 +20,21 @@ _OPTIONS = ("SLURM", "SBATCH_", "SCANCEL_", "SCONTROL_", "SINFO_", "SQUEUE_", "S
 _OF_CLUSTER = {"SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}
 """Variables for all commands: which cluster, and how to reach it."""
 
-_OF_JOB = (
-    "SLURM_ACCTG_FREQ",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_CORE_SPEC",
-    "SLURM_CPUS_PER_",
-    "SLURM_CPU_FREQ_REQ",
-    "SLURM_GPU",
-    "SLURM_HINT",
-    "SLURM_JOB",
-    "SLURM_MEM_",
-    "SLURM_NETWORK",
-    "SLURM_OVERCOMMIT",
-    "SLURM_PROFILE",
-    "SLURM_RESTART_COUNT",
-    "SLURM_SUBMIT_",
-    "SLURM_THREADS_PER_CORE",
-    "SLURM_THREAD_SPEC",
-    "SLURM_TRES_PER_TASK",
-    "SRUN_CPUS_PER_TASK",
-)
-"""How variables begin by which Slurm tells a job and its `srun` what sbatch was asked for."""
+_STEP_OPTION_NAMES = """
+    ACCOUNT BCAST BCAST_EXCLUDE BURST_BUFFER COMPRESS CONSTRAINT CPU_BIND DEBUG DEBUG_FLAGS
+    DELAY_BOOT DEPENDENCY DISABLE_STATUS DISTRIBUTION DIST_PLANESIZE EPILOG EXACT EXCLUSIVE
+    EXIT_ERROR EXIT_IMMEDIATE EXPORT_ENV GRES GRES_FLAGS IMMEDIATE JOB_NUM_NODES KILL_BAD_EXIT
+    LABELIO MPI_TYPE NNODES NO_KILL NPROCS OPEN_MODE OVERLAP PARTITION PMI_KVS_NO_DUP_KEYS POWER
+    PROLOG QOS REMOTE_CWD REQ_SWITCH RESERVATION RESV_PORTS SEND_LIBS SIGNAL SPREAD_JOB
+    SRUN_REDUCE_TASK_EXIT_MSG STDERRMODE STDINMODE STDOUTMODE STEP_GRES STEP_KILLED_MSG_NODE_ID
+    TASKS_PER_NODE TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS TIMELIMIT UMASK UNBUFFEREDIO
+    USE_MIN_NODES WAIT WAIT4SWITCH WCKEY WORKING_DIR
+"""
+_STEP_OPTIONS = frozenset(f"SLURM_{name}" for name in _STEP_OPTION_NAMES.split())
+"""Variables that are options of `srun`, but for those by which sbatch hands on its own."""
 
-_SHAPE = {"SLURM_JOB_NUM_NODES"}
-"""What the job was asked for; a step has nodes and tasks of its own."""
+_STEP_PREFIXES = ("SLURM_NTASKS", "SLURMD_DEBUG", "SRUN_CONTAINER", "SRUN_EXPORT_ENV")
+"""How the names of the others begin."""
 
 _FIELDS = {
     "SBATCH_ACCOUNT": "account",
@@ -73,12 +65,13 @@ def step_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of an `srun` in a batch script, and of its tasks.
 
     What sbatch was told about tasks would override the options of `srun`. The processors of each
-    task would be lost, because `srun` takes them from another variable.
+    task would be lost, because `srun` takes them from another variable. All else comes from Slurm.
     """
-    whole = command_environment(environment)
-    for name, value in environment.items():
-        if name.startswith(_OF_JOB) and name not in _SHAPE:
-            whole[name] = value
+    whole = {
+        name: value
+        for name, value in environment.items()
+        if name not in _STEP_OPTIONS and not name.startswith(_STEP_PREFIXES)
+    }
     if "SLURM_CPUS_PER_TASK" in whole:
         whole.setdefault("SRUN_CPUS_PER_TASK", whole["SLURM_CPUS_PER_TASK"])
     return whole
