@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -133,6 +134,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         self._all: tuple[RunAccount, ...] = ()
         self._texts: dict[Path, _Texts] = {}
         self._layouts: dict[int, Layout] = {}
+        self._known: AbstractSet[str] = frozenset()
         self._at = 0.0
         self._is_read = False
         self._left_out = ""
@@ -192,6 +194,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         runs: Sequence[RunAccount] = self._all
         if words:
             runs = [run for run in runs if all(word in _searchable_text(run) for word in words)]
+        self._known = {key for run in runs for key in _known(run)}
         self.show_rows(self.in_order(runs))
 
     def repaint(self) -> None:
@@ -282,9 +285,8 @@ class RunList(TablePane[RunAccount, RunAccount]):
         # Beside the icon and a blank.
         longest = 2 + max((len(one.words) for one in texts), default=0)
         yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
-        known = {key for run in self.rows for key in _known(run)}
         for column in _COLUMNS:
-            rank = column.rank if column.key in known else column.rank + _UNKNOWN_RANK
+            rank = column.rank if column.key in self._known else column.rank + _UNKNOWN_RANK
             yield self.with_arrow(replace(column, rank=rank))
         if any(run.alerts for run in self.rows):
             yield self._stretched(_ALERTS, [one.alerts for one in texts])
