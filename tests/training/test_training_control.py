@@ -52,6 +52,28 @@ def state_of(steered: SteeredRun, name: str) -> CheckpointState:
     return next(found.state for found in checkpoints if found.name == name)
 
 
+@pytest.mark.weekly  # In one process, `test_training_hyperparameters.py` compares the bits.
+def test_a_change_survives_a_kill_of_all_workers(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(10)
+        run.ask(CommandKind.SAVE)
+        step = run.ask(CommandKind.SET, values={"learning_rate": 3e-4}).result["step"]
+        for process in cluster.processes:
+            process.kill()
+    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(step + 5)
+        saved = run.ask(CommandKind.SAVE).result["name"]
+    record = load(run.run.record(saved), CheckpointRecord)
+    values = {one.name: one.value for one in record.hyperparameters}
+    assert values["learning_rate"] == pytest.approx(3e-4)
+    # A save compares the workers. These have the same rate.
+    assert not any("learning_rate" in path for path in record.per_worker)
+    changed = [entry for entry in read_entries(run.run) if entry.kind is EventKind.SET]
+    assert [entry.step for entry in changed] == [step, step]
+
+
 @pytest.mark.parametrize(
     ("target", "chosen", "status", "how"),
     [(1, CHOSEN, 17, ["--plain"]), *weekly((0, {}, 143, []))],
