@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from training_cluster import Cluster
 
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -190,6 +191,24 @@ def test_a_layer_that_was_adapted_may_be_saved_in_the_background(make_run):
     assert [answers(again, asked) for _ in run] == [before, before]
 
 
+def test_each_worker_keeps_what_it_adapted_its_layer_to(tmp_path):
+    def train(steps, *words):
+        arguments = ["--steps", str(steps), "--words", *map(",".join, words)]
+        with Cluster(tmp_path / "run", "adapted_apart.py", arguments) as cluster:
+            statuses = cluster.wait()
+            return statuses, cluster.output()
+
+    other = ["red", "red", "blue"]
+    for steps, words in ((2, BEFORE), (4, GROWN)):
+        statuses, output = train(steps, words, other)
+        assert statuses == [0, 0], output
+    assert output.count("has [UNK] blue red") == output.count("has [UNK] red blue") == 2
+    # A save has the values of the first worker, and of the second one that they are others.
+    statuses, output = train(6, BEFORE, GROWN)
+    assert statuses == [1, 1]
+    assert "worker 1: model/lookup has other values than in the checkpoint" in output
+
+
 def test_a_layer_that_is_passed_later_is_refused_and_not_half_restored(make_run):
     list(make_run(total_steps=2))
     refused = refusal(make_run, extra={"words": strings(BEFORE)[0]})
@@ -217,6 +236,34 @@ def test_a_vocabulary_that_only_the_step_reads_is_not_called_saved(make_run, tmp
     )
     assert found.remedies == ["Pass the object that holds it in extra={…}."]
     assert known("passed", extra={"words": layer}).level == "expected"
+
+
+def centred(words):
+    import keras
+
+    layer = keras.layers.Normalization(mean=float(lengths(words).mean()), variance=1.0)
+    layer.build((None, 1))
+    return layer
+
+
+def tabled(words):
+    import tensorflow as tf
+
+    holder = tf.Module()
+    values = tf.range(len(set(words)))
+    made = tf.lookup.KeyValueTensorInitializer(tf.constant(sorted(set(words))), values)
+    holder.table = tf.lookup.StaticHashTable(made, -1)
+    return holder
+
+
+@pytest.mark.parametrize(
+    ("make", "obstacle"),
+    [(centred, "the script gives it"), (tabled, "nothing can change a static table")],
+)
+def test_other_values_that_the_script_gives_are_refused(make_run, make, obstacle):
+    list(make_run(model=holding(make(BEFORE)), total_steps=2))
+    assert obstacle in refusal(make_run, model=holding(make(GROWN)))
+    assert len(list(make_run(model=holding(make(BEFORE)), total_steps=3))) == 1
 
 
 def answering(words):
