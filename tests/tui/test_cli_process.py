@@ -420,9 +420,10 @@ def test_after_a_stop_the_run_can_be_launched_again(tool: Tool, tmp_path: Path) 
 
 def test_a_stop_names_what_outlives_it(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
-    endless = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=300"]
+    endless = [sys.executable, str(WORKER), "step", "ready", "serve-a-stop", "sleep=300"]
     try:
         assert run_binary("launch", root, "--detach", "--no-standby", "--", *endless).code == 0
+        wait_until((root / "ready-0").exists, 60, "a worker that serves")
         stopped = tool("stop", root, "--timeout", "4")
         assert stopped.code == 1
         assert (
