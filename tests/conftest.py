@@ -87,11 +87,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of processes import the same modules. Each would compile them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # A shell starts background jobs with SIGINT ignored, and `nohup` with SIGHUP: what tests start
-    # would ignore them too.
+    # A shell starts background jobs with SIGINT and SIGQUIT ignored, and `nohup` with SIGHUP: what
+    # tests start would ignore them too.
     for number, usual in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGQUIT, signal.SIG_DFL),
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
