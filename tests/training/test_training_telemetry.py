@@ -22,6 +22,27 @@ from waiting import wait_until
 pytestmark = pytest.mark.tensorflow
 
 
+def test_a_file_that_cannot_be_written_delays_no_other(tmp_path):
+    from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
+
+    run = RunDirectory(tmp_path)
+    run.create()
+    writer, written = EventLogWriter(run, CommandQueue(run), is_chief=True), []
+
+    def refuse():
+        if not written:
+            raise PermissionError(13, "Permission denied", str(run.overheads))
+        written.append("first")
+
+    writer.later(run.overheads, refuse)
+    writer.later(run.overheads, lambda: written.append("second"))
+    with pytest.raises(PermissionError):
+        writer.retry()
+    writer.later(run.state_file, lambda: written.append("other"))
+    writer.close(60)
+    assert written == ["other", "first", "second"]
+
+
 def test_the_tally_counts_from_the_newest_checkpoint():
     from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 

@@ -9,7 +9,6 @@ import msgspec
 
 from tfckpt_trainer.rundir.records.command import CheckArguments, Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.check.quick_check import CheckOutcome
 from tfckpt_trainer.training.commands.handler import (
     AGREED,
@@ -76,5 +75,5 @@ class CheckHandler(Handler[CheckArguments]):
             "cause": asdict(cause) if cause is not None else None,
         }
         self.trainer.telemetry.note(EventKind.NOTE, message, command, details=result, step=step)
-        event_log.later(lambda: update_run_info(self.trainer.run, check=summary))
+        event_log.update_info(check=summary)
         self.trainer.answer(command, Answer(CommandState.DONE, message, result))

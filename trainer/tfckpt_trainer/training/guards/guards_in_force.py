@@ -16,7 +16,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
 from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, ignore_step
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -134,7 +133,7 @@ class GuardsInForce:
         for problem in problems:
             self._telemetry.note(EventKind.REFUSED, f"guards: {problem}")
         in_force = self.recorded
-        self._telemetry.event_log.later(lambda: update_run_info(self._run, guards=in_force))
+        self._telemetry.event_log.update_info(guards=in_force)
         return problems
 
     def step_done(self, facts: StepFacts) -> None:

@@ -6,7 +6,6 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import Exactness, merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -79,7 +78,7 @@ class RunExactness:
         return merge_exactness(self._group.all_gather(self._state.exactness))
 
     def _record(self, exactness: Exactness) -> None:
-        self._telemetry.event_log.later(lambda: update_run_info(self._run, exactness=exactness))
+        self._telemetry.event_log.update_info(exactness=exactness)
 
     def _refuse_missing(self, exactness: Exactness) -> None:
         if self._is_required and exactness.is_missing_state:

@@ -29,7 +29,6 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.script_objects import objects_with
@@ -600,7 +599,7 @@ class TrainingRun:
             raise UsageError(f"An epoch of {steps} steps is none; expected at least 1.")
         self._between.quick_check.epoch_steps = steps
         if self._has_opened and self._group.is_chief:
-            self._telemetry.event_log.later(lambda: update_run_info(self._run, epoch_steps=steps))
+            self._telemetry.event_log.update_info(epoch_steps=steps)
 
     @property
     def is_over(self) -> bool:

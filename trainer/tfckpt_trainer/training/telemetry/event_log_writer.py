@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.errors import describe_error
@@ -16,6 +17,7 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.files import NotFlushedError
 
 _Queue = deque[Callable[[], None]]
@@ -28,8 +30,8 @@ class EventLogWriter:
     """Writes the event log, command outcomes and other files of the chief, in a thread.
 
     Callers wait for their write, but not for a disk that does not answer. Disk errors do not end
-    training: failed writes are queued, and the heartbeat calls `retry`. Events, outcomes and other
-    files have separate queues, so one does not delay the others.
+    training: failed writes are queued, and the heartbeat calls `retry`. Events, outcomes and each
+    other file have a queue of their own, so a file that cannot be written delays no other.
 
     Attributes:
         is_chief: Whether this worker is the chief. Other workers write nothing.
@@ -58,7 +60,7 @@ class EventLogWriter:
         self._on_event = on_event
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
-        self._files: _Queue = deque()
+        self._files: dict[Path, _Queue] = {}
         self._rounds = threading.Condition()
         self._requested = self._done = 0
         self._hangs = self._closing = False
@@ -84,9 +86,13 @@ class EventLogWriter:
             self._write(self._answers, lambda: self._queue.update(newer))
         return newer
 
-    def later(self, action: Callable[[], None]) -> None:
+    def later(self, path: Path, action: Callable[[], None]) -> None:
         """Runs `action`, which writes another file, now or once the disk allows it."""
-        self._write(self._files, action)
+        self._write(self._files.setdefault(path, deque()), action)
+
+    def update_info(self, **fields: Any) -> None:
+        """Writes new values of some fields of `run.json`, now or once the disk allows it."""
+        self.later(self._run.run_file, lambda: update_run_info(self._run, **fields))
 
     def retry(self) -> None:
         """Repeats failed writes.
@@ -94,7 +100,7 @@ class EventLogWriter:
         Raises:
             Exception: A write still fails, or the disk does not answer.
         """
-        if not (self._lines or self._answers or self._files):
+        if not any(self._queues()):
             return
         if not self._finish_round(WRITE_TIMEOUT_SECONDS):
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(self._run.control))
@@ -103,7 +109,7 @@ class EventLogWriter:
 
     def close(self, seconds: float) -> None:
         """Waits until everything is written, for so many seconds at most, and ends the thread."""
-        if self._lines or self._answers or self._files:
+        if any(self._queues()):
             self._hangs = False
             self._finish_round(seconds)
         with self._rounds:
@@ -118,6 +124,9 @@ class EventLogWriter:
             self.trouble = f"the event log may not survive a power loss: {describe_error(error)}"
         else:
             self.trouble = ""
+
+    def _queues(self) -> list[_Queue]:
+        return [*self._files.values(), self._answers, self._lines]
 
     def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
         if self.is_chief:
@@ -158,7 +167,7 @@ class EventLogWriter:
     def _try_all(self) -> Exception | None:
         """Tries all writes; returns the first error."""
         refused: Exception | None = None
-        for waiting in (self._files, self._answers, self._lines):
+        for waiting in self._queues():
             try:
                 while waiting:
                     try:

@@ -78,4 +78,5 @@ class SaveOverheadMeter:
                 slowing_steps=measured.steps,
             )
             # Not flushed: a power loss may lose a measurement, and nothing else.
-            self._event_log.later(lambda: append(self._run.overheads, overhead, durable=False))
+            path = self._run.overheads
+            self._event_log.later(path, lambda: append(path, overhead, durable=False))

@@ -329,7 +329,9 @@ class RestoreManager:
         )
         self._telemetry.write_hyperparameters(position.step)
         self._store_head(target.name, target.finish)
-        self._telemetry.event_log.later(lambda: point_state_file_at(self._run, target.name))
+        self._telemetry.event_log.later(
+            self._run.state_file, lambda: point_state_file_at(self._run, target.name)
+        )
         left_out = (
             f"{count(len(outcome.left_out), 'tensor')} left out, " if outcome.left_out else ""
         )
@@ -374,7 +376,9 @@ class RestoreManager:
             finish=finish,
             values=dict(values or {}),
         )
-        self._telemetry.event_log.later(lambda: store(self._run.head_file, head))
+        self._telemetry.event_log.later(
+            self._run.head_file, lambda: store(self._run.head_file, head)
+        )
 
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""

@@ -24,7 +24,6 @@ from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 
 LOCK_TIMEOUT_SECONDS = 1.0
@@ -128,7 +127,7 @@ class AutomaticPruner:
         recorded = replace(self._settings, policy=judged).recorded if policy.own else None
         if recorded != self._recorded:
             self._recorded = recorded
-            self._event_log.later(lambda: update_run_info(self._run, retention=recorded))
+            self._event_log.update_info(retention=recorded)
         return judged
 
     def _names_of(self, made: Plan) -> list[str]:

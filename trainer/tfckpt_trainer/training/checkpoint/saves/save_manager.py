@@ -17,7 +17,6 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFac
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
@@ -296,11 +295,13 @@ class SaveManager:
         telemetry.save_overhead.saved()
         saved = outcome.name
         self._state.position.parent = saved
-        telemetry.event_log.later(lambda: point_state_file_at(self._run, saved))
+        telemetry.event_log.later(
+            self._run.state_file, lambda: point_state_file_at(self._run, saved)
+        )
         self._report(record, outcome, command)
         exactness = outcome.exactness
         if exactness is not None and telemetry.note_exactness(exactness):
-            telemetry.event_log.later(lambda: update_run_info(self._run, exactness=exactness))
+            telemetry.event_log.update_info(exactness=exactness)
         if record.trigger != AFTER_ERROR:
             # What led to the error may be wrong with this checkpoint too: keep those before it.
             self._pruner.after_save(saved)
