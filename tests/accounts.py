@@ -6,7 +6,10 @@ with acting_as(ALICE, umask=0o002):
 
 from __future__ import annotations
 
+# Imported before the tests are another user, who cannot read the modules of root.
+import grp  # noqa: F401
 import os
+import pwd  # noqa: F401
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

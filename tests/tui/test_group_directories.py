@@ -125,3 +125,49 @@ def test_a_refusal_names_the_file_its_owner_and_the_command(shared: Path) -> Non
         subprocess.run(str(told.value).split("`")[1], shell=True, check=True)
     with acting_as(BOB):
         act(made, "ckpt-100")
+
+
+@pytest.mark.parametrize(
+    ("of_root", "of_control"), [(0o775, 0o755), (0o755, 0o755), (0o2775, 0o2775)], ids=oct
+)
+def test_one_command_lets_a_colleague_into_a_run_of_a_private_group(
+    shared: Path, of_root: int, of_control: int
+) -> None:
+    with acting_as(ALICE, 0o022):
+        made = two_branches(shared, time.time() - 3600)
+        act(made, "ckpt-100")
+    private = 54399
+    for place in (made.run.control, *made.run.control.rglob("*")):
+        os.chown(place, ALICE, private)
+        place.chmod(of_control if place.is_dir() else 0o644)
+    shared.chmod(of_root)
+    made.run.launch_file.write_text("{}")
+    os.chown(made.run.launch_file, ALICE, private)
+    made.run.launch_file.chmod(0o600)
+
+    def pin() -> None:
+        prune.set_pins(made.run, ["ckpt-200"], pinned=True, through=FrontEnd.COMMAND_LINE)
+
+    with acting_as(BOB), pytest.raises(NotWritableError) as told:
+        pin()
+    assert str(told.value).startswith(f"{made.run.control}/")
+    command = str(told.value).split("`")[1]
+    subprocess.run(command, shell=True, check=True, user=ALICE, extra_groups=[GROUP])
+    with acting_as(BOB):
+        pin()
+    assert stat.S_IMODE(made.run.launch_file.stat().st_mode) == 0o600
+    assert (made.run.pins_directory / "ckpt-200").stat().st_uid == BOB
+
+
+def test_a_refusal_names_what_is_closed_and_not_the_run_directory(shared: Path) -> None:
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+    control = made.run.control
+    for place in (control, *control.rglob("*")):
+        os.chown(place, BOB, GROUP)
+        place.chmod(0o755 if place.is_dir() else 0o644)
+    with acting_as(ALICE), pytest.raises(NotWritableError) as told:
+        act(made, "ckpt-100")
+    assert str(told.value).startswith(f"{control}")
+    assert f"its owner, user {BOB}" in str(told.value)
+    assert f"{made.run.root} cannot" not in str(told.value)

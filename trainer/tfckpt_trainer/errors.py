@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, KeyOf, only_command
+from tfckpt_trainer.permissions import access_advice, find_closed, is_of_run, is_path
 
 
 class ExitCode(IntEnum):
@@ -98,46 +98,16 @@ class NotWritableError(TfckptError):
     """A run directory cannot be written to, and nothing was changed."""
 
     def __init__(self, root: Path, error: OSError) -> None:
-        advice = None
+        advice, place = None, root
         if error.errno == errno.EROFS:
             copy = "Mount it writable, or work on a copy: "
             advice = only_command(copy, "copy", root, "CKPT", "DIRECTORY")
         elif isinstance(error, PermissionError):
             with suppress(OSError):
-                advice = _ask_owner(_find_closed(error) or root)
+                place = find_closed(error) or root
+                advice = access_advice(place)
         reason = error.strerror or error
-        super().__init__(f"{root} cannot be written to ({reason}). Nothing was changed.", advice)
-
-
-def _find_closed(error: PermissionError) -> Path | None:
-    """Returns the file or directory whose permissions refuse a change; None if none is seen."""
-    for name in (error.filename, error.filename2):
-        path = Path(os.fsdecode(name)) if _is_path(name) else None
-        for place in (path, path.parent) if path is not None else ():
-            wanted = os.W_OK | os.X_OK if place.is_dir() else os.W_OK
-            if place.exists() and not os.access(place, wanted, effective_ids=_BY_EFFECTIVE_ID):
-                return place
-    return None
-
-
-_BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
-
-
-def _ask_owner(path: Path) -> Advice:
-    """Says who can let this user change a file or directory, and how."""
-    right = f"{'+rwx' if path.is_dir() else '+rw'} {shlex.quote(str(path))}"
-    if path.stat().st_uid == os.geteuid():
-        return Advice.of("You own {path}: run `chmod u{right}`.", path=path, right=right)
-    try:
-        owner = path.owner()
-    except KeyError:
-        owner = f"user {path.stat().st_uid}"
-    return Advice.of(
-        "Run this as its owner, {owner}. To share {path}, {owner} runs `chmod g{right}`.",
-        owner=owner,
-        path=path,
-        right=right,
-    )
+        super().__init__(f"{place} cannot be written to ({reason}). Nothing was changed.", advice)
 
 
 class DamagedFileError(TfckptError):
@@ -184,6 +154,9 @@ class TornRestoreError(Exception):
 def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
     """Returns the message of an error. For an `OSError`, the file and the reason.
 
+    If permissions of a file of a run are the reason, its owner and the command that changes them
+    follow. The last period is left to the caller.
+
     Args:
         error: The error.
         key_of: The keys of the app, for a message in the app; by default its advice names
@@ -193,9 +166,10 @@ def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
         return f"{error.found} {error.advice.in_app(key_of)}".rstrip()
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    where = f"{os.fsdecode(error.filename)}: " if _is_path(error.filename) else ""
-    return f"{where}{error.strerror}"
-
-
-def _is_path(name: object) -> bool:
-    return isinstance(name, str | bytes | os.PathLike)
+    where = f"{os.fsdecode(error.filename)}: " if is_path(error.filename) else ""
+    what = f"{where}{error.strerror}"
+    if isinstance(error, PermissionError) and is_of_run(error):
+        with suppress(OSError):
+            closed = find_closed(error)
+            what += f". {access_advice(closed)}".rstrip(".") if closed is not None else ""
+    return what

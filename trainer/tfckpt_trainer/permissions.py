@@ -1,0 +1,154 @@
+"""Who lets this user into a file or directory of a run, and with which command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfckpt_trainer.advice import Advice
+
+_CONTROL = ".tfckpt"
+_BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
+
+_CHANGED_IN_PLACE = (".lock", ".jsonl", ".log")
+"""How the names of files end that all users of a run open; others are replaced by a rename."""
+
+
+def is_path(name: object) -> bool:
+    """Whether the file name of an error is one."""
+    return isinstance(name, str | bytes | os.PathLike)
+
+
+def find_closed(error: PermissionError) -> Path | None:
+    """Returns the file or directory whose permissions refuse an access; None if none is seen."""
+    for name in (error.filename, error.filename2):
+        path = Path(os.fsdecode(name)) if is_path(name) else None
+        for place in _deciding(path) if path is not None else ():
+            if _is_closed(place):
+                return place
+    return None
+
+
+def is_of_run(error: OSError) -> bool:
+    """Whether an error names a file of this library, which its users may share."""
+    return is_path(error.filename) and _CONTROL in Path(os.fsdecode(error.filename)).parts
+
+
+def access_advice(path: Path) -> Advice:
+    """Says who can let this user into a file or directory, and how.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    user = path.stat().st_uid
+    if user == os.geteuid():
+        right = "u+rwx" if path.is_dir() else "u+rw"
+        return Advice.of(
+            "You own {path}: run `chmod {right} {word}`.", path=path, right=right, word=_word(path)
+        )
+    owner = _name(user)
+    alone = Advice.of("Run this as its owner, {owner}.", owner=owner or f"user {user}")
+    group = _common_group(path, owner)
+    command = _command(path, user, group) if group is not None else ""
+    if not command:
+        return alone
+    return alone.then(
+        "To share {path}, {owner} runs `{command}`.",
+        owner=owner or f"user {user}",
+        path=path,
+        command=command,
+    )
+
+
+def _deciding(path: Path) -> list[Path]:
+    """Returns the file and its directory, or the lowest directory that is seen."""
+    there = [place for place in (path, *path.parents) if os.path.lexists(place)]
+    return there[:2] if there[:1] == [path] else there[:1]
+
+
+def _is_closed(place: Path) -> bool:
+    wanted = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
+    return not os.access(place, wanted, effective_ids=_BY_EFFECTIVE_ID)
+
+
+def _within_run(path: Path) -> Iterator[Path]:
+    """Yields a path of a run and the directories above it, up to `.tfckpt` if it is below."""
+    yield path
+    if _CONTROL in path.parent.parts:
+        yield from _within_run(path.parent)
+
+
+def _common_group(path: Path, owner: str) -> int | None:
+    """Returns the group to share a path with: of it or of a directory above, else any in common."""
+    mine = [os.getegid(), *os.getgroups()]
+    theirs = os.getgrouplist(owner, path.stat().st_gid) if owner else None
+    *_, top = _within_run(path)
+    for place in (path, *path.parents):
+        group = place.stat().st_gid
+        if group in mine and (theirs is None or group in theirs):
+            return group
+        if place == top.parent:
+            break
+    return next((group for group in mine if group in (theirs or ())), None)
+
+
+def _command(path: Path, user: int, group: int) -> str:
+    """Returns the command that opens a path to a group, with what is closed around it."""
+    closed = [
+        place
+        for place in _within_run(path)
+        if place.is_dir() and place.stat().st_uid == user and _is_closed(place)
+    ]
+    commands = []
+    if closed and _CONTROL in closed[-1].parts:
+        commands += _open_tree(closed[-1], user, group)
+    elif closed:
+        commands += _open_one(path, group, "g+rwxs")
+    if path.name.endswith(_CHANGED_IN_PLACE):
+        commands += [] if closed else _open_one(path, group, "g+rw")
+    elif not path.is_dir() and not os.access(path, os.R_OK, effective_ids=_BY_EFFECTIVE_ID):
+        # Not to be written to: whoever may write to its directory replaces it.
+        commands += _open_one(path, group, "g+r")
+    return " && ".join(commands)
+
+
+def _open_one(path: Path, group: int, right: str) -> list[str]:
+    taken = [] if path.stat().st_gid == group else [f"chgrp {_group_word(group)} {_word(path)}"]
+    return [*taken, f"chmod {right} {_word(path)}"]
+
+
+def _open_tree(top: Path, user: int, group: int) -> list[str]:
+    """Opens directories, and files that are changed in place; private ones stay so."""
+    find = f"find {_word(top)} -user {shlex.quote(_name(user) or str(user))}"
+    names = " -o ".join(f"-name '*{end}'" for end in _CHANGED_IN_PLACE)
+    taken = f"-exec chgrp {_group_word(group)} {{}} +"
+    return [
+        f"{find} -type d {taken} -exec chmod g+rwxs {{}} +",
+        f"{find} -type f \\( {names} \\) {taken} -exec chmod g+rw {{}} +",
+    ]
+
+
+def _word(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _name(user: int) -> str:
+    """Returns the name of a user; empty if it has none."""
+    # Imported here: only errors need it, and directories of users may be slow.
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return ""
+
+
+def _group_word(group: int) -> str:
+    import grp
+
+    try:
+        return shlex.quote(grp.getgrgid(group).gr_name)
+    except KeyError:
+        return str(group)
