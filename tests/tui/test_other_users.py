@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ import pytest
 from app_driving import opened, top, until_shown
 from rundir_factory import RunFactory
 
-from accounts import BOB, replace_as
+from accounts import ALICE, BOB, GROUP, acting_as, replace_as, share
 from bundle_writing import write_floats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
@@ -30,6 +31,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.control.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, submit_again
 from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.processes.export import script_of
 from tfckpt_tui.services.runs.launch_form import form_like, form_of, launch_command
 from tfckpt_tui.settings.config import read_config
 
@@ -80,6 +82,18 @@ def test_an_export_shows_the_command_and_its_environment_and_asks(
     assert not touched.exists()
     assert tool("export", tmp_path, "1", "--yes").code == 1
     assert touched.exists()
+
+
+@needs("root")
+def test_an_export_of_a_run_of_a_colleague_asks_for_the_command(open_place: Path) -> None:
+    run = RunDirectory(share(open_place))
+    launched(run, run.root / "touched")
+    os.chown(run.launch_file, ALICE, GROUP)
+    with (
+        acting_as(BOB),
+        pytest.raises(UsageError, match=f"Only its owner, user {ALICE}, can read it. Give it: `"),
+    ):
+        script_of(run)
 
 
 def test_a_form_takes_no_launch_that_others_could_have_written(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
@@ -37,12 +38,12 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
         NotTrustedError: Another user could have written the command of the launch.
         UsageError: No command is known, or its program does not exist.
     """
-    options = None if command else load_if_exists(run.launch_file, LaunchOptions)
+    options = None if command else _launch_of(run)
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
-            f"{run.root} was not launched by tfckpt-tui, so its training command is unknown. Give "
-            f"it: `tfckpt-tui export {run.shell_word} -- COMMAND`."
+            f"{run.root} was not launched by tfckpt-tui, so its training command is unknown. "
+            f"{_give_it(run)}"
         )
     # The user's command runs in the current directory, a launch's in its own.
     directory = Path(options.working_directory) if options is not None else Path.cwd()
@@ -52,6 +53,28 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
         )
     environment = dict(options.environment) if options is not None else {}
     return Script(words, directory, environment)
+
+
+def _launch_of(run: RunDirectory) -> LaunchOptions | None:
+    try:
+        return load_if_exists(run.launch_file, LaunchOptions)
+    except PermissionError as error:
+        # It stays private: its environment may hold secrets, and others' commands are not run.
+        raise UsageError(
+            f"{run.launch_file} holds the training command. Only its owner, "
+            f"{_owner_name(run.launch_file)}, can read it. {_give_it(run)}"
+        ) from error
+
+
+def _owner_name(path: Path) -> str:
+    try:
+        return user_name(path.stat().st_uid)
+    except OSError:
+        return "another user"
+
+
+def _give_it(run: RunDirectory) -> str:
+    return f"Give it: `tfckpt-tui export {run.shell_word} -- COMMAND`."
 
 
 def describe_script(script: Script) -> str:
