@@ -38,10 +38,12 @@ WRITES: dict[str, Act] = {
     "move_aside": files.move_aside,
     "delete_file": files.delete_file,
     "delete_tree": lambda path: files.delete_tree(path.parent / "directory"),
+    "create_file": lambda path: files.create_file(path.with_name("new")).close(),
+    "create_directory": lambda path: files.create_directory(path.with_name("new")),
     "make_directory": lambda path: files.make_directory(path.with_name("new")),
 }
 
-WITHOUT_A_PATH = {"start_flush", "read_to_end", "share"}
+WITHOUT_A_PATH = {"start_flush", "read_to_end", "share", "share_all_in"}
 LISTS = {"list_directory"}
 
 

@@ -8,17 +8,24 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rundir_factory import RunFactory, two_branches
 
 from accounts import ALICE, BOB, GROUP, acting_as, share
+from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.errors import NotWritableError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.storage.files import append_line, make_directory, write_atomic
+from tfckpt_trainer.rundir.storage.files import (
+    append_line,
+    make_directory,
+    share_all_in,
+    write_atomic,
+)
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -67,6 +74,65 @@ def test_what_a_colleague_did_can_be_read_and_undone(
         act(made, "ckpt-300")
         assert "ckpt-300" in read_entries(made.run)[-1].message
         assert not list_trash(made.run)
+
+
+SCRIPT = """
+cd "$(dirname "$TFCKPT_EXPORT")"
+if [ ! -d ckpt-100 ]; then
+    mkdir ckpt-100 && echo model > ckpt-100/saved_model.pb && phase=write
+fi
+echo '{"schema":1,"difference":0.0}' > report-${phase-check}.json
+"""
+
+
+def derive(tool: Tool, root: Path) -> None:
+    """Makes a checkpoint in each way in which commands do, and exports one."""
+    np.savez(root / "arrays.npz", v=np.ones(3))
+    for words in (
+        ("average", root, "ckpt-100", "ckpt-200"),
+        ("edit", root, "ckpt-500", "--cast", "v", "float16", "--yes"),
+        ("convert", root / "new", "ckpt-1", root / "arrays.npz"),
+        ("export", root, "100", "--format", "saved-model", "--yes", "--", "sh", "-p", "-c", SCRIPT),
+    ):
+        done = tool(*words)
+        assert done.code == 0, done
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_what_commands_write_follows_the_directory(
+    tool: Tool, shared: Path, tmp_path: Path, umask: int
+) -> None:
+    # Imports what is needed.
+    derive(tool, two_branches(tmp_path / "imports", time.time() - 3600).run.root)
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+        own = made.run.worker_state_directory("ckpt-500")
+        own.mkdir()
+        (own / "worker-0.json").write_text("{}")
+    before = set(shared.rglob("*"))
+    with acting_as(BOB, umask):
+        derive(tool, shared)
+    for path in set(shared.rglob("*")) - before:
+        if path.name == "arrays.npz" or path.is_symlink() or "logs" in path.parts:
+            continue
+        mode = path.stat().st_mode
+        wanted = 0o070 if path.is_dir() else 0o040
+        assert mode & wanted == wanted, (path, oct(mode))
+    with acting_as(ALICE, 0o077):
+        assert tool("prune", shared, "average-200", "edited-500", "--yes", "--delete").code == 0
+        assert (shared / "exports" / "ckpt-100" / "saved_model.pb").read_text() == "model\n"
+    assert not list(made.run.worker_states_directory.glob("[ae]*"))
+
+
+def test_files_that_others_moved_to_an_export_stay_private(shared: Path) -> None:
+    with acting_as(ALICE, 0o077):
+        for name, mode in (("private", 0o2700), ("open", 0o2770)):
+            (shared / name).mkdir()
+            (shared / name).chmod(mode)
+            (shared / name / "secret").touch()
+            share_all_in(shared / name, shared)
+    modes = {path.parent.name: path.stat().st_mode & 0o777 for path in shared.rglob("secret")}
+    assert modes == {"private": 0o644, "open": 0o600}
 
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)

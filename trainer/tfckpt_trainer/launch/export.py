@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportRequest,
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import share_all_in
 from tfckpt_trainer.script_errors import find_script_error
 
 SECONDS = 600.0
@@ -98,7 +99,7 @@ def export(
         )
     began = time.monotonic()
     reports = {}
-    with temporary_directory(target) as scratch:
+    with temporary_directory(target, is_private=True) as scratch:
         for phase in ExportPhase:
             on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
@@ -107,6 +108,7 @@ def export(
             reports[phase] = _run(run, script, scratch, request)
         written = scratch / target.name
         size = _size(written)
+        share_all_in(scratch, target.parent)
         os.rename(written, target)
     wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]
     return Exported(

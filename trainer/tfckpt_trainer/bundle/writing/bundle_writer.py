@@ -29,6 +29,7 @@ from tfckpt_trainer.bundle.writing.encoding import (
 from tfckpt_trainer.bundle.writing.table_builder import TableBuilder
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.files import (
+    create_file,
     make_directory,
     move,
     start_flush,
@@ -295,7 +296,7 @@ class BundleWriter:
         for file in self._files:
             file.close()
         index = self._temporary / "index"
-        with open(index, "xb") as file:
+        with create_file(index) as file:
             self._write_index(file)
         count = len(self._files)
         written = [Path(file.name) for file in self._files]
@@ -370,7 +371,7 @@ class BundleWriter:
         if self._files:
             self._files[-1].flush()
         path = self._temporary / f"data-{len(self._files):05d}"
-        self._files.append(open(path, "xb", buffering=_BUFFER))  # noqa: SIM115
+        self._files.append(create_file(path, _BUFFER))
         self._offset = self._flushing = 0
 
     def _write(self, data: Chunk) -> None:

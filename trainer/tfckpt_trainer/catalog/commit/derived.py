@@ -37,6 +37,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_trainer.rundir.storage.files import (
+    create_directory,
+    create_file,
     delete_tree,
     move,
     open_plain,
@@ -238,11 +240,11 @@ def _copy_worker_state(
     if source is None or not run.worker_state_directory(source).is_dir():
         return []
     target = place / _WORKERS
-    os.mkdir(target)
+    create_directory(target)
     facts = []
     for path in sorted(run.worker_state_directory(source).iterdir()):
         checksum = 0
-        with open_plain(path) as old, open(target / path.name, "xb") as new:
+        with open_plain(path) as old, create_file(target / path.name) as new:
             while data := old.read(_PIECE):
                 checksum = crc32c(data, checksum)
                 new.write(data)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree
+from tfckpt_trainer.rundir.storage.files import create_directory, delete_file, delete_tree
 
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
@@ -64,15 +64,22 @@ def remove_temporary(path: Path) -> None:
 
 
 @contextmanager
-def temporary_directory(path: Path) -> Iterator[Path]:
+def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Path]:
     """Makes a directory at `temporary_path(path)`, and removes it at the end.
+
+    Args:
+        path: What it will become or contain.
+        is_private: Whether only its owner may use it; by default, who shares the parent may too.
 
     Raises:
         OSError: It cannot be made.
     """
     remove_leftovers(path.parent)
     temporary = temporary_path(path)
-    os.mkdir(temporary)
+    if is_private:
+        os.mkdir(temporary, 0o700)
+    else:
+        create_directory(temporary)
     try:
         yield temporary
     finally:

@@ -399,6 +399,27 @@ def open_shared(path: Path, flags: int) -> int:
     return descriptor
 
 
+def create_file(path: Path, buffering: int = -1) -> BinaryIO:
+    """Creates a file for writing, which those who share its directory may read.
+
+    Args:
+        path: The file.
+        buffering: As `open` takes it.
+
+    Raises:
+        FileExistsError: It exists.
+        OSError: It cannot be created.
+    """
+    return open(path, "xb", buffering=buffering, opener=_create)
+
+
+def _create(path: str, flags: int) -> int:
+    with ParentDirectory(path) as parent:
+        descriptor = os.open(parent.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=parent.descriptor)
+    share(descriptor, Path(path).parent)
+    return descriptor
+
+
 def create_shared(path: Path) -> None:
     """Creates a file to be locked, unless there is one, for all who share its directory."""
     os.close(open_shared(path, os.O_RDWR))
@@ -408,6 +429,8 @@ _REPLACED = 0o044
 _IN_PLACE = 0o064
 _DIRECTORY = 0o075
 """What others may do with a file that is replaced, one that is changed in place, a directory."""
+
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def share(descriptor: int, directory: Path, most: int = _REPLACED) -> None:
@@ -461,12 +484,61 @@ def make_directory(path: Path, *, durable: bool = False) -> None:
 def _make_levels(path: Path) -> None:
     if not path.parent.exists():
         _make_levels(path.parent)
+    with suppress(FileExistsError):
+        create_directory(path)
+
+
+def create_directory(path: Path) -> None:
+    """Creates a directory, which those who share its parent directory share.
+
+    Raises:
+        FileExistsError: It exists.
+        OSError: It cannot be created.
+    """
     with ParentDirectory(path) as parent:
-        with suppress(FileExistsError):
-            os.mkdir(parent.name, dir_fd=parent.descriptor)
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        descriptor = os.open(parent.name, flags, dir_fd=parent.descriptor)
+        os.mkdir(parent.name, dir_fd=parent.descriptor)
+        descriptor = os.open(parent.name, _DIRECTORY_FLAGS, dir_fd=parent.descriptor)
     try:
         share(descriptor, path.parent, _DIRECTORY)
+    finally:
+        os.close(descriptor)
+
+
+def share_all_in(private: Path, directory: Path) -> None:
+    """Gives all files in a private directory the permissions of the directory they will be in.
+
+    Another program wrote them. Nobody else could put a file there, such as one with secrets that
+    this user wrote elsewhere.
+
+    Args:
+        private: The directory with the new files. Those of a directory that others may write to
+            stay as they are.
+        directory: The directory to which they will be moved.
+
+    Raises:
+        OSError: A directory cannot be read.
+    """
+    place = os.open(private, _DIRECTORY_FLAGS)
+    try:
+        facts = os.fstat(place)
+        if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return
+        for _, directories, files, here in os.fwalk(".", dir_fd=place):
+            for names, most in ((directories, _DIRECTORY), (files, _REPLACED)):
+                for name in names:
+                    _share_named(name, here, directory, most)
+    finally:
+        os.close(place)
+
+
+def _share_named(name: str, here: int, directory: Path, most: int) -> None:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(name, flags, dir_fd=here)
+    except OSError:
+        # A link, for example.
+        return
+    try:
+        share(descriptor, directory, most)
     finally:
         os.close(descriptor)

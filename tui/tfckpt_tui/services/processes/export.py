@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.user_directories import expand_user
@@ -87,7 +88,7 @@ def describe_script(script: Script) -> str:
 def default_target(run: RunDirectory, checkpoint: str, form: ExportFormat) -> Path:
     """Returns the default target of an export, and creates its directory."""
     directory = run.root / DIRECTORY
-    directory.mkdir(exist_ok=True)
+    make_directory(directory)
     return directory / f"{checkpoint}{form.suffix}"
 
 

@@ -38,6 +38,7 @@ from tfckpt_trainer.catalog.directory.resumed_state import step_counter
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
@@ -332,7 +333,7 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDir
             if_full="Name a directory on another disk.",
             if_read_only="Name another directory.",
         ):
-            root.mkdir(parents=True, exist_ok=True)
+            make_directory(root)
             yield RunDirectory(root)
     except BaseException:
         with suppress(OSError):
