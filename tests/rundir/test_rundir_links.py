@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.storage import files
 from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
@@ -141,3 +141,17 @@ def test_a_relative_path_is_one_too(root: Path, monkeypatch: pytest.MonkeyPatch)
         files.read_bounded(".tfckpt/records/file")
     with pytest.raises(OSError, match="symbolic link"):
         files.write_atomic(Path(".tfckpt/records/file"), b"new")
+
+
+@pytest.mark.parametrize("name", ["append_line", "open_shared"])
+def test_a_link_in_the_place_of_a_lock_or_log_is_named_with_what_to_do(
+    root: Path, name: str
+) -> None:
+    lock = root / ".tfckpt" / "records" / "trash.lock"
+    lock.symlink_to(root / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link") as told:
+        WRITES[name](lock)
+    assert describe_error(told.value) == (
+        f"{lock}: it is a symbolic link; expected a regular file. Move the link away"
+    )
+    assert not (root / "elsewhere").exists()

@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.owners import require_owner
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
+    LinkedFileError,
     ParentDirectory,
     link_words,
     open_below,
@@ -386,15 +387,20 @@ def open_shared(path: Path, flags: int) -> int:
         flags: The flags of `os.open`, without those that create.
 
     Raises:
+        LinkedFileError: It is a symbolic link.
         OSError: It cannot be opened.
     """
+    flags |= os.O_NOFOLLOW
     with ParentDirectory(path) as parent:
-        flags |= os.O_NOFOLLOW
         try:
             return os.open(parent.name, flags, dir_fd=parent.descriptor)
         except FileNotFoundError:
             flags |= os.O_CREAT
             descriptor = os.open(parent.name, flags, 0o644, dir_fd=parent.descriptor)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise LinkedFileError(str(path)) from None
+            raise
     share(descriptor, path.parent, _IN_PLACE)
     return descriptor
 

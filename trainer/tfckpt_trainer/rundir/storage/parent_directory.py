@@ -39,6 +39,14 @@ class LinkedDirectoryError(OSError):
         super().__init__(errno.ELOOP, f"it is {_WHAT}", path)
 
 
+class LinkedFileError(OSError):
+    """A file at or below `.tfckpt` is a symbolic link, which is not followed."""
+
+    def __init__(self, path: str) -> None:
+        what = "it is a symbolic link; expected a regular file. Move the link away"
+        super().__init__(errno.ELOOP, what, path)
+
+
 class ParentDirectory:
     """The open directory of a file, to be passed as `dir_fd` with the last name of its path.
 
