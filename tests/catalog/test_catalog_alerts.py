@@ -56,6 +56,19 @@ def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
     assert str(alert.advice) == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
 
 
+def test_events_that_cannot_be_written_are_an_alert_with_the_problem():
+    chief = a_worker(event_log_problem="journal.jsonl: Permission denied")
+    for state, rest in (
+        (WorkerState.TRAINING, "Training goes on."),
+        (WorkerState.EXITED, "Events since then are lost."),
+    ):
+        (alert,) = find_alerts(ROOT, [(chief, state)], [])
+        assert alert.kind == "event-log-unwritten"
+        assert alert.message == (
+            f"The event log cannot be written: journal.jsonl: Permission denied. {rest}"
+        )
+
+
 def test_a_run_that_saves_again_by_itself_says_so():
     (alert,) = alerts(failed=1, problem="no room", every_steps=10)
     assert str(alert.advice) == (

@@ -257,6 +257,7 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
         {"saves": SaveStatus(**failed, waits_for_room=True)},
         {"saves": SaveStatus(every_steps=10, unsaved_steps=90, unsaved_seconds=90.0)},
         {"not_finite": lost},
+        {"event_log_problem": "Permission denied"},
     ):
         chief = WorkerStatus(**{**CHIEF, "index": 0, **changes})
         for state in (WorkerState.TRAINING, WorkerState.EXITED):
@@ -281,7 +282,7 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
 
 def test_alerts_name_keys(ended: RunFactory) -> None:
     found = list(alerts_of(ended))
-    assert len({alert.kind for alert in found}) == 7
+    assert len({alert.kind for alert in found}) == 8
     for alert in found:
         in_app = alert.advice.in_app(key_of)
         assert not OPTION.search(in_app), in_app

@@ -533,3 +533,24 @@ def test_a_strategy_that_came_too_late_is_named_as_the_cause(ended: RunFactory) 
     assert "create the strategy before any TensorFlow operation" in str(alert.advice)
     (alert,) = find_failure(ended.run, RunState.FAILED, "ValueError: 1")
     assert "and remove the cause" in str(alert.advice)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda log: log.symlink_to("/etc/hosts"), "is a symbolic link"),
+        (os.mkfifo, "is not a regular file"),
+        (lambda log: log.write_bytes(bytes(4096)), "has no entries that can be read"),
+    ],
+    ids=["link", "pipe", "sparse"],
+)
+def test_the_event_log_says_why_it_cannot_be_read(
+    ended: RunFactory, tool: Tool, make: Callable[[Path], object], told: str
+) -> None:
+    log = ended.run.event_log
+    log.unlink(missing_ok=True)
+    assert tool("journal", ended.run.root).code == 0
+    make(log)
+    done = tool("journal", ended.run.root)
+    assert done.code == 1
+    assert f"{log} {told}" in done.words

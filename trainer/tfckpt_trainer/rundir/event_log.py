@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic
@@ -91,6 +91,27 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
         for lines in _last_lines(run.event_log, newest)
     ]
     return [entry for entries in reversed(parsed) for entry in entries]
+
+
+def require_event_log(run: RunDirectory, entries: Sequence[EventEntry]) -> None:
+    """Raises an error if nothing was read because the event log cannot be read.
+
+    Args:
+        run: The run directory.
+        entries: What was read of it.
+
+    Raises:
+        DamagedFileError: It is not a regular file, or has content but no entry.
+        OSError: It cannot be read.
+    """
+    if entries or not os.path.lexists(run.event_log):
+        return
+    with open_plain(run.event_log) as file:
+        if os.fstat(file.fileno()).st_size:
+            raise DamagedFileError(
+                f"{run.event_log} has no entries that can be read; expected JSON lines. "
+                "Move it away: the next event begins a new one."
+            )
 
 
 def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:

@@ -30,6 +30,7 @@ from tfckpt_trainer.rundir.records.worker import (
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
+EVENT_LOG_UNWRITTEN = "event-log-unwritten"
 NOT_FINITE = "not-finite"
 NO_HEARTBEAT = "no-heartbeat"
 NO_SUPERVISOR = "no-supervisor"
@@ -465,8 +466,24 @@ def as_sentence(problem: str) -> str:
     return problem if problem.endswith((".", "…")) else f"{problem}."
 
 
+def _unwritten_events(seen: _Seen) -> Alert | None:
+    problem = seen.chief.event_log_problem
+    if not problem:
+        return None
+    again = "Events since then are lost." if seen.has_ended else "Training goes on."
+    return Alert(
+        EVENT_LOG_UNWRITTEN,
+        "the event log cannot be written",
+        f"The event log cannot be written: {as_sentence(problem)} {again}",
+        Advice.of("Remove the cause: the run then writes its events by itself.")
+        if not seen.has_ended
+        else Advice.of("Remove the cause before the next start."),
+    )
+
+
 _FINDERS: tuple[Callable[[_Seen], Alert | None], ...] = (
     _failing_saves,
     _overdue_save,
     _not_finite_metrics,
+    _unwritten_events,
 )

@@ -19,6 +19,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import CHANGE, EventEntry, EventKind
@@ -224,8 +225,12 @@ class Telemetry:
             saves.disk_full_in = self._disk.full_in(saves.saved_at)
         self.summaries.write_new_steps()
         self.summaries.flush()
+        self.metrics.event_log_problem = ""
         try:
             self.event_log.retry()
         except OSError as error:
-            return f"the event log cannot be written: {describe_error(error)}"
+            problem = describe_error(error)
+            # A full disk has an alert of its own.
+            self.metrics.event_log_problem = "" if is_full(error) else problem
+            return f"the event log cannot be written: {problem}"
         return self.summaries.trouble or self.command_trouble or self.event_log.trouble

@@ -12,7 +12,7 @@ import msgspec
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
-from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
@@ -69,6 +69,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
     """Show the event log of the run: saves, restores, prunes, restarts, failures."""
     entries = read_entries(run, newest=lines)
+    require_event_log(run, entries)
     if as_json:
         events = (msgspec.convert(entry, Event, from_attributes=True) for entry in entries)
         print_json(JournalReport(entries=tuple(events)))
