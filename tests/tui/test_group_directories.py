@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoint_directory import CheckpointDirectory
 from rundir_factory import RunFactory, two_branches
 
 from accounts import ALICE, BOB, GROUP, acting_as, share
@@ -122,6 +125,39 @@ def test_what_commands_write_follows_the_directory(
         assert tool("prune", shared, "average-200", "edited-500", "--yes", "--delete").code == 0
         assert (shared / "exports" / "ckpt-100" / "saved_model.pb").read_text() == "model\n"
     assert not list(made.run.worker_states_directory.glob("[ae]*"))
+
+
+def private_record(made: CheckpointDirectory) -> Path:
+    record = made.run.record("ckpt-2")
+    record.chmod(0o600)
+    return record
+
+
+def private_states(made: CheckpointDirectory) -> Path:
+    states = made.run.worker_state_directory("ckpt-2")
+    states.chmod(0o700)
+    return states
+
+
+@pytest.mark.parametrize("private", [private_record, private_states])
+def test_a_verification_goes_on_after_what_a_colleague_keeps_private(
+    tool: Tool, shared: Path, private: Callable[[CheckpointDirectory], Path]
+) -> None:
+    made = CheckpointDirectory(shared)
+    for step in (1, 2, 3):
+        made.ours(step)
+    tool("verify", shared, "3")
+    shutil.rmtree(made.run.verifications_directory, ignore_errors=True)
+    place = private(made)
+    with acting_as(ALICE):
+        said = tool("verify", shared)
+        listed = {one["name"]: one for one in tool("ls", shared, "--json").json["checkpoints"]}
+    assert said.code == 1
+    assert "3 checkpoints: 2 sound, 1 unreadable." in said.data
+    assert place.name in said.data
+    assert "cannot be read: Permission denied" in said.data
+    if place.is_dir():
+        assert listed["ckpt-2"]["problem"].startswith(".tfckpt/workers/ckpt-2")
 
 
 def test_files_that_others_moved_to_an_export_stay_private(shared: Path) -> None:

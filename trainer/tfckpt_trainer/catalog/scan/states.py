@@ -461,7 +461,9 @@ def _unreadable(
         return _for_now(evidence, CheckpointState.WRITING, "It changed during the scan.")
     if isinstance(error, OSError):
         # Permissions may change without a change of the file.
-        problem = f"{index.name} cannot be read: {error.strerror}."
+        place, root = Path(os.fspath(error.filename or "")), prefix.parent
+        unread = place.relative_to(root) if place.is_relative_to(root) else index.name
+        problem = f"{unread} cannot be read: {error.strerror}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     shards = len(evidence.files.shards)
     if not index.size:

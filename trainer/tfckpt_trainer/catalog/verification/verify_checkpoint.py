@@ -206,16 +206,24 @@ class _OwnFiles:
         return self.run.record(self.name)
 
     def identities(self) -> Iterator[tuple[str, Identity]]:
-        """Yields size, time and inode of each file, by its path relative to the run directory."""
-        states = [
-            f"{self.start}{entry.name}"
-            for entry in list_directory(self.run.worker_state_directory(self.name))
-            if entry.is_file(follow_symlinks=False)
-        ]
-        for path in (*states, self.copy.removesuffix(".copy"), self.copy):
-            identity = identity_of(f"{self.run.root}/{path}")
-            if identity is not None:
-                yield path, identity
+        """Yields size, time and inode of each file, by its path relative to the run directory.
+
+        Leaves out what cannot be looked at: if the record names it, its reading tells why.
+        """
+        for path in (*self._states(), self.copy.removesuffix(".copy"), self.copy):
+            with suppress(OSError):
+                identity = identity_of(f"{self.run.root}/{path}")
+                if identity is not None:
+                    yield path, identity
+
+    def _states(self) -> list[str]:
+        with suppress(OSError):
+            return [
+                f"{self.start}{entry.name}"
+                for entry in list_directory(self.run.worker_state_directory(self.name))
+                if entry.is_file(follow_symlinks=False)
+            ]
+        return []
 
 
 def _identities(own: _OwnFiles, files: FileScanner) -> dict[str, Identity]:
@@ -255,7 +263,12 @@ def _record_findings(
         own: The files of this library.
         read: The sizes of all files, and the checksums that are known.
     """
-    record, damage = _read_record(own.record)
+    try:
+        record, damage = _read_record(own.record)
+    except OSError as error:
+        problem = f"{own.record.name} cannot be read: {error.strerror}"
+        yield Finding("error", UNREADABLE, own.record.name, None, problem)
+        return
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"
         yield Finding("warning", kind, own.record.name, None, damage)
@@ -303,9 +316,9 @@ def _difference(path: Path, facts: FileFacts, *, whole: bool, is_own: bool) -> t
         whole: Whether to read all of it.
         is_own: Whether it is a worker's own state, which is never a link.
     """
-    if is_own and path.is_symlink():
-        return "record", "is a symbolic link; a regular file was recorded"
     try:
+        if is_own and path.is_symlink():
+            return "record", "is a symbolic link; a regular file was recorded"
         with Shard(path) as file:
             if file.size != facts.size:
                 kind = "record-short" if file.size < facts.size else "record"
