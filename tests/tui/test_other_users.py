@@ -96,6 +96,25 @@ def test_an_export_of_a_run_of_a_colleague_asks_for_the_command(open_place: Path
         script_of(run)
 
 
+def test_an_export_is_not_written_through_a_link(tool: Tool, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    write_floats(run.root / "ckpt-1", [1.0])
+    elsewhere, touched = tmp_path / "elsewhere", tmp_path / "touched"
+    elsewhere.mkdir()
+    (run.root / "exports").symlink_to(elsewhere)
+    command = ("--", "touch", touched)
+    done = tool("export", run.root, "1", "--yes", *command)
+    assert done.code == 4
+    assert f"{run.root / 'exports'} is a symbolic link; expected a directory" in done.words
+    assert f"`rm {run.root / 'exports'}`. Or choose another path with --to." in done.words
+    assert not touched.exists()
+    # A path that the user names may lead anywhere.
+    assert tool("export", run.root, "1", "--to", run.root / "exports/m.keras", *command).code == 1
+    assert touched.exists()
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_form_takes_no_launch_that_others_could_have_written(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     options = launched(run, tmp_path / "touched")

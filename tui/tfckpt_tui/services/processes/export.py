@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.full_disk import DiskFullError, is_full
@@ -86,8 +86,18 @@ def describe_script(script: Script) -> str:
 
 
 def default_target(run: RunDirectory, checkpoint: str, form: ExportFormat) -> Path:
-    """Returns the default target of an export, and creates its directory."""
+    """Returns the default target of an export, and creates its directory.
+
+    Raises:
+        RefusedError: The directory is a symbolic link, which others may have made.
+    """
     directory = run.root / DIRECTORY
+    if directory.is_symlink():
+        raise RefusedError(
+            f"{directory} is a symbolic link; expected a directory. Remove the "
+            f"link: `rm {shlex.quote(str(directory))}`.",
+            Advice.of("Or choose another path with --to.", ""),
+        )
     make_directory(directory)
     return directory / f"{checkpoint}{form.suffix}"
 
