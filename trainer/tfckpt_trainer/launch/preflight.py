@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -21,6 +22,7 @@ from tfckpt_trainer.launch.slurm.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_recorded_jobs
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
+from tfckpt_trainer.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SIGNAL_EARLY_SECONDS = 60
@@ -119,14 +121,22 @@ def check_directory(run: RunDirectory) -> None:
                 "empty directory, or one with TensorFlow checkpoints."
             )
         if not os.access(root, os.W_OK | os.X_OK):
-            raise UsageError(f"{root} is not writable; choose another directory.")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
         refuse_newer_release(run)
         run.create()
     except OSError as error:
         raise UsageError(
-            f"{root} cannot be used as a run directory: {error.strerror or error}. Choose "
-            "another one."
+            f"{root} cannot be used as a run directory: {error.strerror or error}.",
+            _advice_about(root, error),
         ) from error
+
+
+def _advice_about(root: Path, error: OSError) -> Advice:
+    closed = find_closed(error) if isinstance(error, PermissionError) else None
+    # Nobody opens the directories above a run for it.
+    if closed is None or not closed.is_relative_to(root):
+        return Advice.of("Choose another one.")
+    return access_advice(closed).then("Or choose another directory.")
 
 
 def already_alive(run: RunDirectory) -> LaunchError:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.permissions import is_of_run
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -43,17 +44,23 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what_to_do = (
-            advice_to_free_space(run)
-            if is_full(error)
-            else Advice.of(
-                "Check with `ls -la {run}` that this user can write to it.", run=run.shell_word
-            )
-        )
         raise TfckptError(
             f"Training cannot start in {run.root}: {describe_error(error)}.",
-            what_to_do.then("Then start again."),
+            _advice_to_start(run, error),
         ) from error
+
+
+def _advice_to_start(run: RunDirectory, error: OSError) -> Advice:
+    again = "Then start again."
+    if is_full(error):
+        return advice_to_free_space(run).then(again)
+    if error.errno == errno.ELOOP or (isinstance(error, PermissionError) and is_of_run(error)):
+        # The description of the error has said what to do.
+        return Advice.of(again)
+    check = Advice.of(
+        "Check with `ls -la {run}` that this user can write to it.", run=run.shell_word
+    )
+    return check.then(again)
 
 
 def advice_to_free_space(run: RunDirectory, *, has_trash: bool = True) -> Advice:

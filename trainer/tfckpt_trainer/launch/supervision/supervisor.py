@@ -16,7 +16,7 @@ from types import FrameType
 import msgspec
 
 from tfckpt_trainer.counts import noun
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.exit_statuses import signal_name
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
@@ -35,6 +35,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.permissions import is_of_run
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -188,8 +189,7 @@ class Supervisor:
             return decision if error.next is Next.RESTART else self._end(decision)
         except OSError as error:
             self._starter.end(0, self._tick)
-            why = _DISK_FULL if is_full(error) else f"The command cannot be run: {error}."
-            return self._end(Decision(Next.FAIL, f"{why_again} {why}".lstrip()))
+            return self._end(Decision(Next.FAIL, f"{why_again} {why_no_start(error)}".lstrip()))
         self._note_start(placement)
         self._report.enter(SupervisorState.RUNNING)
         watch = Watch(self._run, self._starter.workers)
@@ -411,3 +411,11 @@ def _only_victims(decision: Decision, attempt: Attempt) -> bool:
     """Whether the worker that died first may not be known yet."""
     culprit = decision.culprit
     return culprit is not None and culprit.is_victim and len(attempt.exits) < attempt.workers
+
+
+def why_no_start(error: OSError) -> str:
+    """Says why no worker was started: a closed log is not an error of the command."""
+    if is_full(error):
+        return _DISK_FULL
+    what = "The workers cannot start" if is_of_run(error) else "The command cannot be run"
+    return f"{what}: {describe_error(error)}."
