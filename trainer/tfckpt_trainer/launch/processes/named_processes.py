@@ -51,6 +51,21 @@ def require_named_by_its_user(
         )
 
 
+def not_permitted(what: str, pid: int) -> LaunchError:
+    """Returns the error for a process that this user may not signal.
+
+    Args:
+        what: The process, as the beginning of a sentence.
+        pid: Its ID.
+    """
+    user = process_user(pid)
+    owner = "another user" if user is None else user_name(user)
+    return LaunchError(
+        f"{what} belongs to {owner} and cannot be ended by you.",
+        Advice.of("End it as that user: `kill {pid}`.", pid=pid),
+    )
+
+
 def _processes_in(named: Document) -> set[int]:
     """Returns the process IDs in a heartbeat, of a supervisor with those of its workers."""
     own: int = getattr(named, "pid", 0)

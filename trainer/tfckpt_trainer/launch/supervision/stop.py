@@ -13,7 +13,7 @@ import msgspec
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
-from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
+from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
 from tfckpt_trainer.launch.processes.orphans import (
     OrphanProcess,
     living_supervisor,
@@ -183,10 +183,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         # The leader has exited; its id stays reserved while its group has members.
         signal_group(pid, number)
     except PermissionError:
-        raise LaunchError(
-            f"Process {pid} belongs to another user and cannot be ended by you. End it as "
-            f"that user: `kill {pid}`."
-        ) from None
+        raise not_permitted(f"Process {pid}", pid) from None
 
 
 def _wait(condition: Callable[[], bool], deadline: float) -> bool:

@@ -19,7 +19,7 @@ from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
-from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
+from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -187,7 +187,7 @@ def stop(run: RunDirectory) -> bool:
     """Stops the TensorBoard of `run`; returns whether it ran.
 
     Raises:
-        TfckptError: It does not end, or another user could have named it.
+        TfckptError: It does not end, belongs to another user, or another user could have named it.
     """
     process = load_if_exists(_file(run), TensorBoardProcess)
     if process is None or not _is_tensorboard(process):
@@ -195,8 +195,12 @@ def stop(run: RunDirectory) -> bool:
         return False
     require_named_by_its_user(run, process.pid, _file(run), TensorBoardProcess)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        try:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        except PermissionError:
+            what = f"TensorBoard (process {process.pid})"
+            raise not_permitted(what, process.pid) from None
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
             if not process_lives(process.pid, process.process_started_at):
