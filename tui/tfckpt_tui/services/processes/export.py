@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.advice import Advice, only_command
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -43,8 +43,8 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
-            f"{run.root} was not launched by tfckpt-tui, so its training command is unknown. "
-            f"{_give_it(run)}"
+            f"{run.root} was not launched by tfckpt-tui, so its training command is unknown.",
+            _give_it(run),
         )
     # The user's command runs in the current directory, a launch's in its own.
     directory = Path(options.working_directory) if options is not None else Path.cwd()
@@ -61,21 +61,23 @@ def _launch_of(run: RunDirectory) -> LaunchOptions | None:
         return load_if_exists(run.launch_file, LaunchOptions)
     except PermissionError as error:
         # It stays private: its environment may hold secrets, and others' commands are not run.
+        place = os.fsdecode(error.filename)
         raise UsageError(
-            f"{run.launch_file} holds the training command. Only its owner, "
-            f"{_owner_name(run.launch_file)}, can read it. {_give_it(run)}"
+            f"{place} holds the training command. Only its owner, {_owner_name(place)}, can read "
+            "it.",
+            _give_it(run),
         ) from error
 
 
-def _owner_name(path: Path) -> str:
+def _owner_name(path: str) -> str:
     try:
-        return user_name(path.stat().st_uid)
+        return user_name(os.stat(path).st_uid)
     except OSError:
         return "another user"
 
 
-def _give_it(run: RunDirectory) -> str:
-    return f"Give it: `tfckpt-tui export {run.shell_word} -- COMMAND`."
+def _give_it(run: RunDirectory) -> Advice:
+    return only_command("Give it: ", "export", run.root, "--", "COMMAND")
 
 
 def describe_script(script: Script) -> str:
