@@ -302,3 +302,15 @@ def test_a_pin_of_something_that_is_not_there_is_no_pin(ended: RunFactory) -> No
     assert [c.name for c in list_checkpoints(ended.run) if c.pinned] == ["ckpt-100"]
     prune.set_pins(ended.run, ["ckpt-100"], pinned=False, through=TEST)
     assert not any(c.pinned for c in list_checkpoints(ended.run))
+
+
+def test_an_undo_names_the_manifest_that_cannot_be_used(ended: RunFactory) -> None:
+    done = prune.prune(ended.run, ["ckpt-100"], through=FrontEnd.COMMAND_LINE)
+    (directory,) = (path for path in ended.run.trash.iterdir() if path.is_dir())
+    (directory / "manifest.json").write_text("not JSON")
+    for identifier in (None, done.trash):
+        with pytest.raises(UsageError) as refused:
+            prune.undo(ended.run, identifier, through=FrontEnd.COMMAND_LINE)
+        assert f"Nothing can be brought back. {directory} cannot be used" in str(refused.value)
+    with pytest.raises(UsageError, match=r"There is no prune other .* are damaged\."):
+        prune.undo(ended.run, "other", through=FrontEnd.COMMAND_LINE)

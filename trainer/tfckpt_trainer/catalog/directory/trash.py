@@ -111,16 +111,21 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
     Raises:
         UsageError: There is none.
     """
-    manifests = list_trash(run)
+    reader = TrashReader(run)
+    manifests = reader.read()
     if identifier is None:
         manifest = next_to_undo(manifests)
     else:
         manifest = next((m for m in manifests if m.id == identifier), None)
     if manifest is not None:
         return manifest
-    if not manifests:
+    wanted = f"{run.trash / identifier} " if identifier is not None else ""
+    damage = next((told for told in reader.damaged if told.startswith(wanted)), "")
+    if damage:
+        raise UsageError(f"Nothing can be brought back. {damage}")
+    if not manifests and not reader.damaged:
         raise UsageError(f"The trash of {run.root} is empty; there is nothing to bring back.")
-    newest = ", ".join(manifest.id for manifest in manifests[:5])
+    newest = ", ".join(manifest.id for manifest in manifests[:5]) or "damaged"
     raise UsageError(f"There is no prune {identifier} in the trash; the newest are {newest}.")
 
 
