@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import deque
 from functools import partial
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
@@ -258,3 +260,63 @@ def test_a_command_that_is_claimed_while_others_are_taken_is_seen(tmp_path):
     assert any(poller.has_commands for _ in range(3))
     assert [command.kind for command in poller.take()] == [CommandKind.SAVE]
     assert not poller.has_commands
+
+
+LINKS = ["tensorboard", "tensorboard/branch-0", "tensorboard/branch-0/worker-1"]
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_no_event_file_is_written_through_a_link(tmp_path, link):
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+    from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
+
+    run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
+    writer = SummaryWriter(run, run.tensorboard, 1, StepMetrics())
+    run.create()
+    elsewhere.mkdir()
+    replace_by_link(run.control / link, elsewhere)
+    writer.start_branch(0, 0)
+    writer.write_event(1, "Saved.")
+    writer.close()
+    assert "is a symbolic link; expected a directory" in writer.trouble
+    assert not list(elsewhere.iterdir())
+    writer.start_branch(1, 0)
+    assert run.tensorboard.is_symlink() or list(run.tensorboard.glob("branch-1/worker-1/*"))
+    assert not list(elsewhere.iterdir())
+    writer.close()
+
+
+@pytest.mark.parametrize("is_made_later", [False, True])
+@pytest.mark.parametrize("link", ["branch-0", "branch-0/plugins", "branch-0/plugins/profile"])
+def test_no_trace_is_written_through_a_link(tmp_path, monkeypatch, link, is_made_later):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+    from tfckpt_trainer.training.telemetry.tracing import Tracer
+
+    run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
+    run.create()
+    elsewhere.mkdir()
+    saved = []
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda directory, options: None)
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda save=True: saved.append(save))
+    tracer = Tracer(0, StepMetrics())
+    if not is_made_later:
+        replace_by_link(run.tensorboard / link, elsewhere)
+        with pytest.raises((OSError, DamagedFileError), match="is a symbolic link"):
+            tracer.start(run.tensorboard / "branch-0")
+        assert not saved
+    else:
+        tracer.start(run.tensorboard / "branch-0")
+        replace_by_link(run.tensorboard / link, elsewhere)
+        assert "is a symbolic link" in tracer.stop(1).problem
+        assert saved == [False]
+    assert not list(elsewhere.iterdir())
+
+
+def replace_by_link(place, target):
+    """Makes a link, as a colleague who may write to a run directory can."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)

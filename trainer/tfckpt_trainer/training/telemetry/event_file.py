@@ -13,6 +13,7 @@ from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
+from tfckpt_trainer.rundir.storage.files import create_file, make_directory
 
 _numbers = itertools.count()
 
@@ -28,14 +29,15 @@ class EventFile:
         """Creates the file.
 
         Raises:
-            OSError: The disk refuses.
+            DamagedFileError: The directory is a symbolic link.
+            OSError: The disk refuses, or a directory above it, below `.tfckpt`, is a link.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         now = time.time()
         # TensorBoard reads the files of a directory in the order of their names.
         words = (f"{int(now):010d}", host_name(), os.getpid(), next(_numbers))
         name = ".".join(["events.out.tfevents", *map(str, words)])
-        self._file = open(directory / name, "wb")  # noqa: SIM115  closed by `close`
+        self._file = create_file(directory / name)
         self._records = RecordWriter(self._file)
         self._waiting: deque[bytes] = deque()
         self._writing = Lock()

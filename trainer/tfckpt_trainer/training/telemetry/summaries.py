@@ -10,7 +10,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 
-from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
@@ -136,10 +136,10 @@ class SummaryWriter:
         self._writer = EventFile(directory)
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Runs `act`. On a disk error, stops writing summaries; training goes on."""
+        """Runs `act`. On a disk error or a link, stops writing summaries; training goes on."""
         try:
             act()
-        except OSError as error:
+        except (OSError, TfckptError) as error:
             self._writer = None
             self._writer_trouble = (
                 f"TensorBoard summaries cannot be written: {describe_error(error)}"

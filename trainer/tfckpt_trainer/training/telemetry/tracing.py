@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.records.trace import TraceOfWorker
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, median
 
 _OPTIONS = tf.profiler.experimental.ProfilerOptions(
@@ -24,6 +25,8 @@ deques, and copies the deques while it collects more: it then writes to freed me
 traces of two workers, the second one crashed by "double free or corruption" or SIGSEGV.
 """
 
+
+_TRACES = "plugins/profile"
 
 _FEWEST_BEFORE = 10
 """Steps to compare with. Few would be those in which TensorFlow traced the graph."""
@@ -50,8 +53,11 @@ class Tracer:
             directory: Of the TensorBoard run.
 
         Raises:
-            TfckptError: A trace is in progress, such as by a callback of the script.
+            TfckptError: A trace is in progress, such as by a callback of the script; or the
+                directory of traces is a symbolic link.
+            OSError: The directory of traces cannot be created.
         """
+        make_directory(directory / _TRACES)
         self._metrics.wait_for_step()
         times = self._metrics.step_seconds
         self._earlier = _traces(directory)
@@ -78,9 +84,9 @@ class Tracer:
         # The last one is measured when it has been counted.
         traced = deque(self._metrics.step_seconds, maxlen=max(1, steps - 1))
         began = time.monotonic()
-        problem, written = "", set[Path]()
+        problem, written = _why_not(directory), set[Path]()
         try:
-            tf.profiler.experimental.stop()
+            tf.profiler.experimental.stop(save=not problem)
             written = _traces(directory) - self._earlier
         except (tf.errors.OpError, OSError) as error:
             problem = describe_error(error)
@@ -102,5 +108,14 @@ class Tracer:
             tf.profiler.experimental.stop(save=False)
 
 
+def _why_not(directory: Path) -> str:
+    """Returns why nothing can be written; TensorFlow would follow a link that is made meanwhile."""
+    try:
+        make_directory(directory / _TRACES)
+    except (OSError, TfckptError) as error:
+        return describe_error(error)
+    return ""
+
+
 def _traces(directory: Path) -> set[Path]:
-    return set(directory.glob("plugins/profile/*/*.xplane.pb"))
+    return set(directory.glob(f"{_TRACES}/*/*.xplane.pb"))
