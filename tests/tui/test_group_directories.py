@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from accounts import ALICE, BOB, GROUP, acting_as, share
 from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
-from tfckpt_trainer.errors import NotWritableError
+from tfckpt_trainer.errors import NotWritableError, describe_error
+from tfckpt_trainer.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind
@@ -273,3 +276,42 @@ def test_a_refusal_names_what_is_closed_and_not_the_run_directory(shared: Path) 
     assert str(told.value).startswith(f"{control}")
     assert f"its owner, user {BOB}" in str(told.value)
     assert f"{made.run.root} cannot" not in str(told.value)
+
+
+@pytest.mark.parametrize(("groups", "command"), [((GROUP,), f"chgrp {GROUP} "), ((1,), "")])
+def test_the_group_is_one_of_both(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, groups: tuple[int, ...], command: str
+) -> None:
+    alice = SimpleNamespace(pw_name="alice", pw_gid=groups[0])
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: alice)
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: alice)
+    monkeypatch.setattr(os, "getgrouplist", lambda name, group: [group])
+    lock = shared / ".tfckpt" / "trash.lock"
+    lock.parent.mkdir()
+    lock.touch()
+    for place in (lock.parent, lock):
+        os.chown(place, ALICE, 54399)
+    with acting_as(BOB):
+        told = str(access_advice(lock))
+    assert "its owner, alice." in told
+    assert (command in told) if command else ("`" not in told)
+
+
+def test_a_closed_run_directory_is_opened_by_the_command_of_a_prune(shared: Path) -> None:
+    with acting_as(ALICE, 0o002):
+        made = two_branches(shared, time.time() - 3600)
+        act(made, "ckpt-100")
+    shared.chmod(0o2755)
+
+    def prune_one() -> None:
+        prune.prune(made.run, ["ckpt-100"], through=FrontEnd.COMMAND_LINE)
+
+    with acting_as(BOB):
+        with pytest.raises(PermissionError) as refused:
+            prune_one()
+        told = describe_error(refused.value)
+    assert f"To share {shared}, user {ALICE} runs `chmod g+rwxs {shared}`" in told
+    command = told.split("`")[1]
+    subprocess.run(command, shell=True, check=True, user=ALICE, extra_groups=[GROUP])
+    with acting_as(BOB):
+        prune_one()

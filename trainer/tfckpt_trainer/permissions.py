@@ -31,9 +31,17 @@ def find_closed(error: PermissionError) -> Path | None:
     return None
 
 
-def is_of_run(error: OSError) -> bool:
-    """Whether an error names a file of this library, which its users may share."""
+def is_of_library(error: OSError) -> bool:
+    """Whether an error names a file of this library."""
     return is_path(error.filename) and _CONTROL in Path(os.fsdecode(error.filename)).parts
+
+
+def is_of_run(error: OSError) -> bool:
+    """Whether an error names a file of a run, which users may share: of this library or beside."""
+    if not is_path(error.filename):
+        return False
+    directory = Path(os.fsdecode(error.filename)).parent
+    return is_of_library(error) or os.path.isdir(directory / _CONTROL)
 
 
 def access_advice(path: Path) -> Advice:
@@ -69,7 +77,11 @@ def _deciding(path: Path) -> list[Path]:
 
 
 def _is_closed(place: Path) -> bool:
-    wanted = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
+    if os.path.isdir(place):
+        wanted = os.R_OK | os.W_OK | os.X_OK
+    else:
+        # Whoever may write to the directory replaces all others.
+        wanted = os.R_OK | (os.W_OK if place.name.endswith(_CHANGED_IN_PLACE) else 0)
     return not os.access(place, wanted, effective_ids=_BY_EFFECTIVE_ID)
 
 
@@ -83,7 +95,7 @@ def _within_run(path: Path) -> Iterator[Path]:
 def _common_group(path: Path, owner: str) -> int | None:
     """Returns the group to share a path with: of it or of a directory above, else any in common."""
     mine = [os.getegid(), *os.getgroups()]
-    theirs = os.getgrouplist(owner, path.stat().st_gid) if owner else None
+    theirs = _groups_of(owner, path) if owner else None
     *_, top = _within_run(path)
     for place in (path, *path.parents):
         group = place.stat().st_gid
@@ -92,6 +104,13 @@ def _common_group(path: Path, owner: str) -> int | None:
         if place == top.parent:
             break
     return next((group for group in mine if group in (theirs or ())), None)
+
+
+def _groups_of(owner: str, path: Path) -> list[int]:
+    """Returns the groups of a user, and that of a path of theirs, which needs no change."""
+    import pwd
+
+    return [*os.getgrouplist(owner, pwd.getpwnam(owner).pw_gid), path.stat().st_gid]
 
 
 def _command(path: Path, user: int, group: int) -> str:
@@ -109,7 +128,6 @@ def _command(path: Path, user: int, group: int) -> str:
     if path.name.endswith(_CHANGED_IN_PLACE):
         commands += [] if closed else _open_one(path, group, "g+rw")
     elif not path.is_dir() and not os.access(path, os.R_OK, effective_ids=_BY_EFFECTIVE_ID):
-        # Not to be written to: whoever may write to its directory replaces it.
         commands += _open_one(path, group, "g+r")
     return " && ".join(commands)
 

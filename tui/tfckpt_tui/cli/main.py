@@ -351,7 +351,7 @@ def run(arguments: list[str]) -> int:
     except TfckptError as error:
         return _report(error, as_json)
     except OSError as error:
-        return _report(TfckptError(describe_error(error)), as_json)
+        return _report(TfckptError(f"{describe_error(error).rstrip('.')}."), as_json)
 
 
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
-from tfckpt_trainer.permissions import is_of_run
+from tfckpt_trainer.permissions import is_of_library
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -417,5 +417,5 @@ def why_no_start(error: OSError) -> str:
     """Says why no worker was started: a closed log is not an error of the command."""
     if is_full(error):
         return _DISK_FULL
-    what = "The workers cannot start" if is_of_run(error) else "The command cannot be run"
+    what = "The workers cannot start" if is_of_library(error) else "The command cannot be run"
     return f"{what}: {describe_error(error)}."
