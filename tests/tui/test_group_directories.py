@@ -163,6 +163,29 @@ def test_a_verification_goes_on_after_what_a_colleague_keeps_private(
         assert listed["ckpt-2"]["problem"].startswith(".tfckpt/workers/ckpt-2")
 
 
+def test_a_checkpoint_of_which_a_part_may_not_be_deleted_stays_whole(
+    tool: Tool, shared: Path
+) -> None:
+    made = CheckpointDirectory(shared)
+    for step in (1, 2, 3):
+        made.ours(step)
+    for place in (made.run.control, *made.run.control.rglob("*")):
+        os.chown(place, ALICE, GROUP)
+    kept = made.run.worker_state_directory("ckpt-1")
+    os.chown(kept, BOB, GROUP)
+    kept.chmod(0o2755)
+    words = ("prune", shared, "--keep-last", "1", "--yes", "--delete", "--beside-trainer")
+    with acting_as(ALICE):
+        said = tool(*words)
+    assert said.code == 1
+    assert f"{kept}: Permission denied" in said.words
+    assert "Deleted 1 checkpoint for good" in said.data
+    assert read_entries(made.run)[-1].message == "Deleted for good: ckpt-2."
+    names = sorted(path.name for path in shared.rglob("ckpt-*.index"))
+    assert names == ["ckpt-1.index", "ckpt-3.index"]
+    assert tool("verify", shared, "1").code == 0
+
+
 def test_files_that_others_moved_to_an_export_stay_private(shared: Path) -> None:
     with acting_as(ALICE, 0o077):
         for name, mode in (("private", 0o2700), ("open", 0o2770)):

@@ -7,10 +7,12 @@ names them, a prune by name deletes them. Otherwise nothing shows any more what 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.pins import is_pinned
@@ -25,6 +27,8 @@ from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import sync_directory
+
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 
 def delete_for_good(
@@ -107,6 +111,8 @@ class _Deletion:
         gone: list[str] = []
         changed: set[Path] = set()
         for name, paths in files.items():
+            if not self.attempt(partial(_require_permission, paths)):
+                continue
             indexes = [path for path in paths if path.suffix == ".index"]
             # That of a save that is not committed comes before that of the checkpoint.
             if all(self.delete(path) for path in reversed(indexes)):
@@ -161,3 +167,16 @@ def _locked_if_possible(run: RunDirectory) -> Iterator[None]:
             if run.control.exists():
                 raise
         yield
+
+
+def _require_permission(paths: Iterable[Path]) -> None:
+    """Raises an error if a file of a checkpoint may not be deleted; otherwise half would be gone.
+
+    Raises:
+        PermissionError: A directory may not be changed.
+    """
+    for path in filter(os.path.lexists, paths):
+        within = [path] if path.is_dir() and not path.is_symlink() else []
+        for directory in (path.parent, *within):
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=_EFFECTIVE):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
