@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, Phase, SaveStatus
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
@@ -43,6 +44,33 @@ def test_a_file_that_cannot_be_written_delays_no_other(tmp_path):
     writer.later(run.state_file, lambda: written.append("other"))
     writer.close(60)
     assert written == ["other", "first", "second"]
+
+
+def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):
+    from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+    from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+
+    run, metrics = RunDirectory(tmp_path), StepMetrics()
+    run.create()
+    run.event_log.symlink_to(tmp_path / "elsewhere")
+    writer = EventLogWriter(run, CommandQueue(run), is_chief=True)
+    telemetry = SimpleNamespace(
+        metrics=metrics,
+        event_log=writer,
+        command_trouble="",
+        summaries=SimpleNamespace(write_new_steps=list, flush=list, trouble=""),
+        _note_not_finite=list,
+        _disk=SimpleNamespace(full_in=lambda saved_at: None),
+    )
+    writer.note(EventKind.SAVE, "Saved ckpt-1.")
+    told = Telemetry._write_pending(telemetry)
+    assert told == f"the event log cannot be written: {metrics.event_log_problem}"
+    assert f"{run.event_log}: it is a symbolic link" in metrics.event_log_problem
+    run.event_log.unlink()
+    assert Telemetry._write_pending(telemetry) == metrics.event_log_problem == ""
+    assert "Saved ckpt-1." in run.event_log.read_text()
+    writer.close(60)
 
 
 def test_the_tally_counts_from_the_newest_checkpoint():

@@ -15,7 +15,9 @@ import pytest
 from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
+from accounts import ALICE, BOB, acting_as, share
 from command_running import Tool
+from requirements import needs
 from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -245,6 +247,35 @@ def test_it_listens_on_this_machine_alone_and_ends_with_the_run(
         wait_until(lambda: tensorboard.running(run) is None, 30, "nothing answers")
     finally:
         tensorboard.stop(run)
+
+
+@needs("root")
+def test_the_process_of_a_colleague_is_named_with_its_user(
+    open_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(share(open_place))
+    monkeypatch.setattr(tensorboard, "_is_tensorboard", lambda process: True)
+    process = subprocess.Popen(["/bin/sleep", "300"], start_new_session=True, user=ALICE)
+    try:
+        started = psutil.Process(process.pid).create_time()
+        with acting_as(ALICE):
+            run.create()
+            store(
+                run.control / "tensorboard.json",
+                TensorBoardProcess(
+                    pid=process.pid, process_started_at=started, port=6006, directory=str(run.root)
+                ),
+            )
+        with acting_as(BOB), pytest.raises(TfckptError) as refused:
+            tensorboard.stop(run)
+        assert str(refused.value) == (
+            f"TensorBoard (process {process.pid}) belongs to user {ALICE} and cannot be ended by "
+            f"you. End it as that user: `kill {process.pid}`."
+        )
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
 
 
 def is_zombie(pid: int) -> bool:
