@@ -174,8 +174,10 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 @pytest.fixture
 def become_nobody() -> Iterator[Callable[[], None]]:
     """Gives up root's permissions until the test ends, if the tests run as root."""
-    # Imported when a process is forked. Python may lie in a directory of root.
-    import_module("multiprocessing.popen_fork")
+    # Imported when a process is forked, and when a group is named. Python may lie in a directory
+    # of root.
+    for name in ("multiprocessing.popen_fork", "grp"):
+        import_module(name)
     own = os.geteuid()
 
     def become() -> None:
