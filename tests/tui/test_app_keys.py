@@ -374,7 +374,7 @@ async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
     live.run.worker_log(1).write_text("".join(f"line {n}\n" for n in range(5000)))
     async with opened(live.run) as pilot:
         await pilot.press("l", "right")
-        await until_shown(pilot, "error: [/nope] ␛[31mred")
+        await until_shown(pilot, "error: [/nope] red")
         with live.run.worker_log(0).open("a") as log:
             log.write("appended\n")
         await until_shown(pilot, "appended")

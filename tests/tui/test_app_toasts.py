@@ -66,7 +66,7 @@ async def test_a_toast_replaces_the_same_one_and_not_now_replaces_not_now(
         await until_shown(pilot, "Not now: pause")
         assert len(toasts(pilot)) == 1
         await pilot.press("y", "y")
-        await until_shown(pilot, "to the clipboard")
+        await until_shown(pilot, "clipboard")
         await pilot.pause()
         assert len(toasts(pilot)) == 2
 
