@@ -79,7 +79,7 @@ class Terminal:
             height: That of the terminal.
             code: The program.
             starts_python: Whether Python starts for it, and ends. Otherwise the process has what
-                this one has imported.
+                this one has imported, except TensorFlow, whose threads do not survive a fork.
         """
         self.raw = b""
         self._screen = pyte.Screen(width, height)
@@ -88,7 +88,7 @@ class Terminal:
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            if not starts_python:
+            if not (starts_python or "tensorflow" in sys.modules):
                 sys.argv = ["-c", *arguments]
                 os._exit(_run_here(code))
             # Not `execv`: the readline library of pytest sets the size of its own terminal behind
