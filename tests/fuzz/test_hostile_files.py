@@ -18,7 +18,10 @@ SCRIPT = Path(__file__).parent / "scripts" / "hostile_files.py"
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     "content",
-    ["depth", "lines", "sparse", "grown", "link", "pipe", *weekly("lists", "digits", "directory")],
+    [
+        *("depth", "grown", "link", "pipe"),
+        *weekly("lines", "sparse", "lists", "digits", "directory"),
+    ],
 )
 def test_each_file_that_a_command_reads_may_hold_anything(tmp_path: Path, content: str) -> None:
     place = tmp_path / "place"
