@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.launch.slurm.variables import command_environment
 
 COMMAND_SECONDS = 20.0
@@ -43,7 +44,7 @@ class CommandOutput(msgspec.Struct, frozen=True):
     def last_line(self) -> str:
         """The last line that it printed, preferably an error."""
         line = _last_line(self.errors or self.output)
-        return line or f"It ended with status {self.status}."
+        return line or f"It {exit_words(self.status)}."
 
 
 Runner = Callable[[Sequence[str], float], CommandOutput]

@@ -168,7 +168,9 @@ class JobAnswer(msgspec.Struct, frozen=True):
 
     def silence_about(self, record: BatchJob) -> str:
         """Why nothing is known about a recorded job; empty if Slurm answered. Not cleaned."""
-        if self.hides_others and not _is_own(record) and self.report_on(record) is None:
+        if self.report_on(record) is not None:
+            return ""
+        if self.hides_others and not _is_own(record):
             return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
         return self.silence
 
@@ -233,14 +235,15 @@ def read_recorded_jobs(
     """
     asked = list(records)
     answer = read_jobs([record.id for record in asked], runner=runner, seconds=seconds)
-    is_unseen = any(not _is_own(one) and answer.report_on(one) is None for one in asked)
     # Slurm hides nothing from root.
-    if answer.silence or not is_unseen or os.geteuid() == 0:
+    if answer.silence or os.geteuid() == 0:
+        return answer
+    if not any(answer.report_on(one) is None and not _is_own(one) for one in asked):
         return answer
     try:
         shown = ask_slurm(("scontrol", "show", "config"), runner=runner, seconds=seconds)
     except LaunchError as error:
-        return JobAnswer(problem=error.found)
+        return msgspec.structs.replace(answer, problem=error.found)
     return msgspec.structs.replace(answer, hides_others=_HIDES_JOBS.search(shown) is not None)
 
 
