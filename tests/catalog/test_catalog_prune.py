@@ -744,14 +744,14 @@ class TestDeleteForGood:
         assert history.scan().keys() == before
 
     def test_what_cannot_be_deleted_is_told_and_the_others_go(self, history, monkeypatch):
-        unlink = Path.unlink
+        delete_file = deleting.delete_file
 
-        def failing(path, **options):
+        def failing(path):
             if path.name == "ckpt-100.index":
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-            unlink(path, **options)
+            delete_file(path)
 
-        monkeypatch.setattr(Path, "unlink", failing)
+        monkeypatch.setattr(deleting, "delete_file", failing)
         deleted = delete_for_good(
             history.run, ["ckpt-50", "ckpt-100", "ckpt-200"], now=NOW, update_state_file=True
         )

@@ -10,7 +10,8 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice
 
 _CONTROL = ".tfckpt"
-_BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
+BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
+"""Whether `os.access` can ask as file calls do."""
 
 _CHANGED_IN_PLACE = (".lock", ".jsonl", ".log")
 """How the names of files end that all users of a run open; others are replaced by a rename."""
@@ -26,7 +27,7 @@ def find_closed(error: PermissionError) -> Path | None:
     for name in (error.filename, error.filename2):
         path = Path(os.fsdecode(name)) if is_path(name) else None
         for place in _deciding(path) if path is not None else ():
-            if _is_closed(place):
+            if is_closed(place):
                 return place
     return None
 
@@ -76,13 +77,14 @@ def _deciding(path: Path) -> list[Path]:
     return there[:2] if there[:1] == [path] else there[:1]
 
 
-def _is_closed(place: Path) -> bool:
+def is_closed(place: Path) -> bool:
+    """Whether this user may not do with a file or directory of a run what its users do."""
     if os.path.isdir(place):
         wanted = os.R_OK | os.W_OK | os.X_OK
     else:
         # Whoever may write to the directory replaces all others.
         wanted = os.R_OK | (os.W_OK if place.name.endswith(_CHANGED_IN_PLACE) else 0)
-    return not os.access(place, wanted, effective_ids=_BY_EFFECTIVE_ID)
+    return not os.access(place, wanted, effective_ids=BY_EFFECTIVE_ID)
 
 
 def _within_run(path: Path) -> Iterator[Path]:
@@ -118,7 +120,7 @@ def _command(path: Path, user: int, group: int) -> str:
     closed = [
         place
         for place in _within_run(path)
-        if place.is_dir() and place.stat().st_uid == user and _is_closed(place)
+        if place.is_dir() and place.stat().st_uid == user and is_closed(place)
     ]
     commands = []
     if closed and _CONTROL in closed[-1].parts:
@@ -127,7 +129,7 @@ def _command(path: Path, user: int, group: int) -> str:
         commands += _open_one(path, group, "g+rwxs")
     if path.name.endswith(_CHANGED_IN_PLACE):
         commands += [] if closed else _open_one(path, group, "g+rw")
-    elif not path.is_dir() and not os.access(path, os.R_OK, effective_ids=_BY_EFFECTIVE_ID):
+    elif not path.is_dir() and not os.access(path, os.R_OK, effective_ids=BY_EFFECTIVE_ID):
         commands += _open_one(path, group, "g+r")
     return " && ".join(commands)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import lru_cache
@@ -433,13 +433,20 @@ def _end(place: int) -> str:
     return f"{_DATA}{number:05d}-of-{count:05d}"
 
 
-def size_of_directory(directory: Path) -> int:
-    """Returns the bytes of all files below a directory that can be read."""
+def size_of_directory(
+    directory: Path, size_of: Callable[[os.stat_result], int] = lambda facts: facts.st_size
+) -> int:
+    """Returns the bytes of all files below a directory that can be read.
+
+    Args:
+        directory: The directory.
+        size_of: Returns the bytes that count of a file.
+    """
     size = 0
     for place, _, names in os.walk(directory):
         for name in names:
             with suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_size
+                size += size_of(os.lstat(os.path.join(place, name)))
     return size
 
 

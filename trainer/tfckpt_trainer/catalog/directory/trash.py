@@ -44,13 +44,13 @@ class TrashReader:
     """Reads the manifests in the trash repeatedly; reads only those that changed.
 
     Attributes:
-        damaged: A sentence for each manifest that the last `read` could not read.
+        damaged: A sentence for each manifest that the last `read` could not read, by its id.
     """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._known: dict[str, _Entry] | None = None
-        self.damaged: tuple[str, ...] = ()
+        self.damaged: dict[str, str] = {}
 
     def read(self) -> list[TrashManifest]:
         """Returns the prunes in the trash, newest first, without damaged ones.
@@ -75,7 +75,7 @@ class TrashReader:
             else:
                 entries[directory.name] = identity, *_read_manifest(directory)
         self._known = entries
-        self.damaged = tuple(problem for _, _, problem in entries.values() if problem)
+        self.damaged = {name: problem for name, (_, _, problem) in entries.items() if problem}
         manifests = [manifest for _, manifest, _ in entries.values() if manifest is not None]
         return sorted(manifests, key=lambda m: (m.sequence, m.at, m.id), reverse=True)
 
@@ -119,8 +119,8 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
         manifest = next((m for m in manifests if m.id == identifier), None)
     if manifest is not None:
         return manifest
-    wanted = f"{run.trash / identifier} " if identifier is not None else ""
-    damage = next((told for told in reader.damaged if told.startswith(wanted)), "")
+    damaged = reader.damaged
+    damage = damaged.get(identifier, "") if identifier else next(iter(damaged.values()), "")
     if damage:
         raise UsageError(f"Nothing can be brought back. {damage}")
     if not manifests and not reader.damaged:

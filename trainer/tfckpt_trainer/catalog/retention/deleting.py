@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import locked_trash
-from tfckpt_trainer.catalog.retention.emptying import Emptied, bytes_below, bytes_freed
+from tfckpt_trainer.catalog.retention.emptying import Emptied, bytes_freed
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
+from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import sync_directory
-
-_EFFECTIVE = os.access in os.supports_effective_ids
+from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, sync_directory
 
 
 def delete_for_good(
@@ -144,11 +143,11 @@ class _Deletion:
         if not os.path.lexists(path):
             return
         if path.is_dir() and not path.is_symlink():
-            size = bytes_below(path)
-            shutil.rmtree(path)
+            size = size_of_directory(path, bytes_freed)
+            delete_tree(path)
         else:
             size = bytes_freed(os.lstat(path))
-            path.unlink()
+            delete_file(path)
         self._freed += size
         if self._on_progress is not None:
             self._on_progress(self._freed)
@@ -175,8 +174,8 @@ def _require_permission(paths: Iterable[Path]) -> None:
     Raises:
         PermissionError: A directory may not be changed.
     """
-    for path in filter(os.path.lexists, paths):
-        within = [path] if path.is_dir() and not path.is_symlink() else []
-        for directory in (path.parent, *within):
-            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=_EFFECTIVE):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    there = [path for path in paths if os.path.lexists(path)]
+    inner = [path for path in there if path.is_dir() and not path.is_symlink()]
+    for directory in dict.fromkeys([*(path.parent for path in there), *inner]):
+        if is_closed(directory):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import filterfalse
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import (
     MANIFEST,
@@ -19,7 +21,12 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
-from tfckpt_trainer.rundir.storage.files import delete_tree, open_directory, sync_directory
+from tfckpt_trainer.rundir.storage.files import (
+    delete_file,
+    delete_tree,
+    open_directory,
+    sync_directory,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ def empty_trash(
         reader = TrashReader(run)
         manifests = _trashed_before(reader, before)
         if only is None:
-            emptying.problems += reader.damaged
+            emptying.problems += reader.damaged.values()
         for manifest in reversed(manifests):
             if until_freed is not None and emptying.freed >= until_freed:
                 break
@@ -143,7 +150,7 @@ class _Emptying:
             return
         directory = self._run.trash / manifest.id
         try:
-            (directory / MANIFEST).unlink()
+            delete_file(directory / MANIFEST)
             # Flushed before the files: a power loss must not restore a manifest without them.
             sync_directory(directory)
         except OSError as error:
@@ -187,28 +194,19 @@ def bytes_freed(facts: os.stat_result) -> int:
     return facts.st_size if facts.st_nlink == 1 else 0
 
 
-def bytes_below(directory: Path) -> int:
-    """Returns the bytes that the deletion of a directory frees."""
-    return sum(
-        bytes_freed(os.lstat(os.path.join(place, name)))
-        for place, _, names in os.walk(directory)
-        for name in names
-    )
-
-
 def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
     """Deletes a directory; returns the bytes freed so far, which start at `freed`."""
-    inner = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
-    freed += sum(map(bytes_below, inner))
     # The data files are in the top directory and take longest. A link that appears at this moment
     # must not be followed.
     top = open_directory(directory)
     try:
         with os.scandir(top) as entries:
-            files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
-        for file in files:
-            freed += bytes_freed(os.lstat(file.name, dir_fd=top))
-            os.unlink(file.name, dir_fd=top)
+            is_inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        for name in filter(is_inner.get, is_inner):
+            freed += size_of_directory(directory / name, bytes_freed)
+        for name in filterfalse(is_inner.get, is_inner):
+            freed += bytes_freed(os.lstat(name, dir_fd=top))
+            os.unlink(name, dir_fd=top)
             if on_progress is not None:
                 on_progress(freed)
     finally:

@@ -88,7 +88,7 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashPhase,
 )
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory
+from tfckpt_trainer.rundir.storage.files import delete_file, make_directory, sync_directory
 
 
 def _ignore(_warning: str) -> None:
@@ -132,7 +132,8 @@ def move_to_trash(
 
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
-        RefusedError: A checkpoint is protected or has changed; nothing was moved.
+        RefusedError: A checkpoint is protected or has changed; the message names what is in the
+            trash all the same.
         DiskFullError: The disk is full; the message names what is in the trash all the same.
         OSError: A file operation failed; files that had been moved were moved back.
         TfckptError: A file operation failed, and some files could not be moved back.
@@ -170,7 +171,8 @@ def move_files_to_trash(
 
     Raises:
         UsageError: A file does not exist.
-        RefusedError: A file is protected or has changed; nothing was moved.
+        RefusedError: A file is protected or has changed; the message names what is in the trash
+            all the same.
         DiskFullError: The disk is full; the message names what is in the trash all the same.
         OSError: A file operation failed; files that had been moved were moved back.
         TfckptError: A file operation failed, and some files could not be moved back.
@@ -456,7 +458,7 @@ def _move_back(
 def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
     """Removes a manifest without checkpoints."""
     place = run.trash / manifest.id
-    (place / MANIFEST).unlink()
+    delete_file(place / MANIFEST)
     remove_empty(place)
     sync_directory(run.trash)
     return manifest
@@ -465,7 +467,7 @@ def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
 def _drop(place: Path) -> None:
     """Removes the directory of a prune that moved nothing."""
     with suppress(OSError):
-        (place / MANIFEST).unlink(missing_ok=True)
+        delete_file(place / MANIFEST)
         remove_empty(place)
 
 

@@ -80,6 +80,7 @@ from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
 from tfckpt_trainer.errors import BundleError, DamagedFileError, UnsupportedBundleError
+from tfckpt_trainer.permissions import BY_EFFECTIVE_ID
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ActionResult
@@ -407,8 +408,7 @@ def _is_denied(root: Path, fact: FileFact) -> bool:
     """Whether this process may not read a file."""
     if not fact.is_doubtful:
         return False
-    effective = os.access in os.supports_effective_ids
-    return not os.access(root / fact.name, os.R_OK, effective_ids=effective)
+    return not os.access(root / fact.name, os.R_OK, effective_ids=BY_EFFECTIVE_ID)
 
 
 def _is_mixed(files: CheckpointFiles, index: FileFact, present: list[FileFact]) -> bool:
