@@ -92,6 +92,14 @@ def test_an_unreadable_directory_is_told(runs: Path, monkeypatch: pytest.MonkeyP
     assert progress.left_out == "1 unreadable directory"
 
 
+def test_a_link_that_leads_nowhere_hides_no_run_beside_it(runs: Path) -> None:
+    before = runs_below(runs, SearchProgress())
+    (runs / "loop").symlink_to("loop")
+    progress = SearchProgress()
+    assert runs_below(runs, progress) == before
+    assert progress.left_out == ""
+
+
 async def test_the_list_of_runs_tells_what_was_not_searched(hiding: Path) -> None:
     app = RunsApp(hiding, Config())
     async with app.run_test(size=(160, 20)) as pilot:

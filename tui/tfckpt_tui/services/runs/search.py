@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
-from tfckpt_trainer.counts import noun
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.parent_directory import CONTROL
 
@@ -43,7 +43,7 @@ class SearchProgress:
             (self.links, "symbolic link", ""),
             (self.deeper, "directory", "directories"),
         )
-        parts = [f"{number:,} {noun(number, *words)}" for number, *words in named if number]
+        parts = [count(number, *words) for number, *words in named if number]
         deeper = f" deeper than {_DEPTH} levels" if self.deeper else ""
         return f"{', '.join(parts)}{deeper}"
 
@@ -139,7 +139,7 @@ def _listed(place: str, progress: SearchProgress) -> tuple[frozenset[str], list[
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 files.append(entry.name)
-                progress.links += entry.is_symlink() and entry.is_dir()
+                progress.links += entry.is_symlink() and os.path.isdir(entry.path)
             elif not entry.name.startswith("."):
                 directories.append(entry.name)
     return frozenset(files), directories
