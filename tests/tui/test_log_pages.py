@@ -112,6 +112,15 @@ def test_lines_are_shown_and_searched_as_a_terminal_leaves_them(tmp_path: Path) 
         assert not search.places, needle
 
 
+@pytest.mark.parametrize("needle", ["between", "loss:   1"])
+def test_what_a_line_leaves_open_hides_no_match_in_later_ones(tmp_path: Path, needle: str) -> None:
+    path = tmp_path / "worker-0.log"
+    path.write_bytes(b"\x1b]0;a title without an end\nbetween\nloss:\t1\n\x07 rings\n")
+    search = LogSearch(path, needle)
+    search.run()
+    assert len(search.places) == 1
+
+
 def test_the_matches_of_several_logs_follow_each_other(tmp_path: Path) -> None:
     texts = {"worker 0": "a\nx\nx\n", "worker 1": "a\n", "worker 2": "x\na\nx\n"}
     paths = {log: tmp_path / log for log in [*texts, "worker 3"]}

@@ -14,7 +14,7 @@ C0 and C1 controls, line separators, direction marks, invisible characters, lone
 of a file name that are not UTF-8), and the invisible "tag" block.
 """
 
-ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
+ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
 """A pattern of whole escape sequences: colours, cursor movements, titles."""
 
 LONGEST = 4096

@@ -166,8 +166,9 @@ class LogSearch:
             if not data:
                 self.done = max(self.done, self.size)
                 return
-            # Most chunks hold no match, and need no look at each line.
-            if plain and wanted not in _without_escapes(data).lower():
+            # Most chunks hold no match, and need no look at each line. Tabs are shown as blanks.
+            may_differ = b"\t" in data and b" " in wanted
+            if plain and not may_differ and wanted not in _without_escapes(data).lower():
                 self._pass(data)
             else:
                 yield from pieces_of(data, self.done)
