@@ -99,7 +99,7 @@ def _other_trained(
     if not live or TRAINED not in node.children:
         return None
     saved = nodes[node.children[TRAINED]].children
-    was = [nodes[saved[name]] for name in sorted(saved, key=int) if name.isdecimal()]
+    was = [nodes[saved[name]] for name in sorted(filter(str.isdecimal, saved), key=int)]
     now = [saved_as.get(id(variable)) for variable in live]
     if len(was) == len(now) and all(a is b or b is None for a, b in zip(was, now, strict=True)):
         return None
