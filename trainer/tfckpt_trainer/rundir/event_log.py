@@ -130,11 +130,9 @@ def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
         data = os.pread(descriptor, RECENT_BYTES, begin)
     finally:
         os.close(descriptor)
-    *lines, _ = data.rsplit(b"\n", most + 1)
-    if begin or len(lines) > most:
-        # The first has no complete line at its end, or is more than one.
-        del lines[:1]
-    return _points(b"".join(line + b"\n" for line in lines), run.series.name)
+    # The line in which it begins is not complete.
+    lines = data[data.find(b"\n") + 1 :] if begin else data
+    return _points(_newest_lines(lines, most), run.series.name)
 
 
 def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:

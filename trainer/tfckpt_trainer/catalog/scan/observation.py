@@ -37,10 +37,9 @@ from tfckpt_trainer.catalog.directory.other_formats import (
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
+from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.storage.parent_directory import open_below
-from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 SETTLED_SECONDS = 5.0
 """If two scans this far apart see the same problem, no running save causes it."""
@@ -270,9 +269,9 @@ class Observer:
             return []
 
     def _changed_at(self) -> float:
-        times = [_modified_at(self._run.root, os.O_DIRECTORY)]
+        times = [file_time(self._run.root)]
         with suppress(OSError):
-            times.append(_modified_at(self._run.state_file, os.O_NONBLOCK))
+            times.append(file_time(self._run.state_file))
         return max(times)
 
     def _same_since(self, view: object, now: float) -> float:
@@ -296,14 +295,6 @@ def _arriving_copies(place: Path) -> list[ArrivingCopy]:
             path = os.fspath(place / name)
             copies.append(ArrivingCopy(name.rpartition(".")[0], path, size, changed_at))
     return copies
-
-
-def _modified_at(path: Path, flags: int) -> float:
-    descriptor = open_below(os.fspath(path), os.O_RDONLY | flags)
-    try:
-        return modification_time(descriptor) / 1e9
-    finally:
-        os.close(descriptor)
 
 
 def presence(path: str) -> Presence:

@@ -110,7 +110,7 @@ def known_ahead(run: RunDirectory) -> float:
 
 
 def file_time(path: Path | str) -> float:
-    """Returns the modification time of a regular file, by the clock of its file system.
+    """Returns the modification time of a file or directory, by the clock of its file system.
 
     Raises:
         OSError: The file cannot be read.

@@ -374,7 +374,9 @@ def _transformation(part: Any, function: Any) -> _Transformation:
             others.add(operation.op)
         else:
             readers.append(reader)
-    changes = bool(_tables_of([function], MUTABLE_TABLES))
+    looks_up = any(name.startswith("LookupTable") for name in others)
+    # Looking for tables goes over all objects of the process.
+    changes = looks_up and bool(_tables_of([function], MUTABLE_TABLES))
     return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers), changes)
 
 

@@ -339,7 +339,7 @@ def checksum(value: npt.NDArray[Any]) -> int:
 
 def _is_numbered(path: str) -> bool:
     """Whether Keras numbers a variable, so that its path does not tell what it is."""
-    return _SLOT in path or "/_trainable_variables/" in path
+    return _SLOT in path or f"/{TRAINED}/" in path
 
 
 def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]]:

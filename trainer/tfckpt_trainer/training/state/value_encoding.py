@@ -69,8 +69,9 @@ class _Encoder:
             # As hexadecimal digits, whose number Python does not limit.
             return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
         if kind is float:
-            bits = {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
-            return value if math.isfinite(value) else bits
+            if math.isfinite(value):
+                return value
+            return {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
         if depth > _DEEPEST:
             raise UsageError(f"{place[:200]} is nested more than {_DEEPEST} levels deep.")
         if kind is dict:

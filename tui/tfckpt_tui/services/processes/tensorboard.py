@@ -230,11 +230,12 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
     while process.poll() is None:
         if _answers(host, port):
             return
-        before, taken = taken, _processor_seconds(process.pid)
-        if taken > before:
+        if time.monotonic() >= deadline:
+            # Not at each look: it goes over all processes of the machine.
+            before, taken = taken, _processor_seconds(process.pid)
+            if taken <= before:
+                break
             deadline = time.monotonic() + IDLE_SECONDS
-        elif time.monotonic() >= deadline:
-            break
         time.sleep(POLL_SECONDS)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

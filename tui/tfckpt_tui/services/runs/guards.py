@@ -179,6 +179,9 @@ def unseen_metrics(
         rules: The texts of guards. Those with classes of the script are left out.
         before_the_first: Whether to return some also if the run has reported no metric at all.
     """
+    rules = tuple(rules)
+    if not rules:
+        return []
     reported = recorded_metrics(*_recorded(run))
     told: list[str] = []
     for rule in rules if reported or before_the_first else ():

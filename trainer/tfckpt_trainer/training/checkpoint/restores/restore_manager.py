@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
-from tfckpt_trainer.counts import count
+from tfckpt_trainer.counts import count, first_lines
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -179,13 +179,10 @@ class RestoreManager:
         hyperparameters.make_again(agreed.changes)
         if agreed.changes:
             words = [change.words for change in agreed.changes]
-            more = (
-                f"; and {len(words) - SHOWN_CHANGES:,} more" if len(words) > SHOWN_CHANGES else ""
-            )
             self._telemetry.note(
                 EventKind.NOTE,
                 "Changes that no checkpoint has are made again: "
-                f"{'; '.join(words[:SHOWN_CHANGES])}{more}.",
+                f"{'; '.join(first_lines(words, SHOWN_CHANGES))}.",
             )
         for sentence in agreed.left_out:
             self._telemetry.note(EventKind.NOTE, sentence)

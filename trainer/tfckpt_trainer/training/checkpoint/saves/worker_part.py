@@ -206,10 +206,11 @@ class WorkerPart:
             written.append(prefix)
         make_directory(directory)
         with timer.phase("write"):
-            beside = {**values.untracked, **adapted_values(values.adapted)}
-            if self._group.is_chief and beside:
-                write_values(directory / UNTRACKED, beside)
-                written.append(directory / UNTRACKED)
+            if self._group.is_chief:
+                beside = {**values.untracked, **adapted_values(values.adapted)}
+                if beside:
+                    write_values(directory / UNTRACKED, beside)
+                    written.append(directory / UNTRACKED)
             worker_prefix = directory / f"worker-{self._group.index}"
             self._state.worker.write(
                 worker_prefix, values.found, values.differing.paths, values.adapted
