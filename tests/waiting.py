@@ -43,7 +43,8 @@ def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Re
 def took_too_long(waited: float, timeout: float) -> bool:
     """Whether a wait is over after some seconds.
 
-    A machine with ten times as many running processes as cores takes ten times as long.
+    A machine with five times as many running processes as cores takes five times as long. Nothing
+    takes longer than `MOST_SECONDS`.
     """
     busy = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
     return waited > min(max(timeout, LEAST_SECONDS) * busy, MOST_SECONDS)
