@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, KeyOf, only_command
-from tfckpt_trainer.permissions import access_advice, find_closed, is_of_run, is_path
+from tfckpt_trainer.permissions import access_advice, advice_about, find_closed, is_path
 
 
 class ExitCode(IntEnum):
@@ -167,9 +167,5 @@ def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = f"{os.fsdecode(error.filename)}: " if is_path(error.filename) else ""
-    what = f"{where}{error.strerror}"
-    if isinstance(error, PermissionError) and is_of_run(error):
-        with suppress(OSError):
-            closed = find_closed(error)
-            what += f". {access_advice(closed)}".rstrip(".") if closed is not None else ""
-    return what
+    advice = advice_about(error)
+    return f"{where}{error.strerror}" + (f". {advice}".rstrip(".") if advice is not None else "")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
 
-_CONTROL = ".tfckpt"
+CONTROL = ".tfckpt"
+"""The subdirectory of a run with all files of this library."""
+
 BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
 """Whether `os.access` can ask as file calls do."""
 
@@ -34,7 +37,7 @@ def find_closed(error: PermissionError) -> Path | None:
 
 def is_of_library(error: OSError) -> bool:
     """Whether an error names a file of this library."""
-    return is_path(error.filename) and _CONTROL in Path(os.fsdecode(error.filename)).parts
+    return is_path(error.filename) and CONTROL in Path(os.fsdecode(error.filename)).parts
 
 
 def is_of_run(error: OSError) -> bool:
@@ -42,7 +45,16 @@ def is_of_run(error: OSError) -> bool:
     if not is_path(error.filename):
         return False
     directory = Path(os.fsdecode(error.filename)).parent
-    return is_of_library(error) or os.path.isdir(directory / _CONTROL)
+    return is_of_library(error) or os.path.isdir(directory / CONTROL)
+
+
+def advice_about(error: OSError) -> Advice | None:
+    """Says who opens the file of a run that an error names; None if it is not closed."""
+    if isinstance(error, PermissionError) and is_of_run(error):
+        with suppress(OSError):
+            closed = find_closed(error)
+            return access_advice(closed) if closed is not None else None
+    return None
 
 
 def access_advice(path: Path) -> Advice:
@@ -57,7 +69,7 @@ def access_advice(path: Path) -> Advice:
         return Advice.of(
             "You own {path}: run `chmod {right} {word}`.", path=path, right=right, word=_word(path)
         )
-    owner = _name(user)
+    owner = name_of(user)
     alone = Advice.of("Run this as its owner, {owner}.", owner=owner or f"user {user}")
     group = _common_group(path, owner)
     command = _command(path, user, group) if group is not None else ""
@@ -90,7 +102,7 @@ def is_closed(place: Path) -> bool:
 def _within_run(path: Path) -> Iterator[Path]:
     """Yields a path of a run and the directories above it, up to `.tfckpt` if it is below."""
     yield path
-    if _CONTROL in path.parent.parts:
+    if CONTROL in path.parent.parts:
         yield from _within_run(path.parent)
 
 
@@ -123,7 +135,7 @@ def _command(path: Path, user: int, group: int) -> str:
         if place.is_dir() and place.stat().st_uid == user and is_closed(place)
     ]
     commands = []
-    if closed and _CONTROL in closed[-1].parts:
+    if closed and CONTROL in closed[-1].parts:
         commands += _open_tree(closed[-1], user, group)
     elif closed:
         commands += _open_one(path, group, "g+rwxs")
@@ -141,7 +153,7 @@ def _open_one(path: Path, group: int, right: str) -> list[str]:
 
 def _open_tree(top: Path, user: int, group: int) -> list[str]:
     """Opens directories, and files that are changed in place; private ones stay so."""
-    find = f"find {_word(top)} -user {shlex.quote(_name(user) or str(user))}"
+    find = f"find {_word(top)} -user {shlex.quote(name_of(user) or str(user))}"
     names = " -o ".join(f"-name '*{end}'" for end in _CHANGED_IN_PLACE)
     taken = f"-exec chgrp {_group_word(group)} {{}} +"
     return [
@@ -154,8 +166,8 @@ def _word(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def _name(user: int) -> str:
-    """Returns the name of a user; empty if it has none."""
+def name_of(user: int) -> str:
+    """Returns the name of the user with an ID; empty if it has none."""
     # Imported here: only errors need it, and directories of users may be slow.
     import pwd
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.permissions import find_closed, is_of_run
+from tfckpt_trainer.permissions import advice_about
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -50,18 +50,11 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
         ) from error
 
 
-def _is_explained(error: OSError) -> bool:
-    """Whether `describe_error` says who opens the file."""
-    return (
-        isinstance(error, PermissionError) and is_of_run(error) and find_closed(error) is not None
-    )
-
-
 def _advice_to_start(run: RunDirectory, error: OSError) -> Advice:
     again = "Then start again."
     if is_full(error):
         return advice_to_free_space(run).then(again)
-    if error.errno == errno.ELOOP or _is_explained(error):
+    if error.errno == errno.ELOOP or advice_about(error) is not None:
         # The description of the error has said what to do.
         return Advice.of(again)
     check = Advice.of(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import NotTrustedError
+from tfckpt_trainer.permissions import name_of
 
 _TAKE = (
     "Read it. If it says what you want, make it yours: "
@@ -50,13 +51,8 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
 
 def user_name(user: int) -> str:
     """Returns the name of a user with the ID, or the ID alone."""
-    # Imported here: only errors need it, and directories of users may be slow.
-    import pwd
-
-    try:
-        return f"{pwd.getpwuid(user).pw_name} (user {user})"
-    except KeyError:
-        return f"user {user}"
+    name = name_of(user)
+    return f"{name} (user {user})" if name else f"user {user}"
 
 
 def user_id(name: str, unknown: int) -> int:

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-CONTROL = ".tfckpt"
-"""The subdirectory of a run with all files of this library."""
+from tfckpt_trainer.permissions import CONTROL
 
 _WHAT = (
     "a symbolic link; expected a directory. Remove the link. If the directory that it points to "
