@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -315,3 +316,13 @@ def test_a_sparkline_shows_the_course() -> None:
     assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], 8) == BARS
     assert sparkline([8, 1], 8) == "█▁"
     assert sparkline([5.0] * 4, 4) == "▁▁▁▁"
+
+
+async def test_the_footer_and_the_help_have_the_keys_that_the_user_chose(tmp_path: Path) -> None:
+    RunFactory(tmp_path / "run").create()
+    app = RunsApp(tmp_path, Config(keys={"save": "f9,s"}))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until_shown(pilot, "f9 save")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Keys of the list of runs")
+        assert re.search(r"f9 +save +Saves a checkpoint", top(app))

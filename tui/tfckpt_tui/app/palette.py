@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.keys import format_key
 
 from tfckpt_tui.app.protocols import ActionInfo, PerformsActions, run_app_of
+from tfckpt_tui.app.widgets.base.keybar import key_name
 from tfckpt_tui.formats.text import clean
 
 _MAX_CHECKPOINTS = 20
@@ -69,10 +70,10 @@ class ListProvider(Provider):
     async def discover(self) -> Hits:
         """Yields all keys."""
         for binding in self._bindings:
-            keys = run_app_of(self.screen).config.keys.get(binding.id or "", binding.key)
-            shown = f"  {format_key(keys.partition(',')[0])}"
-            line = Content.assemble(binding.description, (shown, "$primary bold"))
-            yield DiscoveryHit(line, self._perform(binding), help=binding.tooltip)
+            shown = (f"  {key_name(binding)}", "$primary bold")
+            line = Content.assemble(binding.description, shown)
+            perform = partial(self.app.run_action, binding.action)
+            yield DiscoveryHit(line, perform, help=binding.tooltip)
 
     async def search(self, query: str) -> Hits:
         """Yields those whose word or explanation matches."""
@@ -81,20 +82,12 @@ class ListProvider(Provider):
             text = f"{binding.description}: {binding.tooltip}"
             score = matcher.match(text)
             if score > 0:
-                yield Hit(score, matcher.highlight(text), self._perform(binding))
+                perform = partial(self.app.run_action, binding.action)
+                yield Hit(score, matcher.highlight(text), perform)
 
     @property
     def _bindings(self) -> Sequence[Binding]:
         return self.app.explained_bindings if isinstance(self.app, ExplainsBindings) else ()
-
-    def _perform(self, binding: Binding) -> Callable[[], None]:
-        """Returns what performs an action of the list once the palette is closed."""
-        app = self.app
-
-        def perform() -> None:
-            app.call_later(partial(app.run_action, binding.action))
-
-        return perform
 
 
 class CheckpointsProvider(Provider):

@@ -7,6 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,6 @@ from textual import getters
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingsMap, BindingType
 from textual.command import Provider
-from textual.keys import format_key
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
@@ -35,7 +35,7 @@ from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.screens.answers import AnswersScreen
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.screens.runs_compare import MOST_RUNS, RunsCompareScreen
-from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint
+from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint, key_name
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.base.styled_text import shorten_middle
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
@@ -478,8 +478,14 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     @property
     def explained_bindings(self) -> list[Binding]:
         """The keys of the list that have an explanation."""
-        own = (one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip)
-        return [*own, *self._own]
+        return [*(one for one in self._chosen_bindings if one.tooltip), *self._own]
+
+    @property
+    def _chosen_bindings(self) -> list[Binding]:
+        """The keys of the list, as the user chose them."""
+        keys = self.config.keys
+        bindings = [one for one in self.BINDINGS if isinstance(one, Binding)]
+        return [replace(one, key=keys.get(one.id or "", one.key)) for one in bindings]
 
     def action_help(self) -> None:
         """Shows the keys of the list."""
@@ -509,13 +515,12 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
 
     def _update_keys(self) -> None:
         """Shows the keys in the footer."""
-        bindings = [binding for binding in self.BINDINGS if isinstance(binding, Binding)]
-        keys = self.config.keys
+        bindings = self._chosen_bindings
         self.query_one(KeyBar).show_hints(
             [
                 KeyHint(
                     binding.action,
-                    format_key(keys.get(binding.id or "", binding.key).partition(",")[0]),
+                    key_name(binding),
                     binding.description,
                     is_last=binding.action in LAST_KEYS,
                 )
