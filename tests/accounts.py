@@ -11,6 +11,7 @@ import grp  # noqa: F401
 import os
 import pwd  # noqa: F401
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,3 +53,16 @@ def replace_as(user: int, path: Path, data: bytes, mode: int = 0o644) -> None:
     own.chmod(mode)
     shutil.chown(own, user, GROUP)
     os.replace(own, path)
+
+
+@contextmanager
+def sleeping(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of Alice."""
+    process = subprocess.Popen(
+        ["/bin/sleep", "600"], start_new_session=True, user=ALICE, env=environment
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

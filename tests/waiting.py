@@ -62,13 +62,16 @@ def pause_after(waited: float) -> float:
 
 
 class PassingTime:
-    """A `time` that only sleeping makes pass."""
+    """A clock, and a `time`, that only sleeping and tests make pass."""
 
-    now = 0.0
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
 
-    def monotonic(self) -> float:
-        """Returns the seconds slept."""
+    def __call__(self) -> float:
+        """Returns the time."""
         return self.now
+
+    monotonic = __call__
 
     def sleep(self, seconds: float) -> None:
         """Lets seconds pass at once."""

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, RunStat
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.services.runs.report import status_report
-from waiting import MOST_SECONDS, wait_until
+from waiting import MOST_SECONDS, PassingTime, wait_until
 
 TRAINS = Attempt(workers=2, seconds=300.0, heard=frozenset({0, 1}), stepped=True)
 SILENT = replace(TRAINS, silent=(1, "has sent no heartbeat for 6 s"))
@@ -74,19 +74,12 @@ def test_a_stopped_worker_degrades_the_run_once(run: Run) -> None:
     assert kinds.count(EventKind.DEGRADED) == 1 and EventKind.STALLED not in kinds
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> PassingTime:
+    return PassingTime()
 
 
-def test_a_worker_that_does_not_react_is_an_event_once_for_each_time(clock: Clock) -> None:
+def test_a_worker_that_does_not_react_is_an_event_once_for_each_time(clock: PassingTime) -> None:
     episodes = Episodes(clock)
     assert episodes.begun(SILENT) is None
     clock.now = DEGRADED_SECONDS
@@ -99,21 +92,21 @@ def test_a_worker_that_does_not_react_is_an_event_once_for_each_time(clock: Cloc
     assert episodes.begun(SILENT) == told
 
 
-def test_a_worker_that_is_silent_for_a_moment_is_no_event(clock: Clock) -> None:
+def test_a_worker_that_is_silent_for_a_moment_is_no_event(clock: PassingTime) -> None:
     episodes = Episodes(clock)
     for attempt in (SILENT, TRAINS, SILENT, TRAINS):
         assert episodes.begun(attempt) is None
         clock.now += 0.9 * DEGRADED_SECONDS
 
 
-def test_a_worker_that_is_silent_because_one_has_ended_is_no_event(clock: Clock) -> None:
+def test_a_worker_that_is_silent_because_one_has_ended_is_no_event(clock: PassingTime) -> None:
     episodes = Episodes(clock)
     for _ in range(3):
         assert episodes.begun(replace(SILENT, exits=(Exit(0, 1),))) is None
         clock.now += DEGRADED_SECONDS
 
 
-def test_a_stall_is_an_event_once_for_each_time(clock: Clock) -> None:
+def test_a_stall_is_an_event_once_for_each_time(clock: PassingTime) -> None:
     episodes = Episodes(clock)
     stalls = replace(
         TRAINS, stands_for=STALLED_SECONDS + 1, suspect=(1, "has waited for input for 70 s")
@@ -129,7 +122,7 @@ def test_a_stall_is_an_event_once_for_each_time(clock: Clock) -> None:
     assert episodes.begun(stalls) == told
 
 
-def test_long_steps_and_code_between_steps_are_no_stall(clock: Clock) -> None:
+def test_long_steps_and_code_between_steps_are_no_stall(clock: PassingTime) -> None:
     long = replace(TRAINS, stands_for=100.0, call_seconds=10.0)
     assert Episodes(clock).begun(long) is None
     assert Episodes(clock).begun(replace(long, stands_for=STALLED_AFTER_CALLS * 10.0 + 1))

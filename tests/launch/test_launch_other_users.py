@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ import psutil
 import pytest
 from supervised import Run
 
-from accounts import ALICE, BOB, GROUP, acting_as, replace_as, share
+from accounts import ALICE, BOB, GROUP, acting_as, replace_as, share, sleeping
 from requirements import needs
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch import launcher
@@ -105,19 +104,6 @@ def test_a_batch_script_is_a_new_file(group_run: Run) -> None:
         store_batch_script(group_run.directory, "#!/bin/bash\n")
     facts = script.stat()
     assert facts.st_uid == ALICE and not facts.st_mode & 0o022
-
-
-@contextmanager
-def sleeping(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Alice."""
-    process = subprocess.Popen(
-        ["/bin/sleep", "600"], start_new_session=True, user=ALICE, env=environment
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture

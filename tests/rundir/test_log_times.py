@@ -17,14 +17,7 @@ from tfckpt_trainer.rundir.log_times import (
     read_log_times,
     times_path,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from waiting import PassingTime
 
 
 @pytest.fixture
@@ -33,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
-    clock = Clock()
+    clock = PassingTime(1000.0)
     notes = LogTimesRecorder(clock)
     for text in ("one\n", "two\n", "three\n"):
         with log.open("a") as file:
@@ -45,7 +38,7 @@ def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
 
 
 def test_notes_come_no_more_often_than_they_are_due(log: Path) -> None:
-    clock = Clock()
+    clock = PassingTime(1000.0)
     notes = LogTimesRecorder(clock)
     for _ in range(10):
         with log.open("a") as file:
@@ -65,7 +58,7 @@ def test_a_log_that_is_quiet_is_not_noted_again(log: Path) -> None:
 
 
 def test_a_clock_of_another_process_goes_on_where_the_last_ended(log: Path) -> None:
-    clock = Clock()
+    clock = PassingTime(1000.0)
     log.write_text("one\n")
     LogTimesRecorder(clock).record([log])
     clock.now += 5
@@ -77,7 +70,7 @@ def test_a_clock_of_another_process_goes_on_where_the_last_ended(log: Path) -> N
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])
 def test_a_log_that_begins_anew_has_new_notes(log: Path, how: str) -> None:
-    clock = Clock()
+    clock = PassingTime(1000.0)
     notes = LogTimesRecorder(clock)
     log.write_text("a long first line\n")
     notes.record([log])
@@ -94,7 +87,7 @@ def test_many_notes_are_thinned_out_and_the_newest_kept(log: Path) -> None:
     lines = [f"{moment}.00 {moment}" for moment in range(1, MAX_RECORDS + 1)]
     log.write_bytes(b"x" * (MAX_RECORDS + 1))
     times_path(log).write_text("\n".join([f"inode {log.stat().st_ino}", *lines, ""]))
-    LogTimesRecorder(Clock()).record([log])
+    LogTimesRecorder(PassingTime(1000.0)).record([log])
     known = read_log_times(log)
     assert MAX_RECORDS / 2 < len(known.moments) < MAX_RECORDS * 3 / 4
     assert known.sizes[-1] == MAX_RECORDS + 1

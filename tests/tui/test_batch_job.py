@@ -37,17 +37,9 @@ from tfckpt_tui.services.batch.job_reader import (
     JobReader,
 )
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
-from waiting import MOST_SECONDS
+from waiting import MOST_SECONDS, PassingTime
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 50)]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def record(**fields: Any) -> BatchJob:
@@ -81,7 +73,7 @@ def stopped_supervisor(made: RunFactory, state: SupervisorState, at: float) -> N
     ],
 )
 def test_slurm_is_asked_at_a_gentle_rate(slurm: RecordedSlurm, pause: float) -> None:
-    clock, job = Clock(), record()
+    clock, job = PassingTime(1000.0), record()
     reader = JobReader(slurm, clock)
     first = reader.read(job, RunState.TRAINING)
     clock.now += pause - 0.1
@@ -93,7 +85,7 @@ def test_slurm_is_asked_at_a_gentle_rate(slurm: RecordedSlurm, pause: float) -> 
 
 
 def test_a_new_start_and_an_end_are_asked_about_soon() -> None:
-    clock, slurm = Clock(), runs(SUBMITTED_AT)
+    clock, slurm = PassingTime(1000.0), runs(SUBMITTED_AT)
     reader = JobReader(slurm, clock)
     reader.read(record(started_at=1.0), RunState.TRAINING)
     clock.now += LEAST_SECONDS
@@ -109,7 +101,7 @@ def test_a_new_start_and_an_end_are_asked_about_soon() -> None:
 
 
 def test_a_silent_slurm_is_asked_less_and_less_often() -> None:
-    clock, slurm = Clock(), RecordedSlurm(status=1, errors="error: Unable to contact\n")
+    clock, slurm = PassingTime(1000.0), RecordedSlurm(status=1, errors="error: Unable to contact\n")
     reader = JobReader(slurm, clock)
     pauses = []
     for _ in range(6):
@@ -129,7 +121,7 @@ class Watched:
     """A run that several readers look at while time passes."""
 
     def __init__(self, made: RunFactory, slurm: RecordedSlurm, readers: int) -> None:
-        self.run, self.clock = made.run, Clock()
+        self.run, self.clock = made.run, PassingTime(1000.0)
         self.record = with_job(made)
         self.readers = [JobReader(slurm, self.clock) for _ in range(readers)]
 
@@ -287,7 +279,7 @@ def test_a_dead_run_whose_job_waits_is_queued(
 
 
 def test_nothing_but_a_waiting_job_makes_a_run_queued() -> None:
-    clock = Clock()
+    clock = PassingTime(1000.0)
     view = JobReader(waits(), clock).read(record())
     for state in RunState:
         is_alive = state in {RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED}
@@ -541,7 +533,7 @@ async def test_the_app_follows_the_job_from_the_queue_to_its_nodes(tmp_path: Pat
     made = without_heartbeats(two_branches(tmp_path / "language-model"))
     with_job(made)
     made.event_log(EventKind.SUBMIT, "Submitted job 1234.")
-    slurm, clock = waits(), Clock()
+    slurm, clock = waits(), PassingTime(1000.0)
     monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm, clock))
     app = TfckptApp(made.run, monitor=monitor)
     async with app.run_test(size=(120, 40)) as pilot:

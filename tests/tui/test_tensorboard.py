@@ -15,7 +15,7 @@ import pytest
 from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
-from accounts import ALICE, BOB, acting_as, share
+from accounts import ALICE, BOB, acting_as, share, sleeping
 from command_running import Tool
 from requirements import needs
 from reserved_ports import reserved_ports
@@ -255,8 +255,7 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
 ) -> None:
     run = RunDirectory(share(open_place))
     monkeypatch.setattr(tensorboard, "_is_tensorboard", lambda process: True)
-    process = subprocess.Popen(["/bin/sleep", "300"], start_new_session=True, user=ALICE)
-    try:
+    with sleeping() as process:
         started = psutil.Process(process.pid).create_time()
         with acting_as(ALICE):
             run.create()
@@ -273,9 +272,6 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
             f"you. End it as that user: `kill {process.pid}`."
         )
         assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
 
 
 def is_zombie(pid: int) -> bool:
