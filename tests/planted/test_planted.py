@@ -38,6 +38,12 @@ def test_there_are_enough_of_them() -> None:
     assert len({bug.sentence for bug in BUGS}) == len(BUGS)
 
 
+def test_the_page_of_tests_lists_each_bug_with_what_is_wrong() -> None:
+    page = (ROOT / "docs/how-it-works/testing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| ([a-z0-9-]+) \| (.+) \| [a-z]+ \| (?:quick|run) \|$", page)
+    assert dict(rows) == {bug.name: bug.sentence for bug in BUGS}
+
+
 def test_a_bug_whose_text_is_gone_or_there_twice_is_stale() -> None:
     bug = Bug("two-words", "wrong", "file.py", "right", "wrong", ())
     assert bug.applied_to("a right one") == "a wrong one"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from training_cluster import Cluster
@@ -209,7 +211,12 @@ def test_each_worker_keeps_what_it_adapted_its_layer_to(tmp_path):
     assert "worker 1: model/lookup has other values than in the checkpoint" in output
 
 
-def test_a_layer_that_is_passed_later_is_refused_and_not_half_restored(make_run):
+def test_a_layer_that_is_passed_later_is_refused_and_not_half_restored(make_run, monkeypatch):
+    def end(status):
+        pytest.fail(f"the process ended with {status}")
+
+    # A start that goes on after a restore in half ends its process.
+    monkeypatch.setattr(os, "_exit", end)
     list(make_run(total_steps=2))
     refused = refusal(make_run, extra={"words": strings(BEFORE)[0]})
     assert "words/token_counts is missing in the checkpoint" in refused
