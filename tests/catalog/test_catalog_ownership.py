@@ -223,6 +223,22 @@ class TestRename:
         os.rename(made.root / "ckpt-1.index", made.root / "ckpt-1.index.old")
         assert deleted_by_rules(made) == []
 
+    @pytest.mark.parametrize("verified", [False, True])
+    def test_also_if_something_else_has_the_place_of_its_data(self, made, verified):
+        made.ours(1)
+        made.ours(2)
+        data = made.root / "ckpt-1.data-00000-of-00001"
+        os.rename(data, made.root / "aside")
+        os.mkfifo(data)
+        if verified:
+            found = verify_checkpoint(made.run, "ckpt-1")
+            assert found is not None
+            ResultStore(made.run, None).store(found.record)
+        found = made.scan()["ckpt-1"]
+        assert found.state is CheckpointState.INCOMPLETE
+        assert "is not a regular file" in found.problem
+        assert deleted_by_rules(made) == []
+
     def test_no_older_one_is_called_the_newest(self, made):
         made.tensorflow("ckpt-1", age=2 * LONG_AGO)
         made.tensorflow("ckpt-2")

@@ -36,6 +36,7 @@ from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -632,6 +633,10 @@ class TestUnreadable:
         (problem,) = emptied.problems
         assert damaged.id in problem
         assert "rm -r" in problem
+        catalog = Catalog(history.run)
+        catalog.scan(NOW)
+        (told,) = [one for one in catalog.diagnostics(NOW) if one.kind == "prune-damaged"]
+        assert (told.name, told.message) == (damaged.id, problem)
         assert sorted((history.run.trash / damaged.id).rglob("*")) == before
 
     def test_a_manifest_that_the_disk_does_not_show_is_no_missing_one(self, history, monkeypatch):

@@ -38,6 +38,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.services.control.prune import prune
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.keys import CHECKPOINT_ACTIONS, CHECKPOINT_KEYS, RESERVED_KEYS
@@ -340,6 +341,16 @@ async def test_prune_and_undo_without_a_trainer(ended: RunFactory) -> None:
         await until(
             pilot, lambda: len(list(ended.run.root.glob("*.index"))) == 6, "all are back again"
         )
+
+
+async def test_a_prune_that_cannot_be_brought_back_is_no_empty_trash(ended: RunFactory) -> None:
+    pruned = prune(ended.run, ["ckpt-100"], through=FrontEnd.COMMAND_LINE)
+    (ended.run.trash / (pruned.trash or "") / "manifest.json").write_text("{")
+    async with opened(ended.run) as pilot:
+        await pilot.press("u")
+        await until_shown(pilot, "Nothing can be brought back.")
+        await pilot.press("T")
+        await until_shown(pilot, "nothing in it can be brought back; the diagnostics say why")
 
 
 async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -107,12 +108,15 @@ def component_keys(key: str, names: Sequence[str]) -> list[str]:
 def _size_findings(paths: Sequence[Path], index: Index) -> Iterator[Finding]:
     for path, expected in zip(paths, index.shard_sizes(), strict=True):
         try:
-            size = stat_inside(path).st_size
-            if size != expected:
+            found = stat_inside(path)
+            if found.st_size != expected:
                 check_fetched(path)
         except OSError:
+            found = None
+        if found is None or not stat.S_ISREG(found.st_mode):
             # Reading the tensors reports the reason.
             continue
+        size = found.st_size
         if size < expected:
             message = f"{path.name} has {size} bytes; expected {expected}"
             yield Finding("error", "shard-short", path.name, None, message)

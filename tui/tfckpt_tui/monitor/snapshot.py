@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
-from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
+from tfckpt_trainer.catalog.scan.diagnostics import PRUNE_DAMAGED, Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.charting.series import Samples
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.account import NextStart, RunAccount
 
 
@@ -107,6 +108,20 @@ class RunSnapshot(RunAccount, frozen=True):
     def head(self) -> Checkpoint | None:
         """The checkpoint from which a restarted run continues."""
         return next((c for c in self.checkpoints if c.is_head), None)
+
+    @property
+    def damaged_prune(self) -> Diagnostic | None:
+        """The first prune in the trash that cannot be brought back."""
+        return next((d for d in self.diagnostics if d.kind == PRUNE_DAMAGED), None)
+
+    @property
+    def nothing_to_undo(self) -> str:
+        """Why there is no prune to bring back; empty if there is one."""
+        if self.trash:
+            return ""
+        if self.damaged_prune is not None:
+            return f"Nothing can be brought back. {clean(self.damaged_prune.message)}"
+        return "The trash is empty; there is nothing to bring back."
 
     def checkpoint(self, name: str) -> Checkpoint | None:
         """Returns the checkpoint called `name`."""

@@ -178,6 +178,7 @@ class Catalog:
             annotations.condition,
             annotations.identity,
             self._reader.records.newer,
+            self._reader.damaged_prunes,
             now,
         )
         self.version_one = observed.version_one

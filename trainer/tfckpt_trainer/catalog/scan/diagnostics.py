@@ -31,6 +31,9 @@ from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECOND
 from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
+PRUNE_DAMAGED = "prune-damaged"
+"""Kind of the diagnostic of a prune in the trash that cannot be brought back."""
+
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
 _PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
 _CHECKPOINT_PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
@@ -62,6 +65,7 @@ def diagnostics(
         *_leftover_directories(observed, before),
         *_unowned_files(observed, before),
         *_cut_copies(observed, before),
+        *_damaged_prunes(observed),
         *_neighbours(observed),
     ]
     return tuple(sorted(entries, key=lambda diagnostic: diagnostic.severity == "note"))
@@ -329,6 +333,11 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             "of a checkpoint needs its name back."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
+
+
+def _damaged_prunes(observed: Observation) -> Iterator[Diagnostic]:
+    for prune, message in observed.damaged_prunes.items():
+        yield Diagnostic(PRUNE_DAMAGED, "warning", prune, message)
 
 
 def _cut_copies(observed: Observation, before: float) -> Iterator[Diagnostic]:

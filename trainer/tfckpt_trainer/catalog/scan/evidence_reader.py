@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
@@ -57,6 +57,11 @@ class EvidenceReader:
     def deferred(self) -> int:
         """How many records and results later refreshes have to read."""
         return self.records.deferred + self._results.deferred
+
+    @property
+    def damaged_prunes(self) -> Mapping[str, str]:
+        """What is wrong with each prune in the trash that cannot be brought back, by its id."""
+        return self._trash.damaged
 
     def refresh(
         self, newest: list[str], passing: Iterable[str], at_most: int | None = None

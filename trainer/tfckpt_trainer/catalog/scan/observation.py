@@ -114,6 +114,8 @@ class Observation(msgspec.Struct, frozen=True):
         other_directories: Directories `NAME_temp` that no save has made.
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
         newer: For each document of a newer release, which release is needed.
+        damaged_prunes: What is wrong with each prune in the trash that cannot be brought back, by
+            its id.
         neighbours: Files of other formats, and checkpoints in subdirectories.
         arriving: What copies to this directory have brought, if they have not ended.
         version_one: Checkpoints in TensorFlow's V1 format.
@@ -136,6 +138,7 @@ class Observation(msgspec.Struct, frozen=True):
     other_directories: Sequence[str] = ()
     temporary_bytes: Mapping[str, int] = {}
     newer: Sequence[str] = ()
+    damaged_prunes: Mapping[str, str] = {}
     neighbours: Neighbours = NO_NEIGHBOURS
     arriving: Sequence[ArrivingCopy] = ()
     version_one: Sequence[VersionOne] = ()
@@ -199,6 +202,7 @@ class Observer:
         condition: StateFileCondition,
         identity: Identity | None,
         newer_records: Mapping[str, str],
+        damaged_prunes: Mapping[str, str],
         now: float,
     ) -> Observation:
         """Returns an observation of the directory.
@@ -211,6 +215,8 @@ class Observer:
             condition: The condition of that file.
             identity: The identity of that file; None if there is none.
             newer_records: Checkpoints whose record a newer release wrote, each with that release.
+            damaged_prunes: What is wrong with each prune in the trash that cannot be brought back,
+                by its id.
             now: Seconds since the epoch.
 
         Raises:
@@ -241,6 +247,7 @@ class Observer:
                 if checkpoint.temporary_at is not None
             },
             newer=[*self._newer_documents(), *newer_records.values()],
+            damaged_prunes=damaged_prunes,
             neighbours=self._neighbours(changed_at),
             arriving=_arriving_copies(self._run.copying_directory),
             version_one=version_one,

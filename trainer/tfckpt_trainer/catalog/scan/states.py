@@ -101,10 +101,10 @@ WITHOUT_RECORD = (
 )
 """What is lost if the record of a checkpoint is damaged, and its copy too."""
 
-_MISSING = {"index-missing", "shard-missing", "record-missing"}
-"""Kinds of findings about files that are missing."""
+_MISSING = {"index-missing", "shard-missing", "shard-not-plain", "record-missing"}
+"""Kinds of findings about files that are missing, or have something else in their place."""
 
-_CUT = {*_MISSING, "index-empty", "shard-not-plain", "shard-short", "record-short"}
+_CUT = {*_MISSING, "index-empty", "shard-short", "record-short"}
 """Kinds of findings about missing bytes rather than wrong ones."""
 
 
@@ -230,7 +230,7 @@ def _has_gone(root: Path, evidence: Evidence) -> bool:
 def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Depth) -> Verdict:
     index = evidence.files.index
     if index is None:
-        return _without_index(evidence, moment)
+        return _without_index(root, evidence, moment)
     if _is_being_written_again(evidence, index, moment):
         return _for_now(evidence, CheckpointState.WRITING, "It is being written again.")
     holding = _holding_verification(root, evidence)
@@ -265,7 +265,7 @@ class _Moment(NamedTuple):
         return abs(self.now - at) <= self.quiet()
 
 
-def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
+def _without_index(root: Path, evidence: Evidence, moment: _Moment) -> Verdict:
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
@@ -289,9 +289,15 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
         if files.writer:
             problem = f"The command that wrote it was ended. Run it again. {follows}"
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
-    problem = f"{files.name}.index is missing."
+    problem = _missing(root, f"{files.name}.index")
     shards = len(files.shards)
     return Verdict(CheckpointState.INCOMPLETE, shards, problem, holds=False, lacks_file=True)
+
+
+def _missing(root: Path, name: str) -> str:
+    """Returns what is in the place of a file of a checkpoint."""
+    there = os.path.lexists(root / name)
+    return f"{name} is not a regular file." if there else f"{name} is missing."
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
@@ -361,7 +367,7 @@ def _with_index(
         fact = shards.get((number, count))
         if fact is None:
             name = shard_path(root / files.name, number, count).name
-            missing = CheckpointState.INCOMPLETE, f"{name} is missing."
+            missing = CheckpointState.INCOMPLETE, _missing(root, name)
             state, problem = link_problem(files, name) or missing
             return Verdict(state, count, problem, deferred=deferred, lacks_file=True)
         present.append(fact)

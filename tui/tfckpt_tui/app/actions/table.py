@@ -242,7 +242,7 @@ ACTIONS = (
         help="Moves its checkpoints back from the trash.",
         perform=lambda dashboard: views.run_control(dashboard).undo(),
         command="undo",
-        requires=(require(lambda run, selection: bool(run.trash), "The trash is empty."),),
+        requires=(lambda run, selection: run.nothing_to_undo,),
         changes_run=True,
         in_footer=True,
     ),

@@ -58,7 +58,9 @@ class UndoDialog(Dialog[str]):
 
     def refusal(self) -> str:
         """Returns why nothing can be undone."""
-        return "" if self._manifest else "The trash is empty; there is nothing to bring back."
+        if self._manifest is not None:
+            return ""
+        return self.snapshot.nothing_to_undo or "This prune is not in the trash any more."
 
     @property
     def _manifest(self) -> TrashManifest | None:

@@ -40,10 +40,12 @@ class TrashList(ListPane[TrashManifest]):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._at = 0.0
+        self._is_damaged = False
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot."""
-        self.snapshot, self._at = snapshot, snapshot.at
+        self._at = snapshot.at
+        self._is_damaged = snapshot.damaged_prune is not None
         self.show_rows(snapshot.trash)
 
     def note(self) -> Sequence[Span]:
@@ -57,6 +59,8 @@ class TrashList(ListPane[TrashManifest]):
 
     def why_empty(self) -> str:
         """Returns the text for an empty trash."""
+        if self._is_damaged:
+            return "nothing in it can be brought back; the diagnostics say why"
         return "the trash is empty"
 
     def cells(self, row: TrashManifest, layout: Layout) -> Mapping[str, Sequence[Span]]:

@@ -112,12 +112,11 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
     now = time.time()
     reader = TrashReader(run)
     manifests = reader.read()
-    for problem in reader.damaged:
+    problems = tuple(reader.damaged.values())
+    for problem in problems:
         print_message(problem)
     if as_json:
-        print_json(
-            TrashReport(trash=tuple(map(_trashed_prune, manifests)), problems=tuple(reader.damaged))
-        )
+        print_json(TrashReport(trash=tuple(map(_trashed_prune, manifests)), problems=problems))
     else:
         rows = [
             (
@@ -130,7 +129,7 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
             for manifest in manifests
         ]
         print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
-    return ExitCode.PROBLEM if reader.damaged else ExitCode.DONE
+    return ExitCode.PROBLEM if problems else ExitCode.DONE
 
 
 def _trashed_prune(manifest: TrashManifest) -> TrashedPrune:

@@ -68,7 +68,7 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
         if error.text in catalog.others:
             raise RefusedError(
                 f"{error.text} is not a checkpoint: neither the content of its files nor a record "
-                f"shows that it is one. `tfckpt-tui ls {run.shell_word}` names all such files."
+                "shows that it is one. All commands leave it alone."
             ) from None
         other = find_other_file(run.root, error.text)
         if other is not None:
