@@ -196,10 +196,26 @@ class TestDamaged:
         found = made.scan()["ckpt-1"]
         assert (found.state, found.is_proven) == (CheckpointState.INCOMPLETE, False)
 
-    def test_parts_of_a_save_that_was_killed_prove_it(self, made):
+    def test_the_index_of_a_part_of_a_save_that_was_killed_proves_it(self, made):
         made.tensorflow("ckpt-1")
-        made.temporary("ckpt-2", age=LONG_AGO)
+        index = made.temporary("ckpt-2", age=LONG_AGO) / "part-00000-of-00001.index.tempstate123"
+        shutil.copy(made.root / "ckpt-1.index", index)
+        made.touch(index, LONG_AGO)
         assert deleted_by_rules(made) == ["ckpt-2"]
+
+    @pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+    def test_names_of_parts_prove_nothing(self, made, part):
+        made.tensorflow("ckpt-1")
+        thesis = made.temporary("my", age=LONG_AGO) / f"part-00001-of-00002.{part}"
+        thesis.write_bytes(b"my thesis")
+        made.touch(thesis, LONG_AGO)
+        assert made.scan()["my"].state is CheckpointState.ORPHANED
+        assert deleted_by_rules(made) == []
+        with pytest.raises(RefusedError, match=r"neither its content nor a record.*prune"):
+            delete_for_good(made.run, ["my"], now=NOW, update_state_file=False)
+        assert thesis.read_bytes() == b"my thesis"
+        move_to_trash(made.run, ["my"], by="t", now=NOW, update_state_file=False)
+        assert list(made.scan()) == ["ckpt-1"]
 
 
 class TestRename:

@@ -4,6 +4,7 @@ Other programs use such names too (`faiss.index`, `train.data-00000-of-00001`). 
 to be a checkpoint is not listed, counted, verified, moved or deleted.
 
 A folder `NAME_temp` counts only if it holds parts of a save alone: `look_into_temporary` tells.
+Their names prove nothing. The index of a part does, which TensorFlow writes after its data.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.states import Evidence, Verdict
 from tfckpt_trainer.errors import DamagedFileError
@@ -42,7 +44,7 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
         verdict: The state that follows from it, if they are a checkpoint.
     """
     files = evidence.files
-    if verdict.state.restorable or _is_recorded(evidence) or files.temporary_at is not None:
+    if verdict.state.restorable or _is_recorded(evidence) or _is_of_a_save(root, files):
         return Ownership.PROVEN
     kind = _kind_of_index(root, evidence)
     if kind is IndexKind.BUNDLE:
@@ -53,7 +55,13 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
     is_dead_link = bool(files.links) and not files.has_index
     # What cannot be read, and what just arrived, tells nothing yet.
     is_open = verdict.state in (CheckpointState.WRITING, CheckpointState.UNREADABLE)
-    is_likely = files.has_index_and_data or is_open or is_dead_link or evidence.listed
+    is_likely = (
+        files.has_index_and_data
+        or files.temporary_at is not None
+        or is_open
+        or is_dead_link
+        or evidence.listed
+    )
     return Ownership.LIKELY if is_likely else Ownership.NONE
 
 
@@ -69,10 +77,25 @@ def _is_recorded(evidence: Evidence) -> bool:
     )
 
 
+def _is_of_a_save(root: Path, files: CheckpointFiles) -> bool:
+    """Whether a command of this library writes in `NAME_temp`, or it has the index of a part."""
+    if files.temporary_at is None or files.writer:
+        return bool(files.writer)
+    try:
+        parts = [path for path in (root / f"{files.name}_temp").iterdir() if ".index" in path.name]
+    except OSError:
+        return False
+    return any(_recognized(path) is IndexKind.BUNDLE for path in parts)
+
+
 def _kind_of_index(root: Path, evidence: Evidence) -> IndexKind:
     if not evidence.files.has_index:
         return IndexKind.UNKNOWN
+    return _recognized(index_path(root / evidence.files.name))
+
+
+def _recognized(index: Path) -> IndexKind:
     try:
-        return recognize_index(index_path(root / evidence.files.name))
+        return recognize_index(index)
     except (OSError, DamagedFileError):
         return IndexKind.UNKNOWN
