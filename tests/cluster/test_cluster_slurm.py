@@ -195,8 +195,10 @@ def test_a_start_without_a_step_delays_the_next_one(run):
 
     def is_delayed() -> bool:
         shown = run.cluster.call("scontrol", "show", "job", job)
-        start = time.strptime(re.search(r" StartTime=(\S+)", shown)[1], "%Y-%m-%dT%H:%M:%S")
-        return time.mktime(start) > time.time() + 180
+        start = re.search(r" StartTime=(\S+)", shown)[1]
+        if start == "Unknown":
+            return False
+        return time.mktime(time.strptime(start, "%Y-%m-%dT%H:%M:%S")) > time.time() + 180
 
     wait_until(is_delayed, 30, "a later start")
     assert run.job.fruitless == 1

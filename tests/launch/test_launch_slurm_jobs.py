@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -142,6 +143,12 @@ def test_a_slurm_that_does_not_answer_is_an_answer() -> None:
 def test_a_job_that_slurm_forgot_is_no_problem() -> None:
     answer = read_jobs(["1"], runner=RecordedSlurm.forgetful())
     assert (answer.jobs, answer.problem) == ({}, "")
+
+
+def test_a_command_goes_on_when_slurm_ends_the_job_that_asks() -> None:
+    show = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('asked')"
+    assert run_command([sys.executable, "-c", show], 60.0).output == "asked\n"
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
 def test_commands_end_in_time_and_settings_of_the_user_do_not_apply(

@@ -65,17 +65,23 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
     if command[0] == "squeue":
         # Not for sbatch, which hands its environment to the job.
         environment["SLURM_TIME_FORMAT"] = "%s"
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env=environment,
-        # Slurm signals the process group of a batch script when it ends the job.
-        start_new_session=True,
-    ) as process:
+    # Slurm tells all processes of a job to end when it requeues the job. The new process inherits
+    # that it does not listen: what a requeue asks for after it is asked for in that second.
+    listening = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        started = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, listening)
+    with started as process:
         try:
             output, errors = process.communicate(timeout=seconds)
         except BaseException:
