@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from this_process import until_taken
 
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -180,6 +181,47 @@ def test_a_last_save_that_goes_elsewhere_collects_the_values_of_the_script_once(
         saving.write_text("no directory")
     assert calls == [1]
     assert list((tmp_path / "other").rglob("ckpt-1.index"))
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_all_that_a_save_writes_is_for_those_who_share_the_directory(
+    make_run, tmp_path, background
+):
+    from tfckpt_trainer.training import SaveOptions
+
+    root = tmp_path / "run"
+    root.mkdir()
+    root.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        saving = SaveOptions(background=background)
+        list(make_run(save_every_steps=1, total_steps=2, saving=saving))
+    finally:
+        os.umask(before)
+    places = [*root.glob("*"), *(root / ".tfckpt/workers").rglob("*")]
+    assert len(places) > 8
+    assert [path for path in places if not path.stat().st_mode & 0o040] == []
+
+
+@pytest.mark.needs("root")
+def test_a_state_that_a_colleague_keeps_private_is_not_called_damaged(
+    make_run, open_place, become_nobody
+):
+    from tfckpt_trainer.training.checkpoint.restores.restore_check import find_damage
+
+    list(make_run(open_place, total_steps=2))
+    run = RunDirectory(open_place)
+    state = run.worker_state_directory("ckpt-2") / "worker-0"
+    state.with_name("worker-0.index").chmod(0o600)
+    become_nobody()
+    (problem,) = find_damage(state, "ckpt-2")
+    assert problem.startswith(
+        "worker-0 of ckpt-2 cannot be used: worker-0.index cannot be read: Permission denied. "
+        "Run this as its owner, root."
+    )
+    (checkpoint,) = Catalog(run).scan(time.time())
+    assert checkpoint.state is CheckpointState.UNREADABLE
+    assert "worker-0.index cannot be read" in checkpoint.problem
 
 
 def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):

@@ -17,8 +17,8 @@ The first rule that applies decides:
 5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
    incomplete if a file is missing or too short. It overrides the record: damage may come later.
 6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk), or
-   permissions forbid to read a data file that I counts. Each scan tries again. Also: one of them
-   is a pointer of Git LFS.
+   permissions forbid to read a data file that I counts, or a worker's own state that the record
+   names. Each scan tries again. Also: one of them is a pointer of Git LFS.
 7. *unsupported*: the index says that its data is big-endian, or needs a newer reader.
 8. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
    newer than the index: a save under the same name was killed, and index and data do not match.
@@ -371,14 +371,16 @@ def _with_index(
             state, problem = link_problem(files, name) or missing
             return Verdict(state, count, problem, deferred=deferred, lacks_file=True)
         present.append(fact)
-    denied = next((fact for fact in present if _is_denied(root, fact)), None)
+    own = [] if deferred else _worker_state(files.name, recorded)
+    doubtful = [*(fact.name for fact in present if fact.is_doubtful), *(one.name for one in own)]
+    denied = next((name for name in doubtful if _is_denied(root / name)), None)
     if denied is not None:
-        problem = f"{denied.name} cannot be read: {os.strerror(errno.EACCES)}."
+        problem = f"{denied} cannot be read: {os.strerror(errno.EACCES)}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
-    problem = _problem_of_worker_state(root, files.name, recorded) if not deferred else ""
+    problem = _problem_of_worker_state(root, own)
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
     if verification is not None:
@@ -410,11 +412,10 @@ def _problem_of_sizes(root: Path, present: list[FileFact], index: Index) -> str:
     return ""
 
 
-def _is_denied(root: Path, fact: FileFact) -> bool:
-    """Whether this process may not read a file."""
-    if not fact.is_doubtful:
-        return False
-    return not os.access(root / fact.name, os.R_OK, effective_ids=BY_EFFECTIVE_ID)
+def _is_denied(path: Path) -> bool:
+    """Whether there is a file that this process may not read."""
+    may_read = os.access(path, os.R_OK, effective_ids=BY_EFFECTIVE_ID)
+    return not may_read and os.path.lexists(path)
 
 
 def _is_mixed(files: CheckpointFiles, index: FileFact, present: list[FileFact]) -> bool:
@@ -506,17 +507,25 @@ def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
     )
 
 
-def _problem_of_worker_state(root: Path, name: str, recorded: Sequence[FileFacts]) -> str:
-    """Returns which file of a worker's own state differs from the record; empty if none does."""
+def _worker_state(name: str, recorded: Sequence[FileFacts]) -> list[FileFacts]:
+    """Returns the files of the workers' own state that the record of a checkpoint names."""
     place = f".tfckpt/workers/{name}/"
-    for facts in recorded:
-        if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place)):
-            identity = identity_of(root / facts.name)
-            if identity is None:
-                return f"{facts.name} is missing."
-            if identity[0] != facts.size:
-                check_fetched(root / facts.name)
-                return f"{facts.name} has {identity[0]} bytes of {facts.size}."
+    return [
+        facts
+        for facts in recorded
+        if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place))
+    ]
+
+
+def _problem_of_worker_state(root: Path, own: Sequence[FileFacts]) -> str:
+    """Returns which file of the workers' own state differs from the record; empty if none does."""
+    for facts in own:
+        identity = identity_of(root / facts.name)
+        if identity is None:
+            return f"{facts.name} is missing."
+        if identity[0] != facts.size:
+            check_fetched(root / facts.name)
+            return f"{facts.name} has {identity[0]} bytes of {facts.size}."
     return ""
 
 

@@ -461,6 +461,19 @@ def share(descriptor: int, directory: Path, most: int = _REPLACED) -> None:
             os.fchmod(descriptor, stat.S_IMODE(given))
 
 
+def share_file(path: Path) -> None:
+    """Gives a file that another library has just written the permissions of its directory.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        share(descriptor, path.parent)
+    finally:
+        os.close(descriptor)
+
+
 def make_directory(path: Path, *, durable: bool = False) -> None:
     """Creates the directory `path` and its parents. Refuses a symbolic link at `path`.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +12,11 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.shard import Shard
-from tfckpt_trainer.bundle.structure import structure_findings
+from tfckpt_trainer.bundle.structure import UNREADABLE, structure_findings
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.permissions import advice_about
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
@@ -109,17 +112,31 @@ class Prepared:
         }
 
 
-def find_damage(prefix: Path) -> list[str]:
-    """Verifies the files at `prefix`; returns what is wrong with them."""
+def find_damage(prefix: Path, of: str = "") -> list[str]:
+    """Verifies the files at `prefix`; returns what is wrong with them.
+
+    Args:
+        prefix: The path without `.index`.
+        of: The checkpoint that they belong to, unless it is their name.
+    """
+    name = f"{prefix.name} of {of}" if of else prefix.name
     try:
         findings = verify(prefix).findings
     except (BundleError, FileNotFoundError) as error:
-        return [f"{prefix.name} is damaged or missing: {error}"]
+        return [f"{name} is damaged or missing: {error}"]
     return [
-        f"{prefix.name} is damaged: {finding.message}"
+        _unreadable(name, prefix.with_name(finding.file), finding.message)
+        if finding.kind == UNREADABLE
+        else f"{name} is damaged: {finding.message}"
         for finding in findings
         if finding.severity == "error"
     ]
+
+
+def _unreadable(name: str, file: Path, message: str) -> str:
+    closed = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+    advice = f". {advice_about(closed) or ''}".rstrip(". ")
+    return f"{name} cannot be used: {message}{advice}"
 
 
 def sound_index(prefix: Path) -> Index | None:

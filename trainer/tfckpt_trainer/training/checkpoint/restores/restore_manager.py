@@ -49,6 +49,9 @@ from tfckpt_trainer.training.hyperparameters.unsaved_changes import (
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
+SHOWN_REFUSED = 10
+"""How many problems of checkpoints, or of one, the error of a start names."""
+
 SHOWN_CHANGES = 20
 """How many changes that a start makes again are listed; a program can ask for one in each step."""
 
@@ -231,16 +234,17 @@ class RestoreManager:
         self, refused: Sequence[str], tried: Sequence[str], untried: Sequence[str]
     ) -> str:
         """Returns why the start restored no checkpoint, and what to do next."""
+        problems = "; ".join(first_lines(refused, SHOWN_REFUSED))
         if not untried:
             return (
-                f"No checkpoint in {self._run.root} can be restored: {'; '.join(refused)}. Train "
+                f"No checkpoint in {self._run.root} can be restored: {problems}. Train "
                 "in another directory, restore what fits with TrainingRun(partial=True), or move "
                 "the checkpoints away to start from the beginning."
             )
         place, other = self._run.shell_word, shlex.quote(untried[0])
         were = "checkpoint was" if len(untried) == 1 else "checkpoints were"
         return (
-            f"The start could not restore {', '.join(tried)}: {'; '.join(refused)}. "
+            f"The start could not restore {', '.join(tried)}: {problems}. "
             f"{len(untried):,} other {were} not tried. If the model is right, choose one with "
             f"`tfckpt-tui restore {place} --name {other} --next-start` and start again. If the "
             "model has changed, train in another directory, or restore what fits with "

@@ -53,7 +53,7 @@ class WorkerRestore:
                 return [f"{prefix.name} of {name} is missing in {prefix.parent}"]
             check.left_out += [f"{state.path} is missing in the checkpoint" for state in wanted]
             return []
-        damage = find_damage(prefix)
+        damage = find_damage(prefix, name)
         check.damaged = bool(damage)
         if damage:
             return damage
@@ -78,7 +78,7 @@ class WorkerRestore:
                 f"the state {prefix.name} of {name} is missing in {prefix.parent}"
             )
             return
-        damage = find_damage(prefix)
+        damage = find_damage(prefix, name)
         check.damaged = bool(damage)
         problems = damage
         late: list[str] = []

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.files import (
     delete_tree,
     make_directory,
+    share_file,
     sync_directory,
     sync_file,
 )
@@ -241,6 +242,8 @@ class WorkerPart:
         random_state = WorkerState.random_state_path(prefixes[-1])
         files = [*(path for prefix in prefixes for path in files_of(prefix)), random_state]
         directories = {path.parent for path in files} | {self._run.worker_states_directory}
+        for path in files:
+            share_file(path)
 
         def flush() -> None:
             with timer.phase("flush"):
