@@ -309,9 +309,9 @@ class TestTrash:
 
     def test_what_was_begun_is_deleted_with_the_rest_and_progress_is_told(self, history):
         cut = prune(history, "ckpt-100")
-        (history.run.trash / cut.id / "manifest.json").unlink()
+        os.rename(history.run.trash / cut.id, history.run.trash / f"{cut.id}.emptied")
         prune(history, "ckpt-200")
-        (history.run.trash / cut.id / ".tfckpt" / "more").write_bytes(b"123")
+        assert [one.names for one in list_trash(history.run)] == [["ckpt-200"]]
         told = []
         emptied = empty_trash(history.run, on_progress=told.append)
         assert emptied.names == ("ckpt-200",)
@@ -621,6 +621,38 @@ class TestOrder:
 
 class TestUnreadable:
     """What cannot be read is told, and never taken for nothing."""
+
+    def test_what_no_prune_moved_there_stays_and_is_told(self, history):
+        lost, whole = prune(history, "ckpt-100"), prune(history, "ckpt-200")
+        trash = history.run.trash
+        (trash / lost.id / "manifest.json").unlink()
+        mine = trash / "notes" / "mine.txt", trash / whole.id / "mine.txt"
+        for path in mine:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"mine")
+        with pytest.raises(UsageError, match=rf"{lost.id} cannot be used: it has no manifest\."):
+            undo(history.run, lost.id, update_state_file=True)
+        emptied = empty_trash(history.run)
+        assert emptied.names == ("ckpt-200",)
+        assert [p.name for p in trash.rglob("*.txt")] == ["mine.txt", "mine.txt"]
+        assert len(list(trash.rglob("ckpt-*.index"))) == 1
+        told = {problem.partition(": ")[0] for problem in emptied.problems}
+        assert told == {
+            f"{trash / lost.id} cannot be used",
+            f"{trash / 'notes'} cannot be used",
+            f"{trash / whole.id}.emptied has files that no prune moved there. They stay",
+        }
+
+    @pytest.mark.parametrize("name", ["../../x", "x" * 255])
+    def test_a_manifest_of_a_name_that_no_checkpoint_has_blocks_nothing(self, history, name):
+        forged, other = prune(history, "ckpt-100"), prune(history, "ckpt-200")
+        path = history.run.trash / forged.id / "manifest.json"
+        renamed = msgspec.structs.replace(forged.checkpoints[0], name=name)
+        store(path, msgspec.structs.replace(forged, checkpoints=[renamed]))
+        emptied = empty_trash(history.run)
+        assert emptied.names == tuple(other.names)
+        (problem,) = emptied.problems
+        assert f"{path.parent} cannot be used: its manifest lists" in problem
 
     def test_a_damaged_manifest_is_told_and_its_files_stay(self, history):
         damaged = prune(history, "ckpt-100")

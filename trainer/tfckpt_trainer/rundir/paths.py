@@ -470,8 +470,13 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
             make_directory(directory, durable=True)
 
 
+def is_checkpoint_name(name: str) -> bool:
+    """Whether `name` can be that of a checkpoint: its files have longer names."""
+    return is_plain_name(name) and _size(name) <= _LONGEST_CHECKPOINT_NAME
+
+
 def _checked(name: str) -> str:
-    if not is_plain_name(name) or _size(name) > _LONGEST_CHECKPOINT_NAME:
+    if not is_checkpoint_name(name):
         raise UsageError(
             f"{name!r} is not a valid checkpoint name: expected a file name without a directory, "
             f"of at most {_LONGEST_CHECKPOINT_NAME} bytes."

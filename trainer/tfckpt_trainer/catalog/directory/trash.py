@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.listing import Identity
+from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,
@@ -17,7 +19,7 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.disk_reserve import begin_change
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.paths import RunDirectory, is_checkpoint_name
 from tfckpt_trainer.rundir.records.trash import (
     TrashedCheckpoint,
     TrashManifest,
@@ -35,6 +37,12 @@ RETENTION = "retention"
 """Value of `TrashManifest.by` for a trainer that pruned by its own rules."""
 LOCK_SECONDS = 10.0
 
+
+EMPTIED = ".emptied"
+"""How the name of a directory ends whose prune is being deleted for good."""
+
+_SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
+_TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]+\.tmp")
 
 _Entry = tuple[Identity, TrashManifest | None, str]
 """The identity of a manifest, what it says unless it is damaged, and what is wrong with it."""
@@ -63,17 +71,25 @@ class TrashReader:
         for directory in directories_in_trash(self._run):
             try:
                 facts = os.lstat(directory / MANIFEST)
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
+                if _holds_files(directory):
+                    problem = _damage(directory, "it has no manifest")
+                    entries[directory.name] = (0, 0, 0), None, problem
+                continue
+            except NotADirectoryError:
                 continue
             except OSError as error:
                 entries[directory.name] = (0, 0, 0), None, _damage(directory, describe_error(error))
+                continue
+            if directory.name.endswith(EMPTIED):
+                # The next emptying goes on with it.
                 continue
             identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
             before = known.get(directory.name)
             if before is not None and before[0] == identity:
                 entries[directory.name] = before
             else:
-                entries[directory.name] = identity, *_read_manifest(directory)
+                entries[directory.name] = identity, *read_manifest(directory)
         self._known = entries
         self.damaged = {name: problem for name, (_, _, problem) in entries.items() if problem}
         manifests = [manifest for _, manifest, _ in entries.values() if manifest is not None]
@@ -230,17 +246,32 @@ def directories_in_trash(run: RunDirectory) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
-    """Returns a manifest, or None and what is wrong with it."""
+def is_temporary_manifest(name: str) -> bool:
+    """Whether a file is what the store of a manifest leaves if it is killed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def _holds_files(directory: Path) -> bool:
+    """Whether a directory without a manifest has files that no killed prune or undo left."""
+    return any(
+        place != str(directory) or not is_temporary_manifest(name)
+        for place, _, names in os.walk(directory)
+        for name in names
+    )
+
+
+def read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
+    """Returns the manifest of a directory of the trash, or None and what is wrong with it."""
     try:
         manifest = load(directory / MANIFEST, TrashManifest)
     except FileNotFoundError:
         return None, ""
     except (DamagedFileError, OSError) as error:
         return None, _damage(directory, describe_error(error))
-    if manifest.id == directory.name and _is_consistent(manifest):
-        return manifest, ""
-    return None, _damage(directory, "its manifest lists other files, or is of another prune")
+    if manifest.id != directory.name.removesuffix(EMPTIED):
+        return None, _damage(directory, "its manifest is of another prune")
+    problem = next(filter(None, map(_problem_of, manifest.checkpoints)), "")
+    return (None, _damage(directory, problem)) if problem else (manifest, "")
 
 
 def _damage(directory: Path, why: str) -> str:
@@ -250,10 +281,30 @@ def _damage(directory: Path, why: str) -> str:
     )
 
 
-def _is_consistent(manifest: TrashManifest) -> bool:
-    """Whether all names stay inside the run directory, and each file has its facts."""
-    return all(
-        len(trashed.files) == len(trashed.identities) == len(trashed.checksums)
-        and all(is_plain_name(part) for name in trashed.files for part in name.split("/"))
-        for trashed in manifest.checkpoints
-    )
+def _problem_of(trashed: TrashedCheckpoint) -> str:
+    """Returns why this library did not write what a manifest says of a checkpoint; empty if it did.
+
+    All files have to be those of the checkpoint, and each needs its facts.
+    """
+    name = trashed.name
+    if not is_checkpoint_name(name):
+        return f"its manifest lists {name!r}, which cannot be the name of a checkpoint"
+    if not len(trashed.files) == len(trashed.identities) == len(trashed.checksums):
+        return f"its manifest lists files of {name} without their sizes or checksums"
+    if trashed.files == [name] and format_of(name) is not None:
+        # A file of another format is all of its checkpoint.
+        return ""
+    own = {
+        f".tfckpt/records/{name}.json",
+        f".tfckpt/records/{name}.json.copy",
+        f".tfckpt/saving/{name}.json",
+        f".tfckpt/results/{name}.json",
+        f".tfckpt/verifications/{name}.json",
+        f".tfckpt/workers/{name}",
+    }
+    for file in trashed.files:
+        plain = file.removeprefix(".tfckpt/saving/")
+        belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
+        if not belongs and file not in own:
+            return f"its manifest lists {file!r}, which is not a file of checkpoint {name!r}"
+    return ""

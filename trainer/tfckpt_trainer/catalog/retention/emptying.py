@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import filterfalse
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import (
+    EMPTIED,
     MANIFEST,
     TrashReader,
     directories_in_trash,
+    is_temporary_manifest,
     locked_trash,
+    read_manifest,
 )
+from tfckpt_trainer.catalog.retention.moving import remove_empty
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -24,7 +28,9 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.files import (
     delete_file,
     delete_tree,
-    open_directory,
+    facts_of,
+    list_directory,
+    move,
     sync_directory,
 )
 
@@ -101,10 +107,8 @@ def empty_trash(
         return Emptied(0, ())
     with locked_trash(run):
         emptying = _Emptying(run, on_progress)
-        for directory in directories_in_trash(run):
-            # A directory without a manifest is left from an interrupted emptying.
-            if only is None and _has_no_manifest(directory):
-                emptying.delete(directory)
+        if only is None:
+            emptying.finish_interrupted()
         reader = TrashReader(run)
         manifests = _trashed_before(reader, before)
         if only is None:
@@ -131,7 +135,7 @@ class _Emptying:
         self._kept: list[Advice] = []
 
     def delete_prune(self, manifest: TrashManifest) -> None:
-        """Deletes one prune, its manifest first."""
+        """Deletes one prune; from its first moment on, no undo finds it."""
         pinned = [
             trashed.name
             for trashed in manifest.checkpoints
@@ -149,22 +153,68 @@ class _Emptying:
             self._kept.append(advice)
             return
         directory = self._run.trash / manifest.id
+        emptied = self._run.trash / f"{manifest.id}{EMPTIED}"
         try:
-            delete_file(directory / MANIFEST)
-            # Flushed before the files: a power loss must not restore a manifest without them.
-            sync_directory(directory)
+            # A rename needs no space. It is flushed before the files: a power loss must not restore
+            # a prune without them.
+            move(directory, emptied)
+            sync_directory(self._run.trash)
         except OSError as error:
             self.problems.append(_not_deleted(directory, error))
             return
         self._names += manifest.names
-        self.delete(directory)
+        self._delete(emptied, manifest)
 
-    def delete(self, directory: Path) -> None:
-        """Deletes a directory of the trash."""
+    def finish_interrupted(self) -> None:
+        """Deletes what an interrupted emptying left. What no manifest lists stays."""
+        for directory in directories_in_trash(self._run):
+            if not os.path.lexists(directory / MANIFEST):
+                self._remove(directory)
+            elif directory.name.endswith(EMPTIED):
+                manifest, _ = read_manifest(directory)
+                if manifest is not None:
+                    self._delete(directory, manifest)
+
+    def _delete(self, directory: Path, manifest: TrashManifest) -> None:
         try:
-            self.freed = _delete(directory, self.freed, self._on_progress)
+            for trashed in manifest.checkpoints:
+                for name in trashed.files:
+                    self._delete_file(directory / name)
+            # Last: the manifest tells a later emptying what to delete.
+            delete_file(directory / MANIFEST)
         except OSError as error:
             self.problems.append(_not_deleted(directory, error))
+            return
+        self._remove(directory)
+        if os.path.lexists(directory):
+            self.problems.append(
+                f"{directory} has files that no prune moved there. They stay: list them with "
+                f"`ls -lR {directory}`."
+            )
+
+    def _remove(self, directory: Path) -> None:
+        """Removes a directory without a manifest, unless it has files of others."""
+        try:
+            for entry in list_directory(directory):
+                if is_temporary_manifest(entry.name):
+                    delete_file(directory / entry.name)
+        except OSError as error:
+            self.problems.append(_not_deleted(directory, error))
+        remove_empty(directory)
+
+    def _delete_file(self, path: Path) -> None:
+        facts = facts_of(path)
+        if facts is None:
+            return
+        if stat.S_ISDIR(facts.st_mode):
+            freed = size_of_directory(path, bytes_freed)
+            delete_tree(path)
+        else:
+            freed = bytes_freed(facts)
+            delete_file(path)
+        self.freed += freed
+        if self._on_progress is not None:
+            self._on_progress(self.freed)
 
     def done(self) -> Emptied:
         """Returns what was deleted."""
@@ -178,38 +228,6 @@ def _not_deleted(directory: Path, error: OSError) -> str:
     )
 
 
-def _has_no_manifest(directory: Path) -> bool:
-    """Whether there is certainly no manifest; False if the directory cannot be read."""
-    try:
-        os.lstat(directory / MANIFEST)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def bytes_freed(facts: os.stat_result) -> int:
     """Returns the bytes that a deletion frees: none while the file has other names."""
     return facts.st_size if facts.st_nlink == 1 else 0
-
-
-def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
-    """Deletes a directory; returns the bytes freed so far, which start at `freed`."""
-    # The data files are in the top directory and take longest. A link that appears at this moment
-    # must not be followed.
-    top = open_directory(directory)
-    try:
-        with os.scandir(top) as entries:
-            is_inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-        for name in filter(is_inner.get, is_inner):
-            freed += size_of_directory(directory / name, bytes_freed)
-        for name in filterfalse(is_inner.get, is_inner):
-            freed += bytes_freed(os.lstat(name, dir_fd=top))
-            os.unlink(name, dir_fd=top)
-            if on_progress is not None:
-                on_progress(freed)
-    finally:
-        os.close(top)
-    delete_tree(directory)
-    return freed

@@ -8,48 +8,17 @@ in any order.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.retention.matching import Match
-from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
 from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_directory
 
-_SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
 _INDEX = ".index"
-
-
-def check_files(trashed: TrashedCheckpoint) -> None:
-    """Checks that a manifest lists only files of the checkpoint.
-
-    Raises:
-        DamagedFileError: It lists another file.
-    """
-    name = trashed.name
-    if trashed.files == [name] and format_of(name) is not None:
-        # A file of another format is all of its checkpoint.
-        return
-    own = {
-        f".tfckpt/records/{name}.json",
-        f".tfckpt/records/{name}.json.copy",
-        f".tfckpt/saving/{name}.json",
-        f".tfckpt/results/{name}.json",
-        f".tfckpt/verifications/{name}.json",
-        f".tfckpt/workers/{name}",
-    }
-    for file in trashed.files:
-        plain = file.removeprefix(".tfckpt/saving/")
-        belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
-        if not belongs and file not in own:
-            raise DamagedFileError(
-                f"A manifest in the trash lists {file!r}, which is not a file of checkpoint "
-                f"{name!r}; nothing was moved."
-            )
 
 
 def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
@@ -139,7 +108,7 @@ def remove_empty(directory: Path) -> None:
         try:
             os.rmdir(path)
         except OSError:
-            # It is not empty; the next emptying of the trash deletes it.
+            # It has files that no prune moved there.
             return
 
 

@@ -41,7 +41,6 @@ from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
     check_can_return,
-    check_files,
     is_unchanged,
     remove_empty,
     trash_files,
@@ -61,7 +60,6 @@ from tfckpt_trainer.catalog.scan.protection import (
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
-    DamagedFileError,
     RefusedError,
     TfckptError,
     UnknownCheckpointError,
@@ -272,7 +270,6 @@ def undo(
             manifest = find_in_trash(run, identifier)
             place = run.trash / manifest.id
             for trashed in manifest.checkpoints:
-                check_files(trashed)
                 check_can_return(run, place, trashed)
             manifest = replace(
                 manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file
@@ -308,12 +305,6 @@ def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
     finished = []
     for manifest in list_trash(run):
         if manifest.phase is TrashPhase.TRASHED:
-            continue
-        try:
-            for trashed in manifest.checkpoints:
-                check_files(trashed)
-        except DamagedFileError:
-            # The manifest was not written by this library: move nothing.
             continue
         if manifest.phase is TrashPhase.PRUNING:
             finished.append(_finish_prune(run, manifest, now))
