@@ -60,3 +60,26 @@ def test_every_folder_says_what_belongs_there_and_what_does_not(package: Path) -
         if len(docstring.split("\n\n")) < 2:
             incomplete.append(str(folder.relative_to(package.parent)))
     assert incomplete == [], "Say in __init__.py what belongs in the folder and what does not."
+
+
+def own_commands(tree: ast.AST) -> list[ast.List | ast.Tuple]:
+    """Returns the commands that begin with this Python."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List | ast.Tuple)
+        and node.elts
+        and ast.unparse(node.elts[0]) == "sys.executable"
+    ]
+
+
+def test_no_process_of_this_library_imports_from_the_current_directory() -> None:
+    """Another user may have put a `numpy.py` there."""
+    commands = {
+        f"{path.relative_to(ROOT)}:{command.lineno}": ast.unparse(command.elts[1])
+        for package in PACKAGES
+        for path in modules(package)
+        for command in own_commands(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert len(commands) >= 10
+    assert {place for place, option in commands.items() if option != "'-P'"} == set()

@@ -31,6 +31,11 @@ from waiting import wait_until
     [
         ([sys.executable, "train.py", "--steps", "5"], Program("", ("train.py", "--steps", "5"))),
         ([sys.executable, "-u", "train.py"], Program("", ("train.py",))),
+        ([sys.executable, "-u", "-P", "train.py"], Program("", ("train.py",), is_safe=True)),
+        (
+            [sys.executable, "-P", "-m", "train", "-u"],
+            Program("train", ("train", "-u"), is_safe=True),
+        ),
         (
             [sys.executable, "-m", "package.train", "-x"],
             Program("package.train", ("package.train", "-x")),

@@ -577,6 +577,17 @@ def test_an_interrupted_prune_of_files_is_finished(tool: Tool, tmp_path: Path) -
     assert len(list(tmp_path.glob("*.h5"))) == 3
 
 
+def test_nothing_in_the_current_directory_is_executed_to_read_a_file(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.h5", x=[1.0])
+    for module in ("h5py", "numpy", "tfckpt_trainer"):
+        (tmp_path / f"{module}.py").write_text("open('executed', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    assert tool("verify", tmp_path, "a.h5").code == 0
+    assert not (tmp_path / "executed").exists()
+
+
 def test_a_manifest_cannot_name_another_file(tool: Tool, tmp_path: Path) -> None:
     history(tmp_path, 1, 2)
     run = RunDirectory(tmp_path)

@@ -34,7 +34,7 @@ def chief_only() -> str:
         cluster = cluster_of(members, addresses(free_ports(2)))
         workers = [
             subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, "--worker", directory],
+                [sys.executable, "-P", "-m", __spec__.name, "--worker", directory],
                 env={**os.environ, "TF_CONFIG": tf_config(cluster, task)},
                 stderr=subprocess.DEVNULL,
             )

@@ -124,7 +124,7 @@ class Hdf5Reader:
                     pass
 
     def _try_elsewhere(self, size: int) -> None:
-        command = [sys.executable, "-c", _TRY, os.fspath(self._path)]
+        command = [sys.executable, "-P", "-c", _TRY, os.fspath(self._path)]
         limit = TRY_SECONDS + size / _SLOWEST_READ
         # NumPy would start a thread for each core, which takes a quarter of the time.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from tfckpt_trainer.errors import LaunchError
@@ -20,22 +21,31 @@ from tfckpt_trainer.launch.processes.workers import RunningWorker
 
 MODULE = "tfckpt_trainer.training.start.standby"
 
+_UNDERSTOOD = {"-P", "-u"}
+
 ANSWER_SECONDS = 5.0
 """Time limit for the standby process to fork a worker."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command that the standby process can run: a script or a module of this Python."""
+    """A command that the standby process can run: a script or a module of this Python.
+
+    Attributes:
+        module: The module; empty for a script.
+        arguments: What becomes `sys.argv`.
+        is_safe: Whether Python imports nothing from the current directory, as its option `-P` says.
+    """
 
     module: str
     arguments: tuple[str, ...]
+    is_safe: bool = False
 
 
 def as_program(command: Sequence[str]) -> Program | None:
     """Returns the program of a command, or None if the standby process cannot run it.
 
-    Of the interpreter's options only `-u` is understood; logs are never buffered anyway.
+    Of the interpreter's options only `-P` and `-u` are understood; logs are never buffered anyway.
     """
     words = list(command)
     if len(words) < 2 or sys.platform != "linux":
@@ -45,11 +55,12 @@ def as_program(command: Sequence[str]) -> Program | None:
         same = executable is not None and _is_this_python(Path(executable))
         if not same:
             return None
-    rest = [word for position, word in enumerate(words[1:]) if (position, word) != (0, "-u")]
+    rest = list(dropwhile(_UNDERSTOOD.__contains__, words[1:]))
+    is_safe = "-P" in words[1 : len(words) - len(rest)]
     if len(rest) >= 2 and rest[0] == "-m":
-        return Program(rest[1], tuple(rest[1:]))
+        return Program(rest[1], tuple(rest[1:]), is_safe)
     if rest and rest[0].endswith(".py"):
-        return Program("", tuple(rest))
+        return Program("", tuple(rest), is_safe)
     return None
 
 
@@ -68,7 +79,7 @@ class Standby:
         self._ready = self._gone = False
         self._codes: dict[int, int] = {}
         self._started: list[int] = []
-        with theirs, open_log(log, 0, [sys.executable, "-m", MODULE]) as output:
+        with theirs, open_log(log, 0, [sys.executable, "-P", "-m", MODULE]) as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", MODULE, str(theirs.fileno())],
                 env={**os.environ, **environment},
@@ -103,6 +114,7 @@ class Standby:
         open_log(log, attempt, command).close()
         order = {
             "module": self._program.module,
+            "is_safe": self._program.is_safe,
             "arguments": self._program.arguments,
             "environment": {**os.environ, **environment},
             "directory": str(working_directory),

@@ -118,11 +118,12 @@ def run_order(order: Order) -> None:
     np.random.seed()
     report_import()
     sys.argv = list(order["arguments"])
+    if not order["is_safe"]:
+        script = os.path.dirname(os.path.abspath(sys.argv[0]))
+        sys.path.insert(0, order["directory"] if order["module"] else script)
     if order["module"]:
-        sys.path.insert(0, order["directory"])
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

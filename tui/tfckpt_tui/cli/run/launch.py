@@ -155,7 +155,7 @@ def demo(
     _check_terminal(detach)
     root = directory or _new_demo_directory()
     name = StrategyName(strategy)
-    command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
+    command = [sys.executable, "-P", "-m", DEMO_MODULE, "--strategy", name.value]
     command += ["--steps", str(steps)] if steps else []
     options = LaunchOptions(
         run_directory=_absolute(root),

@@ -53,7 +53,7 @@ class SelfTestOptions:
     @property
     def command(self) -> tuple[str, ...]:
         """The command of each worker."""
-        return (sys.executable, "-m", MODULE, "--strategy", self.strategy.value)
+        return (sys.executable, "-P", "-m", MODULE, "--strategy", self.strategy.value)
 
 
 @dataclass(frozen=True)
