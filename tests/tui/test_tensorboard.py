@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -84,6 +85,9 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     connections = psutil.Process(first.pid).net_connections()
     listens = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
     assert {address.removeprefix("::ffff:") for address in listens} == {"127.0.0.2"}
+    shutil.copytree(run.root, tmp_path / "copy")
+    assert tensorboard.running(RunDirectory(tmp_path / "copy")) is None
+    assert not tensorboard.stop(RunDirectory(tmp_path / "copy"))
     again = tensorboard.start(run)
     assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
     told = Tool(capsys)("tensorboard", run.root, "--json").json
@@ -163,7 +167,13 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**40])
 def test_a_record_of_an_impossible_process_is_none(run: RunDirectory, pid: int) -> None:
-    record = TensorBoardProcess(pid=pid, process_started_at=0.0, port=6006, directory="x")
+    record = TensorBoardProcess(
+        pid=pid,
+        process_started_at=0.0,
+        port=6006,
+        directory="x",
+        run=tensorboard.identity_of(run),
+    )
     store(run.control / "tensorboard.json", record)
     assert tensorboard.running(run) is None
     assert not tensorboard.stop(run)
@@ -178,6 +188,7 @@ def test_a_record_that_names_another_process_does_it_no_harm(
             process_started_at=psutil.Process(bystander.pid).create_time(),
             port=taken.getsockname()[1],
             directory="x",
+            run=tensorboard.identity_of(run),
         )
         store(run.control / "tensorboard.json", record)
         assert tensorboard.running(run) is None
@@ -262,7 +273,11 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
             store(
                 run.control / "tensorboard.json",
                 TensorBoardProcess(
-                    pid=process.pid, process_started_at=started, port=6006, directory=str(run.root)
+                    pid=process.pid,
+                    process_started_at=started,
+                    port=6006,
+                    directory=str(run.root),
+                    run=tensorboard.identity_of(run),
                 ),
             )
         with acting_as(BOB), pytest.raises(TfckptError) as refused:

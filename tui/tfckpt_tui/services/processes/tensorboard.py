@@ -46,7 +46,11 @@ _KEEPER = "tfckpt_tui.services.processes.tensorboard_keeper"
 
 
 class TensorBoardProcess(Document, frozen=True, kw_only=True):
-    """`tensorboard.json`: the TensorBoard that was started for this run."""
+    """`tensorboard.json`: the TensorBoard that was started for this run.
+
+    Attributes:
+        run: Device and inode of the run directory: a copy of it has the record too.
+    """
 
     pid: int
     process_started_at: float
@@ -54,6 +58,7 @@ class TensorBoardProcess(Document, frozen=True, kw_only=True):
     directory: str
     host: str = LOOPBACK
     with_run: bool = False
+    run: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,8 @@ def is_remote() -> bool:
 
 def running(run: RunDirectory) -> TensorBoard | None:
     """Returns the TensorBoard of `run` if it runs and answers."""
-    process = load_if_exists(_file(run), TensorBoardProcess)
-    if process is None or not _is_tensorboard(process) or not _answers(process.host, process.port):
+    process = _started_for(run)
+    if process is None or not _answers(process.host, process.port):
         return None
     return TensorBoard(
         process.port,
@@ -166,6 +171,7 @@ def start(
             directory=str(directory),
             host=place,
             with_run=with_run,
+            run=identity_of(run),
         ),
     )
     _await(process, place, chosen, log)
@@ -189,8 +195,8 @@ def stop(run: RunDirectory) -> bool:
     Raises:
         TfckptError: It does not end, belongs to another user, or another user could have named it.
     """
-    process = load_if_exists(_file(run), TensorBoardProcess)
-    if process is None or not _is_tensorboard(process):
+    process = _started_for(run)
+    if process is None:
         delete_file(_file(run))
         return False
     require_named_by_its_user(run, process.pid, _file(run), TensorBoardProcess)
@@ -210,6 +216,19 @@ def stop(run: RunDirectory) -> bool:
     raise TfckptError(
         f"TensorBoard (process {process.pid}) does not end. Check it: `ps -fp {process.pid}`."
     )
+
+
+def _started_for(run: RunDirectory) -> TensorBoardProcess | None:
+    """Returns the TensorBoard that was started for this run, if it runs."""
+    process = load_if_exists(_file(run), TensorBoardProcess)
+    is_own = process is not None and process.run == identity_of(run) and _is_tensorboard(process)
+    return process if is_own else None
+
+
+def identity_of(run: RunDirectory) -> tuple[int, int]:
+    """Returns device and inode of a run directory, which no copy of it has."""
+    facts = os.stat(run.root)
+    return facts.st_dev, facts.st_ino
 
 
 def _is_tensorboard(process: TensorBoardProcess) -> bool:
