@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from steered import SteeredRun
@@ -10,7 +11,11 @@ from training_cluster import SCRIPTS, Cluster
 
 from distribution import is_weekly
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -314,3 +319,34 @@ def test_a_random_map_is_restored_and_neither_that_nor_the_end_waits_for_a_threa
         assert kept["elements_read"] == {"dataset": record.step * replicas}
     assert load(run.run_file, RunInfo).exactness == record.exactness
     assert not [entry for entry in read_entries(run) if entry.kind is EventKind.FAILED]
+
+
+def cached(directory, *, steps):
+    import tensorflow as tf
+
+    numbers = tf.data.Dataset.range(4).map(lambda number: tf.cast(number, tf.float32))
+    return {"dataset": numbers.cache(str(directory / "cache")).repeat(), "total_steps": steps}
+
+
+def test_a_pipeline_whose_cache_is_gone_starts_over(make_run, tmp_path):
+    run = make_run(**cached(tmp_path, steps=6))
+    assert [float(batch) for batch in run] == [0, 1, 2, 3, 0, 1]
+    facts = load(RunDirectory(run.directory).run_file, RunInfo).exactness
+    assert f"cache('{tmp_path}/cache'), of which a checkpoint holds no files" in facts.reasons[0]
+    assert [float(batch) for batch in make_run(**cached(tmp_path, steps=8))] == [2, 3]
+    assert index_path(tmp_path / "cache").exists()
+    assert Catalog(RunDirectory(tmp_path)).scan(time.time()) == ()
+    for path in tmp_path.glob("cache*"):
+        path.unlink()
+    run = make_run(**cached(tmp_path, steps=10))
+    assert [float(batch) for batch in run] == [0, 1]
+    (told,) = [e.message for e in read_entries(RunDirectory(run.directory)) if "over" in e.message]
+    assert f"because the files of cache('{tmp_path}/cache') are not complete" in told
+
+
+def test_a_dataset_that_ends_although_it_is_called_infinite_says_what_to_do(make_run):
+    import tensorflow as tf
+
+    first = tf.data.Dataset.range(10).shuffle(10, seed=1).take_while(lambda number: number != 9)
+    with pytest.raises(UsageError, match=r"The dataset ended, although TensorFlow calls it inf"):
+        list(make_run(dataset=first.repeat(), total_steps=10_000))

@@ -149,12 +149,11 @@ class InputState:
             if name not in saved or not pipeline.saves_iterator:
                 restored.starts_over |= read is None or not pipeline.facts.skips
                 restored.done.append(pipeline.start_over(read, self.report))
-            elif not self._restore_iterator(prefix, name):
+            elif problem := self._restore_iterator(prefix, name):
                 restored.unfit.append(name)
                 restored.starts_over = True
                 over = pipeline.start_over(read, self.report)
-                why = "the dataset is not the one whose position was saved"
-                restored.done.append(f"{over}, because {why}")
+                restored.done.append(f"{over}, because {problem}")
             else:
                 pipeline.elements = read
                 if pipeline.facts.position is not InputPosition.EXACT:
@@ -172,10 +171,12 @@ class InputState:
         for name in names:
             self._pipelines[name].start_over(elements.get(name), self.report)
 
-    def _restore_iterator(self, prefix: Path, name: str) -> bool:
-        """Restores the position of a pipeline; returns whether it fits."""
+    def _restore_iterator(self, prefix: Path, name: str) -> str:
+        """Restores the position of a pipeline; returns why it does not fit, as a clause."""
         pipeline = self._pipelines[name]
         pipeline.elements = None
+        if pipeline.incomplete_cache:
+            return f"the files of cache({pipeline.incomplete_cache!r}) are not complete"
         recreate_iterator(pipeline.iterator)
         checkpoint = tf.train.Checkpoint(**self._tracked({name: pipeline.iterator}))
         try:
@@ -183,8 +184,8 @@ class InputState:
             # The rest is of the worker's other objects.
             status.expect_partial()
         except POSITION_ERRORS:
-            return False
-        return True
+            return "the dataset is not the one whose position was saved"
+        return ""
 
     def _saved_iterators(self, prefix: Path) -> set[str]:
         """Returns the names of the pipelines whose iterator is in a checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ _HARMLESS = re.compile(
 """Operations that TensorFlow calls stateful and that have no state of their own: what they return
 depends on their inputs alone. Operations of the functions that they call are looked at too."""
 
+_IN_MEMORY = (
+    "Call `cache()` without a name, or keep its files where each start finds them, and start again "
+    "only once it is complete."
+)
 _REMOVE = "Remove it from the input pipeline."
 _TENSORFLOW = "Use operations of TensorFlow in its place."
 
@@ -178,6 +183,24 @@ def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
         obstacles.append(_ANY_ORDER)
     obstacles += (order for part in _all_parts(dataset) for order in _any_order(part))
     return tuple(dict.fromkeys(obstacles))
+
+
+def find_cache_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
+    """Returns the caches of a pipeline in files, which the position of an iterator only names."""
+    return tuple(
+        Obstacle(f"cache({file!r}), of which a checkpoint holds no files", _IN_MEMORY)
+        for file in file_caches(dataset)
+    )
+
+
+def file_caches(dataset: tf.data.Dataset) -> list[str]:
+    """Returns the names of the caches of a pipeline in files."""
+    names = [
+        tf.get_static_value(part._filename)
+        for part in _all_parts(dataset)
+        if type(part).__name__ == "CacheDataset"
+    ]
+    return list(dict.fromkeys(os.fsdecode(name) for name in names if name))
 
 
 def _any_order(part: Any) -> Iterator[Obstacle]:

@@ -14,6 +14,8 @@ from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator, recreate_iterator
 from tfckpt_trainer.training.pipelines.obstacles import (
     Obstacle,
+    file_caches,
+    find_cache_obstacles,
     find_late_obstacles,
     find_obstacles,
     find_order_obstacles,
@@ -72,7 +74,7 @@ def probe(iterator: tf.data.Iterator) -> Probe:
     else:
         obstacles = find_late_obstacles(dataset)
     saves_all = not (obstacles or is_refused)
-    obstacles += find_order_obstacles(dataset)
+    obstacles += find_order_obstacles(dataset) + find_cache_obstacles(dataset)
     at_best = InputPosition.POSITION if obstacles else InputPosition.EXACT
     if saves_all:
         return Probe(at_best, obstacles)
@@ -125,6 +127,15 @@ class Pipeline:
     def saves_iterator(self) -> bool:
         """Whether a checkpoint can hold the iterator."""
         return self._probe.position in {InputPosition.EXACT, InputPosition.POSITION}
+
+    @property
+    def incomplete_cache(self) -> str:
+        """The first cache in files that is not complete; empty if none is.
+
+        TensorFlow crashes if a position is restored that reads a cache which is gone.
+        """
+        caches = file_caches(self.iterator._dataset)
+        return next((file for file in caches if not tf.io.gfile.exists(f"{file}.index")), "")
 
     def __iter__(self) -> Iterator[Any]:
         return self

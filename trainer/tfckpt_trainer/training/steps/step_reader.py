@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
 from tfckpt_trainer.training.pipelines.pipeline import Pipeline
 
@@ -28,6 +29,11 @@ _OF_DATASET = (
     "_iterator_resource",
 )
 """The attributes of an iterator that belong to its dataset."""
+
+_ENDED = (
+    "The dataset ended, although TensorFlow calls it infinite: what it repeats became empty. "
+    "Append `.filter(lambda *_: True)`; then its end counts as that of a dataset of unknown length."
+)
 
 
 class StepReader:
@@ -99,9 +105,17 @@ class StepReader:
 
         Raises:
             StopIteration: There are not enough.
+            UsageError: There are not, although the dataset says that it has no end.
         """
         held, self._held = self._held, None
-        return self._read() if held is None else held
+        if held is not None:
+            return held
+        try:
+            return self._read()
+        except StopIteration:
+            if self.is_endless:
+                raise UsageError(_ENDED) from None
+            raise
 
     def _read(self) -> list[Any]:
         elements = [next(self._source) for _ in range(self.replicas)]
