@@ -11,6 +11,7 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bundle_writing import array, write
 from tfckpt_trainer.bundle.links import NotFetchedError
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -140,6 +141,20 @@ def test_a_folder_of_others_stays_when_the_checkpoint_of_its_name_goes(made):
     diary.write_bytes(b"mine")
     move_to_trash(made.run, ["ckpt-1"], by="t", now=NOW, update_state_file=False)
     assert diary.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30])
+def test_a_cache_of_tf_data_is_no_checkpoint(made, cut):
+    made.tensorflow("ckpt-1")
+    *_, index = write(made.root / "cache", {f"{n:>7}_0": array([1.0]) for n in range(12)})
+    index.write_bytes(index.read_bytes()[: index.stat().st_size - cut])
+    for path in made.root.glob("cache.*"):
+        made.touch(path, LONG_AGO)
+    for quick in (False, True):
+        catalog = Catalog(made.run)
+        catalog.scan(NOW, quick=quick)
+        assert [found.name for found in catalog.scan(NOW)] == ["ckpt-1"]
+    assert "cache" in catalog.others
 
 
 class TestDamaged:

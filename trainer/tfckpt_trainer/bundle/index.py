@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import mul
 from pathlib import Path
 from typing import NamedTuple
@@ -141,6 +141,7 @@ class IndexReader:
 
     Attributes:
         shard_count: The number of data files of the checkpoint.
+        first_name: The name of the first tensor; empty without tensors.
     """
 
     def __init__(self, table: Table) -> None:
@@ -150,8 +151,11 @@ class IndexReader:
             BundleError: The index is damaged.
         """
         self._table = table
-        self._rest = table.entries()
-        self.shard_count = _read_header(table, self._rest)
+        entries = table.entries()
+        self.shard_count = _read_header(table, entries)
+        first = next(entries, None)
+        self.first_name = first[0] if first is not None else b""
+        self._rest = chain([first] if first is not None else [], entries)
 
     @classmethod
     def checked(cls, path: Path | str, content: bytes | None = None) -> IndexReader:

@@ -3,10 +3,15 @@
 A bundle is a table whose first entry has the empty key and a header: the number of data files, the
 byte order, and the version. TensorFlow writes this entry first and uncompressed, so a cut index
 still begins with it. Other programs have files of that name too: FAISS, databases, archivers.
+
+`tf.data.Dataset.cache(FILE)` writes its elements as a bundle, too. Its tensors are called by the
+numbers of element and component: `      0_0` (`cache_dataset_ops.cc`).
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 
@@ -25,6 +30,9 @@ _FIRST_KEY = b"\0\0"
 _COUNT, _VERSION = 1, 3
 """Fields of a `BundleHeaderProto` that every writer sets."""
 
+_CACHED = re.compile(rb" *[0-9]+_ *[0-9]+")
+"""The name of a tensor in a cache of tf.data."""
+
 _APPLE_DOUBLE = bytes.fromhex("00051607")
 """How the `._NAME` begin that macOS writes beside each file on other file systems."""
 
@@ -35,7 +43,7 @@ class IndexKind(Enum):
     BUNDLE = auto()
     """The header of a bundle."""
     OTHER = auto()
-    """A file of another program for certain, whatever lies beside it."""
+    """A file of another program, or of a cache, for certain, whatever lies beside it."""
     UNKNOWN = auto()
     """Nothing: it is empty, or neither its begin nor its end can be recognized."""
 
@@ -52,25 +60,43 @@ def recognize_index(path: Path) -> IndexKind:
         head = file.read(_HEAD)
     if head.startswith(_APPLE_DOUBLE):
         return IndexKind.OTHER
-    is_bundle = _begins_with_header(head) or _is_table_with_header(path)
-    return IndexKind.BUNDLE if is_bundle else IndexKind.UNKNOWN
+    name = _name_after_header(head)
+    if name is None:
+        name = _name_in_table(path)
+    if name is None:
+        return IndexKind.UNKNOWN
+    return IndexKind.OTHER if is_of_cache(name) else IndexKind.BUNDLE
 
 
-def _begins_with_header(head: bytes) -> bool:
+def is_of_cache(name: bytes) -> bool:
+    """Whether a bundle whose first tensor has this name is a cache of tf.data."""
+    return _CACHED.fullmatch(name) is not None
+
+
+def _name_after_header(head: bytes) -> bytes | None:
+    """Returns the first name after the header with which a file begins; None if there is none."""
     start = len(_FIRST_KEY) + 1
     if not head.startswith(_FIRST_KEY) or len(head) < start:
-        return False
+        return None
     length = head[start - 1]
-    header = head[start : start + length]
-    return length < 0x80 and len(header) == length and _is_header(header)
+    header, rest = head[start : start + length], head[start + length :]
+    if length >= 0x80 or len(header) < length or not _is_header(header):
+        return None
+    # The entry shares no bytes with the empty key: 0, the size of the name, that of the value.
+    is_short = len(rest) > 3 and rest[0] == 0 and max(rest[1], rest[2]) < 0x80
+    return rest[3 : 3 + rest[1]] if is_short else b""
 
 
-def _is_table_with_header(path: Path) -> bool:
-    try:
-        key, value = next(Table(path).entries(), (None, b""))
-    except BundleError:
-        return False
-    return key == b"" and _is_header(value)
+def _name_in_table(path: Path) -> bytes | None:
+    """Returns the first name of a table after its header; None if there is none."""
+    name = None
+    with suppress(BundleError):
+        entries = Table(path).entries()
+        key, value = next(entries, (None, b""))
+        if key == b"" and _is_header(value):
+            name = b""
+            name, _ = next(entries, (b"", b""))
+    return name
 
 
 def _is_header(data: bytes) -> bool:

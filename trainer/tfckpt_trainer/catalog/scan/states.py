@@ -67,6 +67,7 @@ import msgspec
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
+from tfckpt_trainer.bundle.recognition import is_of_cache
 from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED
 from tfckpt_trainer.bundle.table import read_table
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
@@ -334,6 +335,8 @@ def _read_index(root: Path, index: FileFact, recorded: Sequence[FileFacts]) -> _
         if count:
             return _IndexContent(count, None)
     reader = IndexReader.checked(path, content)
+    if is_of_cache(reader.first_name):
+        raise BundleError(index.name, None, "is of a cache of tf.data")
     return _IndexContent(reader.shard_count, reader)
 
 
