@@ -343,7 +343,7 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert "No worker made a step in" in lost.message
     assert "worker 1 is stopped by a signal" in lost.message
-    assert lost.details["worker"] == 1
+    assert (lost.details["worker"], lost.details["step"]) == (1, 1)
     assert run.status().attempt == 1
 
 

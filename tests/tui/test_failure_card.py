@@ -56,6 +56,19 @@ def test_the_card_says_what_happened_and_what_is_lost(made: RunFactory) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [(438, "; at least 38 steps are lost (4.5 s)."), (400, "; no step is lost, by the last heart")],
+)
+def test_what_a_killed_process_did_after_its_last_heartbeat_is_unknown(
+    made: RunFactory, step: int, words: str
+) -> None:
+    failure = card(made)
+    assert failure is not None
+    killed = msgspec.structs.replace(failure, exit_code=-9, lost_steps=step - 400)
+    assert words in dict(failure_rows(killed, made.now))["resume"]
+
+
 def test_a_run_that_trains_has_no_card(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", live=True)
     made.event_log(EventKind.WORKER_LOST, "Worker 1 ended.", 60, details=msgspec.to_builtins(LOSS))

@@ -121,6 +121,7 @@ class Attempt:
             library writes none.
         opened: Whether the run exists in all workers: their starts are over but for the restore.
         stepped: Whether any worker made a step.
+        step: The last one that a heartbeat has; None if none has.
         saved: Whether a checkpoint was committed.
         stands_for: Seconds since any worker made a step, if all train; else 0.
         suspect: The worker that seems to hold up the others, and why.
@@ -135,6 +136,7 @@ class Attempt:
     heard: frozenset[int] = frozenset()
     opened: bool = False
     stepped: bool = False
+    step: int | None = None
     saved: bool = False
     stands_for: float = 0.0
     suspect: tuple[int, str] | None = None
@@ -257,8 +259,13 @@ def _after_failure(
 
 
 def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
-    index, why = attempt.suspect or (0, "no worker reports a cause")
-    reason = f"No worker made a step in {attempt.stands_for:.0f} s: worker {index} {why}"
+    reason = f"No worker made a step in {attempt.stands_for:.0f} s: "
+    if attempt.suspect is None:
+        index = 0
+        reason += "no heartbeat says why"
+    else:
+        index, why = attempt.suspect
+        reason += f"worker {index} {why}"
     return replace(_again(reason, "hang", attempt, history, limits), lost=index)
 
 

@@ -198,7 +198,7 @@ class Supervisor:
         self._trained |= last.stepped
         told = any(ended.ending is not None for ended in last.exits)
         if decision.lost is not None:
-            self._note_lost(decision)
+            self._note_lost(decision, last)
         ours = len(last.heard) == len(self._starter.workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
@@ -357,11 +357,12 @@ class Supervisor:
             words = f"Started {count} again ({used if report.restarts else 'other ports'})."
             report.note(EventKind.RESTART, words, {"attempt": report.attempt})
 
-    def _note_lost(self, decision: Decision) -> None:
+    def _note_lost(self, decision: Decision, last: Attempt) -> None:
         index, culprit = decision.lost, decision.culprit
         assert index is not None
         loss = WorkerLoss(
             worker=index,
+            step=last.step,
             log=last_lines(self._run.worker_log(index), LAST_LINES, noise=False),
             disk_free_bytes=self._disk_free(),
             verdict=decision.verdict,
@@ -372,7 +373,7 @@ class Supervisor:
                 exit_code=culprit.code,
                 signal=signal_name(-culprit.code) if culprit.code < 0 else None,
                 fault=culprit.fault,
-                step=culprit.step,
+                step=last.step if culprit.step is None else culprit.step,
                 memory_bytes=culprit.memory_bytes,
                 memory_limit_bytes=culprit.memory_limit_bytes,
                 out_of_memory=culprit.out_of_memory,

@@ -80,6 +80,7 @@ class Watch:
             heard=frozenset(self._heard),
             opened=len(self._opened) == len(self._workers),
             stepped=self._stepped,
+            step=max((s.step for s in statuses.values() if s.last_step_at), default=None),
             saved=self._saved(),
             stands_for=self._stands_for(statuses.values()),
             suspect=likely_straggler(list(statuses.values()), time.time()),

@@ -225,13 +225,18 @@ def _resume(facts: FailureFacts) -> str:
     steps = units.count(facts.lost_steps, "step")
     took = f" ({units.duration(facts.lost_seconds)})" if facts.lost_seconds else ""
     fate = "not saved" if facts.hangs else "lost"
-    lost = f"{steps} {units.noun(facts.lost_steps, 'is', 'are')} {fate}{took}."
+    # A process that was killed may have made steps after its last heartbeat.
+    is_killed = not facts.hangs and (facts.exit_code is None or facts.exit_code < 0)
+    known = "at least " if is_killed else ""
+    lost = f"{known}{steps} {units.noun(facts.lost_steps, 'is', 'are')} {fate}{took}."
     if facts.checkpoint is None:
         return f"there is no checkpoint; {lost}" if facts.lost_steps else "there is no checkpoint."
     kept = facts.checkpoint
     if facts.checkpoint_step is not None:
         kept += f", step {facts.checkpoint_step:,}"
-    return f"{kept}; {lost}" if facts.lost_steps else f"{kept}; no step is {fate}."
+    if facts.lost_steps:
+        return f"{kept}; {lost}"
+    return f"{kept}; no step is {fate}{', by the last heartbeat' if is_killed else ''}."
 
 
 def _workers(indexes: Sequence[int]) -> str:
