@@ -56,16 +56,23 @@ def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
     assert str(alert.advice) == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
 
 
-def test_events_that_cannot_be_written_are_an_alert_with_the_problem():
-    chief = a_worker(event_log_problem="journal.jsonl: Permission denied")
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        ("/x/.tfckpt/journal.jsonl", ""),
+        ("/x/checkpoint", " TensorFlow takes an older checkpoint for the newest."),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_alert_with_the_problem(file, more):
+    chief = a_worker(write_problem=f"{file}: Permission denied")
     for state, rest in (
         (WorkerState.TRAINING, "Training goes on."),
-        (WorkerState.EXITED, "Events since then are lost."),
+        (WorkerState.EXITED, "What it should hold since then is lost."),
     ):
         (alert,) = find_alerts(ROOT, [(chief, state)], [])
-        assert alert.kind == "event-log-unwritten"
+        assert alert.kind == "file-unwritten"
         assert alert.message == (
-            f"The event log cannot be written: journal.jsonl: Permission denied. {rest}"
+            f"A file of the run cannot be written: {file}: Permission denied. {rest}{more}"
         )
 
 

@@ -65,10 +65,10 @@ def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):
     )
     writer.note(EventKind.SAVE, "Saved ckpt-1.")
     told = Telemetry._write_pending(telemetry)
-    assert told == f"the event log cannot be written: {metrics.event_log_problem}"
-    assert f"{run.event_log}: it is a symbolic link" in metrics.event_log_problem
+    assert told == f"a file of the run cannot be written: {metrics.write_problem}"
+    assert f"{run.event_log}: it is a symbolic link" in metrics.write_problem
     run.event_log.unlink()
-    assert Telemetry._write_pending(telemetry) == metrics.event_log_problem == ""
+    assert Telemetry._write_pending(telemetry) == metrics.write_problem == ""
     assert "Saved ckpt-1." in run.event_log.read_text()
     writer.close(60)
 

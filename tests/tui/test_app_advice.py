@@ -257,7 +257,7 @@ def alerts_of(made: RunFactory) -> Iterator[Any]:
         {"saves": SaveStatus(**failed, waits_for_room=True)},
         {"saves": SaveStatus(every_steps=10, unsaved_steps=90, unsaved_seconds=90.0)},
         {"not_finite": lost},
-        {"event_log_problem": "Permission denied"},
+        {"write_problem": "Permission denied"},
     ):
         chief = WorkerStatus(**{**CHIEF, "index": 0, **changes})
         for state in (WorkerState.TRAINING, WorkerState.EXITED):

@@ -132,7 +132,7 @@ class AlertFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: Kind of the [alert](../how-to/alerts.md): `run-failed`, `submit-refused`,
             `no-supervisor`, `save-failed`, `save-overdue`, `not-finite`, `no-heartbeat`,
-            `checkpoint-damaged`, `checkpoint-unsupported`, `event-log-unwritten`, `job-stuck`,
+            `checkpoint-damaged`, `checkpoint-unsupported`, `file-unwritten`, `job-stuck`,
             `job-silent`, `clock-differs`.
         message: What happened.
         advice: What to do.

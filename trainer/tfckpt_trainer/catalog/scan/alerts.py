@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from tfckpt_trainer.rundir.records.worker import (
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
-EVENT_LOG_UNWRITTEN = "event-log-unwritten"
+FILE_UNWRITTEN = "file-unwritten"
 NOT_FINITE = "not-finite"
 NO_HEARTBEAT = "no-heartbeat"
 NO_SUPERVISOR = "no-supervisor"
@@ -466,16 +467,18 @@ def as_sentence(problem: str) -> str:
     return problem if problem.endswith((".", "…")) else f"{problem}."
 
 
-def _unwritten_events(seen: _Seen) -> Alert | None:
-    problem = seen.chief.event_log_problem
+def _unwritten_file(seen: _Seen) -> Alert | None:
+    problem = seen.chief.write_problem
     if not problem:
         return None
-    again = "Events since then are lost." if seen.has_ended else "Training goes on."
+    lost = "What it should hold since then is lost." if seen.has_ended else "Training goes on."
+    if os.path.basename(problem.partition(": ")[0]) == RunDirectory(seen.root).state_file.name:
+        lost += " TensorFlow takes an older checkpoint for the newest."
     return Alert(
-        EVENT_LOG_UNWRITTEN,
-        "the event log cannot be written",
-        f"The event log cannot be written: {as_sentence(problem)} {again}",
-        Advice.of("Remove the cause: the run then writes its events by itself.")
+        FILE_UNWRITTEN,
+        "a file of the run cannot be written",
+        f"A file of the run cannot be written: {as_sentence(problem)} {lost}",
+        Advice.of("Remove the cause: the run then writes it by itself.")
         if not seen.has_ended
         else Advice.of("Remove the cause before the next start."),
     )
@@ -485,5 +488,5 @@ _FINDERS: tuple[Callable[[_Seen], Alert | None], ...] = (
     _failing_saves,
     _overdue_save,
     _not_finite_metrics,
-    _unwritten_events,
+    _unwritten_file,
 )

@@ -142,7 +142,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
         saves: The saves of the run, in the heartbeat of the chief; None in all others.
         hyperparameters: Values that can be changed, in the heartbeat of the chief.
-        event_log_problem: Why the chief cannot write the event log; empty if it can.
+        write_problem: Why the chief cannot write a file of the run; empty if it can.
     """
 
     index: int
@@ -177,7 +177,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None
     hyperparameters: list[Hyperparameter] = []
-    event_log_problem: str = ""
+    write_problem: str = ""
 
     @property
     def call_seconds(self) -> float | None:

@@ -217,5 +217,5 @@ class Heartbeat:
             not_finite=list(metrics.not_finite.current),
             saves=metrics.saves.status(metrics.step),
             hyperparameters=list(metrics.hyperparameters.values()),
-            event_log_problem=metrics.event_log_problem,
+            write_problem=metrics.write_problem,
         )

@@ -73,7 +73,7 @@ class StepMetrics:
         not_finite: The metrics whose newest value is NaN or infinite.
         saves: The outcomes of saves.
         hyperparameters: Values that can be changed, by name; on the chief only.
-        event_log_problem: Why the event log cannot be written; empty if it can.
+        write_problem: Why the chief cannot write a file of the run; empty if it can.
         on_step: Called with each step whose metrics are known.
     """
 
@@ -101,7 +101,7 @@ class StepMetrics:
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    event_log_problem: str = ""
+    write_problem: str = ""
     on_step: Callable[[StepFacts], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)

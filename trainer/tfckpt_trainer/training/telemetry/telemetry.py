@@ -225,12 +225,12 @@ class Telemetry:
             saves.disk_full_in = self._disk.full_in(saves.saved_at)
         self.summaries.write_new_steps()
         self.summaries.flush()
-        self.metrics.event_log_problem = ""
+        self.metrics.write_problem = ""
         try:
             self.event_log.retry()
         except OSError as error:
             problem = describe_error(error)
             # A full disk has an alert of its own.
-            self.metrics.event_log_problem = "" if is_full(error) else problem
-            return f"the event log cannot be written: {problem}"
+            self.metrics.write_problem = "" if is_full(error) else problem
+            return f"a file of the run cannot be written: {problem}"
         return self.summaries.trouble or self.command_trouble or self.event_log.trouble
