@@ -287,6 +287,15 @@ def test_of_several_guards_at_once_those_after_one_that_went_back_are_told(tmp_p
     ]
 
 
+def test_nothing_acts_after_a_guard_that_needs_a_person(tmp_path):
+    guards = ["not_finite loss: go_back 1000", "not_finite: scale rate 0.5"]
+    script = Script(tmp_path, guards=guards, bad=[12]).train(on_pause=end)
+    assert "There is no good checkpoint from before step 0." in script.pause_reason
+    assert len(script.events(EventKind.GUARD)) == 1
+    told = [e.message for e in script.events(EventKind.NOTE) if e.message.startswith("Guard")]
+    assert told == ["Guard not_finite: loss is NaN. Nothing was done: the run waits for a person."]
+
+
 def test_a_guard_that_fires_on_several_workers_acts_once(tmp_path):
     from tfckpt_trainer.training.loop.coordinator import WorkerRequest
 

@@ -117,7 +117,7 @@ class GoBack(Action):
         before = situation.evidence.began - self.steps
         name = situation.newest_good(before)
         if name is None:
-            raise RefusedError(f"There is no good checkpoint from before step {before:,}.")
+            raise RefusedError(f"There is no good checkpoint from before step {max(0, before):,}.")
         return [RestoreArguments(name=name)]
 
 

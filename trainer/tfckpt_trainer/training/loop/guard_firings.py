@@ -65,18 +65,22 @@ class GuardFirings:
             carry_out: Carries out a command.
         """
         trainer, left, acted = self._trainer, self._trainer.position.step, set[str]()
+        waits = False
         for worker, proposals in enumerate(proposed):
             for proposal in proposals:
                 rule = proposal.firing.rule
                 if rule in acted or rule not in trainer.guards.rules:
                     continue
                 acted.add(rule)
-                if trainer.position.step < left or trainer.loop.ending is not None:
-                    self._tell_of_nothing_done(proposal, worker)
+                if waits:
+                    self._tell_of_nothing_done(proposal, worker, "the run waits for a person")
+                elif trainer.position.step < left or trainer.loop.ending is not None:
+                    self._tell_of_nothing_done(proposal, worker, "another guard acted just before")
                 else:
-                    self._act(proposal, worker, carry_out)
+                    waits = self._act(proposal, worker, carry_out)
 
-    def _act(self, proposal: Proposal, worker: int, carry_out: CarryOut) -> None:
+    def _act(self, proposal: Proposal, worker: int, carry_out: CarryOut) -> bool:
+        """Acts; returns whether the run pauses, because a person has to decide."""
         trainer, firing = self._trainer, proposal.firing
         name = _name(trainer.guards.rules[firing.rule])
         trainer.guards.fired(firing)
@@ -105,14 +109,15 @@ class GuardFirings:
                 break
         if trainer.loop.paused:
             trainer.loop.pause_reason = f"{name}: {why or firing.evidence.what}"
+        return bool(why)
 
-    def _tell_of_nothing_done(self, proposal: Proposal, worker: int) -> None:
-        """Notes a firing about steps that are trained again, or never."""
+    def _tell_of_nothing_done(self, proposal: Proposal, worker: int, why: str) -> None:
+        """Notes a firing about steps that are trained again, or never, or after a pause."""
         firing = proposal.firing
         name = _name(self._trainer.guards.rules[firing.rule])
         self._trainer.telemetry.note(
             EventKind.NOTE,
-            f"{name}: {firing.evidence.what}. Nothing was done: another guard acted just before.",
+            f"{name}: {firing.evidence.what}. Nothing was done: {why}.",
             by=f"worker {worker}",
             step=firing.step,
         )
