@@ -71,6 +71,13 @@ def made(tmp_path: Path) -> RunFactory:
         by="ann@desk",
         details={"hyperparameters": change},
     )
+    made.event_log(
+        EventKind.SET,
+        "learning_rate from 0.0003 to 0.01 after step 900.",
+        190,
+        step=392,
+        details={"hyperparameters": change, "begins": 900},
+    )
     made.event_log(EventKind.RESTART, "Worker 1 was killed (SIGKILL).", 150, by="supervisor")
     return made
 

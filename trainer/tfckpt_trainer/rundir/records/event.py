@@ -44,6 +44,9 @@ SUPERVISOR = "supervisor"
 """The author of a supervisor's events."""
 
 
+BEGINS = "begins"
+"""Detail of an event about hyperparameters: steps done when they change."""
+
 CHANGE = "change"
 """The detail of a change of hyperparameters that has it as a `ConfirmedChange`."""
 

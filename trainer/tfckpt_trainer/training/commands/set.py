@@ -69,7 +69,9 @@ class SetHandler(Handler[SetArguments]):
             over=arguments.over,
             until=arguments.until_step,
         )
-        self.trainer.telemetry.note_changes(message, changes, step=step, by=by, confirmed=confirmed)
+        self.trainer.telemetry.note_changes(
+            message, changes, step=step, by=by, begins=begins, confirmed=confirmed
+        )
         return Answer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
 
     def put_back(self, command: Command | None) -> None:
@@ -132,7 +134,9 @@ class SetHandler(Handler[SetArguments]):
         changes = self._all_of(change.values, begun)
         where = self._where(begins, change.over, change.until, is_later=not begun)
         message = f"{words_of(changes)} {where[:-1]}, as before the restart."
-        self.trainer.telemetry.note_changes(message, changes, step=step, by=change.by)
+        self.trainer.telemetry.note_changes(
+            message, changes, step=step, by=change.by, begins=begins
+        )
 
     def _all_of(
         self, values: Mapping[str, float], begun: Sequence[ValueChange]

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import CHANGE, EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import BEGINS, CHANGE, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
@@ -110,6 +110,7 @@ class Telemetry:
         *,
         step: int,
         by: str,
+        begins: int | None = None,
         confirmed: ConfirmedChange | None = None,
     ) -> None:
         """Tells event log and TensorBoard which hyperparameters were changed, or will be.
@@ -119,9 +120,12 @@ class Telemetry:
             changes: The changes.
             step: Steps done.
             by: Who asked for them.
+            begins: Steps done when they change; None for these.
             confirmed: What a start after a crash makes again; None for nothing.
         """
         details = details_of(changes)
+        if begins is not None:
+            details[BEGINS] = begins
         if confirmed is not None:
             details[CHANGE] = msgspec.to_builtins(confirmed)
         self.note(EventKind.SET, message, by=by, step=step, details=details)

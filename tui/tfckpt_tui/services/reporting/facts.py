@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.scan.lineage import lineage_at
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries, read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.event import BEGINS, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.reports.logs import Event
 from tfckpt_tui.reports.reporting import (
@@ -106,8 +106,13 @@ def _curves(
 
 
 def _changes(log: Iterable[EventEntry]) -> Iterator[HyperparameterChange]:
-    """Yields the changes of hyperparameters that the event log has."""
+    """Yields the changes of hyperparameters, from the event log, at the steps at which they began.
+
+    A plan is one when it begins, which has an entry of its own.
+    """
     for entry in log:
+        if entry.details.get(BEGINS, entry.step) != entry.step:
+            continue
         changes = entry.details.get("hyperparameters")
         for change in changes if isinstance(changes, list) else ():
             if isinstance(change, dict) and isinstance(change.get("name"), str):
