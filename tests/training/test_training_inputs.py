@@ -350,3 +350,16 @@ def test_a_dataset_that_ends_although_it_is_called_infinite_says_what_to_do(make
     first = tf.data.Dataset.range(10).shuffle(10, seed=1).take_while(lambda number: number != 9)
     with pytest.raises(UsageError, match=r"The dataset ended, although TensorFlow calls it inf"):
         list(make_run(dataset=first.repeat(), total_steps=10_000))
+
+
+def test_a_shuffle_within_a_function_is_named(make_run):
+    import tensorflow as tf
+
+    def shuffled(number):
+        return tf.data.Dataset.range(4).shuffle(4, seed=3).map(lambda one: one + number)
+
+    run = make_run(dataset=tf.data.Dataset.range(3).interleave(shuffled), total_steps=2)
+    list(run)
+    facts = load(RunDirectory(run.directory).run_file, RunInfo).exactness
+    assert "uses a shuffle in interleave (test_training_inputs.py line" in facts.reasons[0]
+    assert "Shuffle before or after it" in facts.remedies[0]

@@ -45,6 +45,10 @@ _IN_MEMORY = (
     "Call `cache()` without a name, or keep its files where each start finds them, and start again "
     "only once it is complete."
 )
+_OF_SHUFFLE = "DummySeedGenerator"
+"""The operation that TensorFlow gives to a `shuffle` within a function of a pipeline."""
+
+_SHUFFLE_AROUND = "Shuffle before or after it, with a seed, in place of within its function."
 _REMOVE = "Remove it from the input pipeline."
 _TENSORFLOW = "Use operations of TensorFlow in its place."
 
@@ -451,6 +455,8 @@ def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
     unsaved = _stateful(operations) if refused else []
     if not kind and unsaved:
         kind, remedy = f"the operation {unsaved[0]}", _REMOVE
+        if unsaved[0] == _OF_SHUFFLE:
+            kind, remedy = "a shuffle", _SHUFFLE_AROUND
     where = ", ".join(text for text in (detail, part.place) if text)
     if not kind:
         return None
