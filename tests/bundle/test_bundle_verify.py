@@ -192,6 +192,15 @@ def test_bytes_that_nobody_reads_are_a_warning(prefix: Path) -> None:
     assert "has 100 bytes that no tensor uses" in found.findings[0].message
 
 
+def test_bytes_that_no_tensor_uses_are_not_read(prefix: Path) -> None:
+    write(prefix, everything())
+    used = verify(prefix).bytes
+    os.truncate(data_of(prefix), 1 << 44)
+    found = verify(prefix)
+    assert kinds(found, "warning") == [("shard-long", None)]
+    assert found.bytes == used
+
+
 def test_a_data_file_of_another_save_is_a_warning(prefix: Path) -> None:
     write(prefix, everything())
     data_of(prefix, 1, 2).write_bytes(b"stale")

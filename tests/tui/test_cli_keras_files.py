@@ -588,6 +588,15 @@ def test_nothing_in_the_current_directory_is_executed_to_read_a_file(
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_a_pointer_of_git_lfs_is_no_damaged_file(tool: Tool, tmp_path: Path, command: str) -> None:
+    (tmp_path / "a.keras").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\n")
+    said = tool(command, tmp_path, "a.keras")
+    assert said.code == 1
+    assert "a.keras: it is a pointer of Git LFS; fetch the file with `git lfs pull`" in said.words
+    assert "corrupt" not in said.data
+
+
 def test_a_manifest_cannot_name_another_file(tool: Tool, tmp_path: Path) -> None:
     history(tmp_path, 1, 2)
     run = RunDirectory(tmp_path)

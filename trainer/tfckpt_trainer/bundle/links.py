@@ -27,7 +27,7 @@ MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
 
 
-_LFS_LIMIT = 1024
+LFS_LIMIT = 1024
 """Pointers of Git LFS have fewer bytes, by its specification."""
 
 _END = 8
@@ -126,7 +126,7 @@ def open_descriptor_inside(path: Path) -> tuple[int, int]:
     """Opens a file as `open_inside` does; returns its descriptor and its size."""
     descriptor, size = _open_inside(path)
     try:
-        if size < _LFS_LIMIT:
+        if size < LFS_LIMIT:
             check_content(path, os.pread(descriptor, size, 0))
     except OSError:
         os.close(descriptor)
@@ -162,7 +162,7 @@ def check_content(path: Path | str, data: bytes) -> None:
     Raises:
         NotFetchedError: It is one.
     """
-    if len(data) < _LFS_LIMIT and data.startswith(_LFS_BEGIN):
+    if len(data) < LFS_LIMIT and data.startswith(_LFS_BEGIN):
         raise NotFetchedError(os.fspath(path))
 
 

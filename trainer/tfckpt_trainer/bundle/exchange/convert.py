@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfckpt_trainer.bundle.exchange.hdf5 import Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
+from tfckpt_trainer.bundle.links import LFS_LIMIT, check_content
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import build_object_graph, tensor_name
 from tfckpt_trainer.errors import DamagedFileError, UsageError
@@ -20,6 +21,9 @@ _ZIP = b"PK"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HEAD_SIZE = 9
 """In a safetensors file, the size of the header and its first character."""
+
+_NAMED = {".npz", ".safetensors", ".keras", ".h5", ".hdf5"}
+"""Endings of the names of these files."""
 
 _NUMPY = "Write its arrays with `numpy.savez(PATH, **arrays)`, and convert that file."
 
@@ -42,17 +46,20 @@ def open_array_file(path: Path) -> ArrayReader:
     Raises:
         DamagedFileError: It is none of them, or damaged.
         UsageError: A tensor has a type that cannot be converted, or h5py is missing.
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is a pointer of Git LFS.
     """
     with open(path, "rb") as file:
-        head = file.read(_HEAD_SIZE)
+        start = file.read(LFS_LIMIT)
+    head = start[:_HEAD_SIZE]
     if head.startswith(_HDF5) or (head.startswith(_ZIP) and is_keras_archive(path)):
         return Hdf5Reader(path)
     if head.startswith(_ZIP):
         return NpzReader(path)
     if head[_HEAD_SIZE - 1 :] == b"{":
         return SafetensorsReader(path)
-    raise DamagedFileError(f"{path} is neither an npz, a safetensors nor a Keras file. {_NUMPY}")
+    check_content(path, start)
+    advice = "" if path.suffix in _NAMED else f" {_NUMPY}"
+    raise DamagedFileError(f"{path} is neither an npz, a safetensors nor a Keras file.{advice}")
 
 
 def write_arrays(
