@@ -240,6 +240,22 @@ def test_no_file_is_opened_to_a_group_that_does_not_share_the_directory(tmp_path
         assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
 
 
+def test_a_sticky_directory_is_named_with_who_may_change_its_files(
+    shared: Path, tool: Tool
+) -> None:
+    with acting_as(ALICE):
+        two_branches(shared, time.time() - 3600)
+    shared.chmod(0o3775)
+    with acting_as(BOB):
+        said = tool("prune", shared, "ckpt-100", "--yes")
+    assert said.code != 0
+    assert f"{shared} has the sticky bit: only user {ALICE} may" in said.words
+    assert f"have user {ALICE} run `chmod -t " in said.words
+    shared.chmod(0o2775)
+    with acting_as(BOB):
+        assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+
+
 def test_a_refusal_names_the_file_its_owner_and_the_command(shared: Path) -> None:
     with acting_as(ALICE):
         made = two_branches(shared, time.time() - 3600)

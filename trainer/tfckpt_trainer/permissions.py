@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -53,8 +54,26 @@ def advice_about(error: OSError) -> Advice | None:
     if isinstance(error, PermissionError) and is_of_run(error):
         with suppress(OSError):
             closed = find_closed(error)
-            return access_advice(closed) if closed is not None else None
+            if closed is not None:
+                return access_advice(closed)
+            return _sticky_advice(Path(os.fsdecode(error.filename)))
     return None
+
+
+def _sticky_advice(path: Path) -> Advice | None:
+    """Says who may move a file of a directory with the sticky bit; None if this user may."""
+    directory, owner = path.parent.stat(), path.lstat().st_uid
+    if not directory.st_mode & stat.S_ISVTX or os.geteuid() in {0, owner, directory.st_uid}:
+        return None
+    return Advice.of(
+        "{place} has the sticky bit: only {owner} may replace, move or delete {name}. Run this as "
+        "{owner}, or have {holder} run `chmod -t {word}`.",
+        place=path.parent,
+        owner=name_of(owner) or f"user {owner}",
+        name=path.name,
+        holder=name_of(directory.st_uid) or f"user {directory.st_uid}",
+        word=_word(path.parent),
+    )
 
 
 def access_advice(path: Path) -> Advice:
