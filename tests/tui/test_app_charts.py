@@ -20,6 +20,7 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.choices import ChartChoices, Compared
 from tfckpt_tui.charting.curves import Across
+from tfckpt_tui.monitor.series_reader import SeriesReader
 from waiting import attempts
 
 WIDE = (200, 50)
@@ -99,6 +100,17 @@ async def test_the_first_frame_of_a_key_does_not_wait_for_all_charts(many, monke
         # The chosen one; and another, if a snapshot came just before the key.
         assert next(filter(None, drawn_by_frame)) <= 2, drawn_by_frame
         assert drawn[0] == "loss"
+
+
+async def test_values_that_are_not_read_yet_are_told(many, monkeypatch):
+    async with opened(many.run, size=WIDE) as pilot:
+        await charts_of(pilot)
+        await until_shown(pilot, "lowest 0.5236")
+        assert "still being read" not in top(pilot.app)
+    monkeypatch.setattr(SeriesReader, "has_read_all", False)
+    async with opened(many.run, size=WIDE) as pilot:
+        await charts_of(pilot)
+        await until_shown(pilot, "older values are still being read")
 
 
 async def test_g_shows_more_charts_and_enter_one(many):

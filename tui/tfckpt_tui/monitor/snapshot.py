@@ -71,6 +71,7 @@ class RunSnapshot(RunAccount, frozen=True):
         finished: Commands that ended since the app was opened, oldest first.
         event_log: The newest entries, oldest first.
         samples: What was measured, for the charts.
+        lacks_samples: Whether the older part of a long series is still being read.
         trash: Contents of the trash, newest first.
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
@@ -91,6 +92,7 @@ class RunSnapshot(RunAccount, frozen=True):
     finished: tuple[Command, ...] = ()
     event_log: tuple[EventEntry, ...] = ()
     samples: Samples = Samples()
+    lacks_samples: bool = False
     trash: tuple[TrashManifest, ...] = ()
     disk_total: int | None = None
     disk_free: int | None = None

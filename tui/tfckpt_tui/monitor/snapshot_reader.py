@@ -170,6 +170,7 @@ class SnapshotReader:
             finished=finished,
             event_log=reading.event_log,
             samples=samples,
+            lacks_samples=not self._series.has_read_all,
             trash=trash,
             disk_total=total,
             disk_free=free,

@@ -365,6 +365,8 @@ class ChartPage(Page):
         ):
             if one is not None:
                 groups.append([(f"{word} ", "label"), (shown.show(one[VALUE]), "value")])
+        if self.charted().lacks_samples:
+            groups.insert(0, [("older values are still being read", "warn")])
         return groups
 
     def on_resize(self) -> None:
