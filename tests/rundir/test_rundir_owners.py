@@ -163,8 +163,10 @@ def test_no_code_reads_a_launch_in_another_way() -> None:
 
 def calls_with(tree: ast.AST, attributes: set[str]) -> list[ast.Call]:
     """Returns the innermost calls that name one of some attributes; fails for other uses."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     uses = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in attributes]
+    if not uses:
+        return []
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     innermost = []
     for use in uses:
         around = [call for call in calls if any(node is use for node in ast.walk(call))]

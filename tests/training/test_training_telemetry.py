@@ -12,6 +12,7 @@ import pytest
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import CommandKind
@@ -260,6 +261,22 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     heartbeat.start()
     wait_until(answered, 60, "an answer by the heartbeat of the run")
     heartbeat.stop()
+
+
+def test_a_heartbeat_that_cannot_be_written_is_in_the_event_log_once(make_run):
+    run = make_run(total_steps=4)
+    status = RunDirectory(run.directory).status_directory
+    for _ in run:
+        if run.step == 1:
+            status.rename(status.with_name("aside"))
+            status.write_text("no directory")
+            for _ in range(3):
+                run._telemetry.heartbeat.beat()
+            status.unlink()
+            status.with_name("aside").rename(status)
+    notes = [entry.message for entry in read_entries(RunDirectory(run.directory))]
+    (told,) = [words for words in notes if words.startswith("The heartbeat cannot be written: ")]
+    assert f"{status}" in told
 
 
 def test_a_command_that_is_claimed_while_others_are_taken_is_seen(tmp_path):

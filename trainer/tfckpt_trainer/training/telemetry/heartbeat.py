@@ -54,6 +54,7 @@ class Heartbeat:
         *,
         total_steps: int | None,
         every_beat: Callable[[], str],
+        on_unwritten: Callable[[str], None] = lambda problem: None,
         job: str = "worker",
     ) -> None:
         self.file = HeartbeatFile(run.worker_status(index), WorkerStatus)
@@ -61,6 +62,7 @@ class Heartbeat:
         self._metrics = metrics
         self._total_steps = total_steps
         self._every_beat = every_beat
+        self._on_unwritten = on_unwritten
         self._job = job
         self._process = psutil.Process()
         self._cpu: float | None = None
@@ -139,9 +141,11 @@ class Heartbeat:
                 self.file.write(status, if_full=full)
                 self._unwritten = ""
             except OSError as error:
-                self._unwritten = (
-                    f"an earlier heartbeat could not be written: {describe_error(error)}"
-                )
+                problem = describe_error(error)
+                is_new = not self._unwritten
+                self._unwritten = f"an earlier heartbeat could not be written: {problem}"
+                if is_new:
+                    self._on_unwritten(problem)
 
     def _do_chores(self) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""

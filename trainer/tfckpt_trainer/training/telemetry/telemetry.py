@@ -81,6 +81,7 @@ class Telemetry:
             self.metrics,
             total_steps=total_steps,
             every_beat=self._write_pending,
+            on_unwritten=self._note_unwritten,
             job=group.job,
         )
         self.save_overhead = SaveOverheadMeter(run, self.event_log, self.metrics)
@@ -220,6 +221,14 @@ class Telemetry:
         except (TfckptError, OSError):
             # The event matters more than the checkpoint to go back to.
             return ()
+
+    def _note_unwritten(self, problem: str) -> None:
+        """Notes that nobody sees heartbeats any more: a status file cannot say so itself."""
+        self.note(
+            EventKind.NOTE,
+            f"The heartbeat cannot be written: {problem}. Training goes on; what `status` shows of "
+            "this worker is old until the cause is removed.",
+        )
 
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""
