@@ -65,12 +65,13 @@ class SummaryWriter:
     def write_new_steps(self) -> None:
         """Writes the steps since the last call. The heartbeat calls this."""
         steps = self._metrics.take_finished_steps()
-        chosen = steps[:: max(1, len(steps) // POINTS_PER_HEARTBEAT)]
-        for facts in chosen:
-            if facts.branch == self._branch:
+        newest = _newest_reports(steps)
+        every = max(1, len(steps) // POINTS_PER_HEARTBEAT)
+        for place, facts in enumerate(steps):
+            if (place % every == 0 or place in newest) and facts.branch == self._branch:
                 self._add(self._step_event(facts))
         if steps and self._index == 0:
-            self._append_to_series(steps)
+            self._append_to_series(steps, newest)
 
     def write_event(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
         """Writes an event such as a save or a restore: a line of text, and scalars with it."""
@@ -108,21 +109,33 @@ class SummaryWriter:
             wall_time=facts.at, step=facts.step, summary=summary_pb2.Summary(value=values)
         )
 
-    def _append_to_series(self, steps: Sequence[StepFacts]) -> None:
+    def _append_to_series(
+        self, steps: Sequence[StepFacts], newest: Mapping[int, Mapping[str, float]]
+    ) -> None:
+        """Appends the newest value of each metric, at the step that reported it."""
         last = steps[-1]
-        newest: dict[str, float] = {}
-        for facts in steps:
-            newest.update(facts.metrics)
-        point = SeriesPoint(
-            at=last.at,
-            step=last.step,
-            branch=last.branch,
-            metrics=finite(newest),
-            examples_per_second=self._metrics.examples_per_second,
-            step_seconds=float(np.mean([facts.seconds for facts in steps])),
+        points = [
+            SeriesPoint(
+                at=steps[place].at,
+                step=steps[place].step,
+                branch=steps[place].branch,
+                metrics=finite(newest[place]),
+            )
+            for place in sorted(newest.keys() - {len(steps) - 1})
+        ]
+        points.append(
+            SeriesPoint(
+                at=last.at,
+                step=last.step,
+                branch=last.branch,
+                metrics=finite(newest.get(len(steps) - 1, {})),
+                examples_per_second=self._metrics.examples_per_second,
+                step_seconds=float(np.mean([facts.seconds for facts in steps])),
+            )
         )
         try:
-            append(self._run.series, point, durable=False)
+            for point in points:
+                append(self._run.series, point, durable=False)
             self._series_trouble = ""
         except OSError as error:
             self._series_trouble = f"chart data cannot be written: {describe_error(error)}"
@@ -144,6 +157,17 @@ class SummaryWriter:
             self._writer_trouble = (
                 f"TensorBoard summaries cannot be written: {describe_error(error)}"
             )
+
+
+def _newest_reports(steps: Sequence[StepFacts]) -> dict[int, dict[str, float]]:
+    """Returns the newest value of each metric, by the place of the step that reported it."""
+    places: dict[str, int] = {}
+    for place, facts in enumerate(steps):
+        places.update(dict.fromkeys(facts.metrics, place))
+    newest: dict[int, dict[str, float]] = {}
+    for name, place in places.items():
+        newest.setdefault(place, {})[name] = steps[place].metrics[name]
+    return newest
 
 
 def _event(step: int, values: Sequence[summary_pb2.Summary.Value]) -> event_pb2.Event:
