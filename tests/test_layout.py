@@ -83,3 +83,20 @@ def test_no_process_of_this_library_imports_from_the_current_directory() -> None
     }
     assert len(commands) >= 10
     assert {place for place, option in commands.items() if option != "'-P'"} == set()
+
+
+def test_no_message_of_the_app_is_markup() -> None:
+    """It may have a name from a disk or a process, such as `[/nope]`."""
+    calls = [
+        (f"{path.relative_to(ROOT)}:{call.lineno}", call)
+        for path in modules(ROOT / "tui" / "tfckpt_tui")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".notify")
+    ]
+    assert len(calls) >= 20
+    plain = {"markup": "False"}.items()
+    assert [
+        place
+        for place, call in calls
+        if not plain <= {word.arg: ast.unparse(word.value) for word in call.keywords}.items()
+    ] == []

@@ -25,6 +25,7 @@ READS: dict[str, Act] = {
     "open_directory": lambda path: os.close(files.open_directory(path.parent)),
     "sync_directory": lambda path: files.sync_directory(path.parent),
     "sync_file": files.sync_file,
+    "share_file": files.share_file,
 }
 
 WRITES: dict[str, Act] = {

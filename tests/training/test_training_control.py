@@ -442,7 +442,7 @@ def test_one_worker_that_cannot_read_its_own_state_keeps_all_from_moving(steered
     state.write_bytes(content)
     outcome = steered.ask(CommandKind.RESTORE, name=name)
     assert outcome.state is CommandState.REFUSED
-    assert "worker 1: worker-1 is damaged" in outcome.message
+    assert f"worker 1: worker-1 of {name} is damaged" in outcome.message
     assert "worker 0" not in outcome.message
     assert state_of(steered, name) is CheckpointState.CORRUPT
     steered.progress()

@@ -83,24 +83,25 @@ def poison(text: str, made: RunFactory) -> None:
     made.event_log(EventKind.SET, sendable, by=sendable, details={"hyperparameters": changes})
     made.worker(1, host=sendable, activity=Activity.EXITED, ending=Ending.FAILED, detail=sendable)
     made.event_log(EventKind.SAVE, sendable, step=450, by=sendable)
-    manifest = TrashManifest(
-        id="20260101T000000-abcdef",
-        at=made.now - 60,
-        by=sendable,
-        checkpoints=[
-            TrashedCheckpoint(
-                name=sendable,
-                step=1,
-                size=5,
-                files=["ckpt-1.index"],
-                identities=[(1, 1, 1)],
-                checksums=[None],
-            )
-        ],
-        sequence=1,
-    )
-    (made.run.trash / manifest.id).mkdir()
-    store(made.run.trash / manifest.id / "manifest.json", manifest)
+    for sequence, trashed in enumerate((name, sendable)):
+        manifest = TrashManifest(
+            id=f"20260101T00000{sequence}-abcdef",
+            at=made.now - 60,
+            by=sendable,
+            checkpoints=[
+                TrashedCheckpoint(
+                    name=trashed,
+                    step=1,
+                    size=5,
+                    files=[f"{trashed}.index"],
+                    identities=[(1, 1, 1)],
+                    checksums=[None],
+                )
+            ],
+            sequence=sequence,
+        )
+        (made.run.trash / manifest.id).mkdir()
+        store(made.run.trash / manifest.id / "manifest.json", manifest)
     made.run.worker_log(0).write_bytes(text.encode("utf-8", "surrogateescape") + b"\n" * 3)
     box = CommandQueue(made.run)
     box.submit(CommandKind.RESTORE, {"name": sendable[:LONGEST_NAME]}, requested_by=sendable)

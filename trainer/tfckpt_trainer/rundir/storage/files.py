@@ -467,7 +467,7 @@ def share_file(path: Path) -> None:
     Raises:
         OSError: It cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor, _ = open_descriptor(path)
     try:
         share(descriptor, path.parent)
     finally:

@@ -265,7 +265,8 @@ class LogsScreen(Page):
         if self._at is not None:
             at, self._at = self._at, None
             if not view.go_to_time(at):
-                self.notify("The time of these lines was not recorded.", severity="warning")
+                told = "The time of these lines was not recorded."
+                self.notify(told, severity="warning", markup=False)
         self._update_tabs()
 
     def _fail(self, problem: str) -> None:

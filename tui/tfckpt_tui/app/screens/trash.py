@@ -168,7 +168,7 @@ class TrashScreen(Page):
 
     def _refuse(self) -> bool:
         if self._refusal:
-            self.notify(self._refusal, severity="warning")
+            self.notify(self._refusal, severity="warning", markup=False)
         return bool(self._refusal)
 
 
