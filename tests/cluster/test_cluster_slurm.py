@@ -204,6 +204,16 @@ def test_a_start_without_a_step_delays_the_next_one(run):
     assert run.job.fruitless == 1
 
 
+def test_a_job_whose_workers_are_killed_again_and_again_may_get_other_nodes(run):
+    job = run.launch_worker("step", "kill", options=("--max-restarts", "0"))
+    run.wait_for_message(f"Job {job} waits in the queue again")
+    (killed,) = run.messages(EventKind.WORKER_LOST)
+    assert "was killed by SIGKILL" in killed
+    (requeued,) = run.messages(EventKind.REQUEUE)
+    assert requeued.startswith(killed)
+    assert not run.messages(EventKind.FAILED)
+
+
 def test_requeues_are_counted(run):
     job = run.launch_worker(*TRAINS, options=("--max-requeues", "0"))
     run.wait_for_files("ready-0")

@@ -20,6 +20,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
     decide,
     pause_before,
 )
+from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.worker import Ending
 
 LIMITS = Limits(max_restarts=3, pause_seconds=1.0, start_timeout=100.0)
@@ -77,6 +78,20 @@ def test_a_death_restarts_all_after_a_growing_pause() -> None:
         pauses.append(decision.pause_seconds)
     assert pauses == [0, 2, 4]
     assert after(TRAINED, Exit(1, -9), history=history).next is Next.FAIL
+
+
+@pytest.mark.parametrize(
+    ("ended", "is_outside"),
+    [
+        (Exit(1, -9), True),
+        (Exit(1, 1), False),
+        (Exit(1, -11), False),
+        (Exit(1, -9, out_of_memory=OutOfMemory.COUNTED), False),
+    ],
+)
+def test_it_is_told_whether_the_script_is_at_fault(ended: Exit, is_outside: bool) -> None:
+    decision = after(TRAINED, ended, history=EarlierAttempts(restarts=3))
+    assert (decision.next, decision.is_outside) == (Next.FAIL, is_outside)
 
 
 def test_no_restarts_may_be_allowed() -> None:

@@ -274,8 +274,8 @@ class _Checks:
 
     @cached_property
     def total(self) -> int:
-        """The bytes of all data files."""
-        return sum(map(_size, self._paths))
+        """The bytes of all tensors that the data files have."""
+        return sum(map(min, map(_size, self._paths), self._index.shard_sizes()))
 
     def run(self, content: bytes, beside: Iterable[str] | None) -> Verification:
         """Checks all data files against the index, whose file has this `content`."""

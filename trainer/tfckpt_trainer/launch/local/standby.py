@@ -22,6 +22,7 @@ from tfckpt_trainer.launch.processes.workers import RunningWorker
 MODULE = "tfckpt_trainer.training.start.standby"
 
 _UNDERSTOOD = {"-P", "-u"}
+"""The options of the interpreter that a command may have before its script or module."""
 
 ANSWER_SECONDS = 5.0
 """Time limit for the standby process to fork a worker."""
@@ -45,7 +46,7 @@ class Program:
 def as_program(command: Sequence[str]) -> Program | None:
     """Returns the program of a command, or None if the standby process cannot run it.
 
-    Of the interpreter's options only `-P` and `-u` are understood; logs are never buffered anyway.
+    Of the interpreter's options only `-P` and `-u` are understood; logs are never buffered.
     """
     words = list(command)
     if len(words) < 2 or sys.platform != "linux":

@@ -118,7 +118,7 @@ class BatchStep:
         self._store()
         self._allocation = Allocation(run, self._job, nodes, options.slurm.least_nodes)
         self._starter = StepStarter(run, options, int(self._job), self._allocation)
-        self._supervisor = Supervisor(run, options, self._starter, on_event)
+        self._supervisor = Supervisor(run, options, self._starter, on_event, may_move=True)
         self._allocation.supervisor = self._supervisor
         self._allocation.on_nodes = self._record_nodes
         self._near_limit = False
@@ -138,7 +138,7 @@ class BatchStep:
             state=state,
             facts=self._why_stopped() if state is SupervisorState.STOPPED else JobFacts(),
             near_limit=self._near_limit,
-            obstacle=self._allocation.obstacle,
+            obstacle=self._supervisor.died or self._allocation.obstacle,
             trained=self._supervisor.trained,
             stopped_by=self._supervisor.stopped_by,
             dead_nodes=(

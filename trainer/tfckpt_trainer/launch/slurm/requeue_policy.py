@@ -40,7 +40,8 @@ class JobEnding:
         state: The last state of the supervisor.
         facts: What Slurm says about the job.
         near_limit: Whether Slurm announced the time limit.
-        obstacle: What prevented the last start, and may not prevent another; empty if nothing did.
+        obstacle: What prevented or ended the last start, and may not prevent or end another; empty
+            if nothing did.
         trained: Whether any worker made a step.
         dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
         stopped_by: Who sent a command to stop that was accepted; empty if nobody did.
@@ -73,8 +74,9 @@ class RequeueDecision:
 def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     """Decides whether a job is started again.
 
-    A job that was preempted or killed, that reached its time limit or that lost nodes is started
-    again. A job that finished, failed, was stopped or was cancelled is not.
+    A job that was preempted or killed, that reached its time limit, that lost nodes, or whose
+    workers were killed again and again, is started again. A job that finished, failed, was stopped
+    or was cancelled is not.
     """
     if ending.state is not SupervisorState.STOPPED:
         return RequeueDecision(Requeue.NO)

@@ -171,6 +171,7 @@ class Decision:
 
     Attributes:
         verdict: The sentence of the reason that says why nothing is restarted.
+        is_outside: Whether what ended the workers was no fault of the script.
         culprit: The worker that failed first, if one did.
         lost: Index of the worker that died or did not start.
         pause_seconds: Pause before a restart.
@@ -184,6 +185,7 @@ class Decision:
     pause_seconds: float = 0.0
     history: EarlierAttempts = EarlierAttempts()
     verdict: str = ""
+    is_outside: bool = False
 
 
 def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
@@ -255,7 +257,8 @@ def _after_failure(
         decision = _give_up(reason, "It failed so twice in a row without a step.")
     else:
         decision = _again(reason, way, attempt, history, limits)
-    return replace(decision, culprit=culprit, lost=culprit.index)
+    is_outside = not culprit.by_itself and culprit.out_of_memory is None
+    return replace(decision, culprit=culprit, lost=culprit.index, is_outside=is_outside)
 
 
 def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:

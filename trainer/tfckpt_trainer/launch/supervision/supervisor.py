@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 
 import msgspec
@@ -88,6 +89,8 @@ class Supervisor:
         options: LaunchOptions,
         starter: WorkerStarter,
         on_event: Callable[[EventEntry], None] = lambda entry: None,
+        *,
+        may_move: bool = False,
     ) -> None:
         """Creates a supervisor.
 
@@ -96,6 +99,8 @@ class Supervisor:
             options: The options of the launch.
             starter: Starts and ends the workers.
             on_event: Called with each of its events.
+            may_move: Whether the run may go on on other machines. Then it stops, and does not fail,
+                if its workers die again and again by no fault of the script.
         """
         self._run = run
         self._options = options
@@ -111,6 +116,8 @@ class Supervisor:
         self._log_clock = LogTimesRecorder()
         self._logs = [run.supervisor_log]
         self._trained = False
+        self._may_move = may_move
+        self._died = ""
         # Set by signal handlers, which must take no lock: the code that they interrupt may hold it.
         self._asked = ""
         self._stop_commands = StopCommands(run)
@@ -124,6 +131,11 @@ class Supervisor:
     def trained(self) -> bool:
         """Whether any worker has made a step."""
         return self._trained
+
+    @property
+    def died(self) -> str:
+        """Why it stopped, if workers died again and again by no fault of the script; else empty."""
+        return self._died
 
     @property
     def asked_to_stop(self) -> str:
@@ -199,6 +211,9 @@ class Supervisor:
         told = any(ended.ending is not None for ended in last.exits)
         if decision.lost is not None:
             self._note_lost(decision, last)
+        if decision.next is Next.FAIL and decision.is_outside and self._may_move:
+            self._died = decision.reason
+            decision = replace(decision, next=Next.STOP)
         ours = len(last.heard) == len(self._starter.workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
