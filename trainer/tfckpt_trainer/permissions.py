@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -28,12 +29,13 @@ def is_path(name: object) -> bool:
 
 def find_closed(error: PermissionError) -> Path | None:
     """Returns the file or directory whose permissions refuse an access; None if none is seen."""
-    for name in (error.filename, error.filename2):
-        path = Path(os.fsdecode(name)) if is_path(name) else None
-        for place in _deciding(path) if path is not None else ():
-            if is_closed(place):
-                return place
-    return None
+    paths = [Path(os.fsdecode(n)) for n in (error.filename, error.filename2) if is_path(n)]
+    return next((closed for path in paths if (closed := closed_at(path)) is not None), None)
+
+
+def closed_at(path: Path) -> Path | None:
+    """Returns what keeps this user from a path: itself or its directory; None if nothing does."""
+    return next(filter(is_closed, _deciding(path)), None)
 
 
 def is_of_library(error: OSError) -> bool:
@@ -56,7 +58,8 @@ def advice_about(error: OSError) -> Advice | None:
             closed = find_closed(error)
             if closed is not None:
                 return access_advice(closed)
-            return _sticky_advice(Path(os.fsdecode(error.filename)))
+            if error.errno == errno.EPERM:
+                return _sticky_advice(Path(os.fsdecode(error.filename)))
     return None
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tfckpt_trainer.bundle.structure import UNREADABLE, structure_findings
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.errors import BundleError
-from tfckpt_trainer.permissions import advice_about
+from tfckpt_trainer.permissions import access_advice, closed_at
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
@@ -134,9 +133,12 @@ def find_damage(prefix: Path, of: str = "") -> list[str]:
 
 
 def _unreadable(name: str, file: Path, message: str) -> str:
-    closed = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
-    advice = f". {advice_about(closed) or ''}".rstrip(". ")
-    return f"{name} cannot be used: {message}{advice}"
+    words = f"{name} cannot be used: {message}"
+    with suppress(OSError):
+        closed = closed_at(file)
+        if closed is not None:
+            words += f". {access_advice(closed)}".rstrip(".")
+    return words
 
 
 def sound_index(prefix: Path) -> Index | None:
