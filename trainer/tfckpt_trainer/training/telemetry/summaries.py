@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
@@ -113,25 +114,19 @@ class SummaryWriter:
         self, steps: Sequence[StepFacts], newest: Mapping[int, Mapping[str, float]]
     ) -> None:
         """Appends the newest value of each metric, at the step that reported it."""
-        last = steps[-1]
         points = [
             SeriesPoint(
                 at=steps[place].at,
                 step=steps[place].step,
                 branch=steps[place].branch,
-                metrics=finite(newest[place]),
+                metrics=finite(newest.get(place, {})),
             )
-            for place in sorted(newest.keys() - {len(steps) - 1})
+            for place in sorted({*newest, len(steps) - 1})
         ]
-        points.append(
-            SeriesPoint(
-                at=last.at,
-                step=last.step,
-                branch=last.branch,
-                metrics=finite(newest.get(len(steps) - 1, {})),
-                examples_per_second=self._metrics.examples_per_second,
-                step_seconds=float(np.mean([facts.seconds for facts in steps])),
-            )
+        points[-1] = msgspec.structs.replace(
+            points[-1],
+            examples_per_second=self._metrics.examples_per_second,
+            step_seconds=float(np.mean([facts.seconds for facts in steps])),
         )
         try:
             for point in points:
