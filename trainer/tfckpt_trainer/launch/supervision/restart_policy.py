@@ -262,13 +262,9 @@ def _after_failure(
 
 
 def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
-    reason = f"No worker made a step in {attempt.stands_for:.0f} s: "
-    if attempt.suspect is None:
-        index = 0
-        reason += "no heartbeat says why"
-    else:
-        index, why = attempt.suspect
-        reason += f"worker {index} {why}"
+    index, why = attempt.suspect or (0, "")
+    cause = f"worker {index} {why}" if why else "no worker reports a cause"
+    reason = f"No worker made a step in {attempt.stands_for:.0f} s: {cause}"
     return replace(_again(reason, "hang", attempt, history, limits), lost=index)
 
 

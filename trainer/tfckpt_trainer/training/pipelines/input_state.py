@@ -175,8 +175,8 @@ class InputState:
         """Restores the position of a pipeline; returns why it does not fit, as a clause."""
         pipeline = self._pipelines[name]
         pipeline.elements = None
-        if pipeline.incomplete_cache:
-            return f"the files of cache({pipeline.incomplete_cache!r}) are not complete"
+        if lost := pipeline.incomplete_cache:
+            return f"the files of cache({lost!r}) are not complete"
         recreate_iterator(pipeline.iterator)
         checkpoint = tf.train.Checkpoint(**self._tracked({name: pipeline.iterator}))
         try:
