@@ -143,9 +143,11 @@ def test_a_directory_that_was_replaced_is_watched_again(changes, tmp_path):
 
 def test_a_stop_ends_all_waits(changes):
     settle(changes)
-    threading.Timer(0.1, changes.stop).start()
+    stopping = threading.Timer(0.1, changes.stop)
+    stopping.start()
     for _ in range(2):
         answer_before_the_end(changes)
+    stopping.join()
 
 
 def test_a_directory_that_cannot_be_read_is_an_error(tmp_path):
