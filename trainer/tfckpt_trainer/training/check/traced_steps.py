@@ -24,7 +24,7 @@ from tfckpt_trainer.training.draws.stateless_twins import has_twin
 from tfckpt_trainer.training.graphs.calls import Capture, find_captures
 from tfckpt_trainer.training.graphs.stateful_operations import find_stateful_operations
 from tfckpt_trainer.training.state.late_variables import late_variables_error
-from tfckpt_trainer.training.state.variables import components, is_variable
+from tfckpt_trainer.training.state.variables import components, exempt_variables, is_variable
 
 _TABLE = Untracked(StateKind.TABLE, "", "", ())
 """A table that the script has no name for, or that nothing can change."""
@@ -166,7 +166,8 @@ class TracedSteps:
             UsageError: Some were created in the step.
         """
         saved = [thing for _, thing in self._saved()]
-        captures = list(find_captures(graph, {*map(id, _handles([*saved, *self._tables()]))}))
+        known = _handles([*saved, *self._tables(), *exempt_variables()])
+        captures = list(find_captures(graph, {*map(id, known)}))
         variables = {id(variable.handle): variable for variable in graph.variables}
         late = {
             id(capture.handle)

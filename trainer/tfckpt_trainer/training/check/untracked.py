@@ -17,6 +17,7 @@ from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
 from tfckpt_trainer.training.state.variables import (
     MUTABLE_TABLES,
     components,
+    exempt_variables,
     is_variable,
     live_variables,
     raw_variable,
@@ -35,9 +36,8 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
 )
 """Types that hold variables; of several that hold the same, the first is named."""
 
-_INTERNAL = ("tfckpt_trainer.training.", "tensorflow.python.distribute.cross_device")
-"""Modules with objects that hold variables of their own: hyperparameters, flags, and the order of
-reductions."""
+_INTERNAL = "tensorflow.python.distribute.cross_device"
+"""Modules with objects that hold variables of their own, for the order of reductions."""
 
 _WANTED = (
     tf.Variable,
@@ -78,6 +78,10 @@ class _Found:
     owners: list[tuple[Any, StateKind]] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        """Whether any has state."""
+        return bool(self.variables or self.others)
+
 
 def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> list[Untracked]:
     """Finds live objects with state that is not saved.
@@ -90,9 +94,13 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
         saved: Variables, tables and iterators that are saved.
         names: Names of the script; by default those that it can see now.
     """
-    live = _live(_known(saved))
-    if not (live.variables or live.others):
+    known = _known([*saved, *exempt_variables()])
+    if not _live(known):
         return []
+    # Objects in cycles that nothing uses any more are listed too. To collect them takes longer than
+    # to list all.
+    gc.collect()
+    live = _live(known)
     names = names or ScriptNames()
     left = {id(raw_variable(variable)): variable for variable in live.variables}
     untracked = []
@@ -149,21 +157,19 @@ def _parts(variable: Any) -> set[int]:
 
 def _live(saved_ids: set[int]) -> _Found:
     """Returns live objects that are not saved."""
-    # Objects in cycles that nothing uses any more are still listed.
-    gc.collect()
     live = _Found()
     excluded = set(saved_ids)
+    objects = gc.get_objects()
     # Of so many objects, there are few types, and some base classes are slow to compare with.
-    known: dict[type[Any], tuple[bool, bool]] = {}
-    for thing in gc.get_objects():
+    kinds = set(map(type, objects))
+    internal = {kind for kind in kinds if kind.__module__.startswith(_INTERNAL)}
+    looked_at = internal | {kind for kind in kinds if issubclass(kind, _WANTED)}
+    for thing in objects:
         kind = type(thing)
-        if kind not in known:
-            known[kind] = kind.__module__.startswith(_INTERNAL), issubclass(kind, _WANTED)
-        is_internal, is_wanted = known[kind]
-        if is_internal:
-            for held in getattr(thing, "__dict__", {}).values():
-                excluded.update(map(id, held) if isinstance(held, tuple) else (id(held),))
-        if not is_wanted:
+        if kind not in looked_at:
+            continue
+        if kind in internal:
+            excluded.update(map(id, getattr(thing, "__dict__", {}).values()))
             continue
         if issubclass(kind, keras.Model):
             excluded.update(_of_metrics(thing))

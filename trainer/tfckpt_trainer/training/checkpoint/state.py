@@ -41,6 +41,7 @@ from tfckpt_trainer.training.state.value_encoding import decode_value, encode_va
 from tfckpt_trainer.training.state.variables import (
     byte_size,
     components,
+    exempt,
     live_variables,
     raw_variable,
 )
@@ -125,7 +126,7 @@ class SharedState:
             UsageError: The state of an object cannot be saved.
         """
         self.model = model
-        self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        self._step = exempt(tf.Variable(0, dtype=tf.int64, trainable=False, name="step"))
         own = {name: thing for name, thing in extra.items() if saves_itself(thing)}
         objects = {"model": model, "optimizer": optimizer, "metrics": metrics, **extra}
         self._passed = {
@@ -137,7 +138,7 @@ class SharedState:
             **{name: thing for name, thing in self._passed.items() if is_tracked_as(name, thing)},
         )
         # Created now on all workers: when the first save creates it, that takes a collective.
-        self._counter = self.checkpoint.save_counter
+        self._counter = exempt(self.checkpoint.save_counter)
         self.user_objects = UserObjects(own)
         self.contents = [*self._passed, *own, "step"]
         self.late_variables = LateVariables()

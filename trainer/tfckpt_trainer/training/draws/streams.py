@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.training.state.variables import exempt
+
 PHILOX = tf.random.Algorithm.PHILOX.value
 
 _LARGEST_DRAW = 2**32
@@ -246,7 +248,7 @@ def _local_variable(device: str | None) -> tf.Variable:
 
     def create() -> tf.Variable:
         with tf.device(device):
-            return tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name="draws")
+            return exempt(tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name="draws"))
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(create).result()

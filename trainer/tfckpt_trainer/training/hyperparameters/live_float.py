@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfckpt_trainer.training.state.variables import exempt
+
 _CACHE = "_tfckpt_live_floats"
 """Attribute of a graph: its tensors by expression and type."""
 
@@ -138,5 +140,7 @@ def live_float(value: float, strategy: tf.distribute.Strategy) -> LiveFloat:
     All workers call it together: the variable has a copy on each device of the strategy.
     """
     with strategy.scope():
-        variable = tf.Variable(value, dtype=tf.float64, trainable=False, name="hyperparameter")
+        variable = exempt(
+            tf.Variable(value, dtype=tf.float64, trainable=False, name="hyperparameter")
+        )
     return LiveFloat(value, (variable,), variable.read_value, ("variable", id(variable)))

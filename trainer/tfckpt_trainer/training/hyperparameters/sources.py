@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.training.hyperparameters.live_float import LiveFloat, live_float
+from tfckpt_trainer.training.state.variables import exempt
 
 _LARGEST = float(tf.float32.max)
 """Layers compute in this type, or in a smaller one whose scale TensorFlow adapts."""
@@ -92,7 +93,8 @@ class VariableSource:
             bounds, whole=kind.is_integer, largest=float(kind.max)
         )
         self.in_checkpoint = in_checkpoint
-        self._variable = variable
+        # A restore sets it to what the record of the checkpoint says.
+        self._variable = exempt(variable)
         _check_present(self)
 
     def get(self) -> float:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.value_encoding import decode_value, encode_value
-from tfckpt_trainer.training.state.variables import HOST
+from tfckpt_trainer.training.state.variables import HOST, exempt
 
 _SKIPPED = {
     "params",
@@ -68,7 +68,7 @@ class CallbackState:
         with tf.device(HOST):
             for number in range(len(self._keepers) if sets is None else sets):
                 self.variables[str(number)] = [
-                    tf.Variable(np.zeros_like(weight), trainable=False)
+                    exempt(tf.Variable(np.zeros_like(weight), trainable=False))
                     for weight in model.get_weights()
                 ]
 

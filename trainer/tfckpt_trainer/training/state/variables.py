@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
@@ -19,6 +20,8 @@ in main memory may be larger than the memory of the GPU, such as those of an emb
 
 MUTABLE_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
 """Lookup tables that training may change."""
+
+_exempt: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
 
 
 class Rule(StrEnum):
@@ -66,6 +69,20 @@ def has_value_outside_variables(thing: Any) -> bool:
         getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
         for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
     )
+
+
+def exempt(variable: tf.Variable) -> tf.Variable:
+    """Exempts a variable from what a script has to pass to a run, and returns it.
+
+    The library creates it, or brings its value back by itself.
+    """
+    _exempt[id(variable)] = variable
+    return variable
+
+
+def exempt_variables() -> list[tf.Variable]:
+    """Returns the live variables that no script has to pass to a run."""
+    return list(_exempt.values())
 
 
 def is_variable(thing: Any) -> bool:

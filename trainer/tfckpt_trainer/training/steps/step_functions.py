@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.by_step import next_step_of_draws
+from tfckpt_trainer.training.state.variables import exempt
 from tfckpt_trainer.training.steps.compiled_step import CompiledStep
 from tfckpt_trainer.training.steps.inputs import batch_of_replicas
 from tfckpt_trainer.training.steps.left_out import LeftOut, mask
@@ -201,7 +202,7 @@ class StepFunction:
         # A variable, not an argument: one more argument costs 20 µs in every step. It is read
         # outside of the replicas, because a TPU reaches no variable that is not its own.
         self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
-        self._variable = tf.Variable(_as_floats(self._sent), trainable=False, name="flags")
+        self._variable = exempt(tf.Variable(_as_floats(self._sent), trainable=False, name="flags"))
         self._left_out = None if variables is None else LeftOut(variables)
 
     def __call__(self, batch: Any) -> StepResult:

@@ -30,6 +30,7 @@ from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import (
     HOST,
     components,
+    exempt,
     has_value_outside_variables,
     is_read_by_all,
     is_variable,
@@ -282,7 +283,8 @@ def _copy_structure(root: Any) -> tf.train.Checkpoint:
 
 def _empty_copy(thing: Any) -> Any:
     if is_variable(thing):
-        return tf.Variable(0.0, trainable=False, name=raw_variable(thing).name.split(":")[0])
+        name = raw_variable(thing).name.split(":")[0]
+        return exempt(tf.Variable(0.0, trainable=False, name=name))
     return tf.train.Checkpoint()
 
 
