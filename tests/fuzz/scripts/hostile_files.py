@@ -48,8 +48,8 @@ MOST_SECONDS = 60
 
 SECRET = "secret of another directory"
 
-HOLE = 2 << 30
-"""Bytes of a file that takes no room on the disk."""
+HOLE = 1 << 30
+"""Bytes of a file that takes no room on the disk: more than a command may take."""
 
 RUN, OUT = "RUN", "OUT"
 
