@@ -22,8 +22,9 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
+from tfckpt_trainer.catalog.verification import verify_checkpoint as verify_checkpoint_module
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from weekly import tries
 
 APPLE_DOUBLE = bytes.fromhex("0005160700020000") + b"Mac OS X        "
@@ -155,6 +156,22 @@ def test_a_cache_of_tf_data_is_no_checkpoint(made, cut):
         catalog.scan(NOW, quick=quick)
         assert [found.name for found in catalog.scan(NOW)] == ["ckpt-1"]
     assert "cache" in catalog.others
+
+
+def test_a_cache_that_was_put_off_is_not_verified_nor_one_that_once_was(made, monkeypatch):
+    made.tensorflow("ckpt-1")
+    for path in write(made.root / "cache", {f"{n:>7}_0": array([1.0]) for n in range(12)}):
+        made.touch(path, LONG_AGO)
+    put_off = Catalog(made.run).scan(NOW, opens_usual=False)
+    assert "cache" in {found.name for found in put_off}
+    with pytest.raises(UsageError, match="cache is not a checkpoint: "):
+        verify_checkpoint(made.run, "cache")
+    # As an earlier release did.
+    monkeypatch.setattr(verify_checkpoint_module, "recognize_index", lambda _: IndexKind.BUNDLE)
+    verified = verify_checkpoint(made.run, "cache")
+    ResultStore(made.run, None).store(verified.record)
+    assert verified.record.fault is None
+    assert [found.name for found in Catalog(made.run).scan(NOW)] == ["ckpt-1"]
 
 
 class TestDamaged:

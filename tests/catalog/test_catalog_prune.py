@@ -32,6 +32,7 @@ from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked
 from tfckpt_trainer.catalog.retention import deleting, moving, state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
+from tfckpt_trainer.catalog.retention.matching import checksum_of_names
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
@@ -504,6 +505,35 @@ class TestHostile:
             undo(history.run, manifest.id, update_state_file=True)
         assert contents(tmp_path) == before
 
+    @pytest.mark.parametrize("file", ["exp_temp", "exp.index", "exp.data-00000-of-00001"])
+    def test_a_manifest_moves_no_folder_of_others(self, history, file):
+        mine = history.root / file / "thesis.txt"
+        mine.parent.mkdir()
+        mine.write_bytes(b"mine")
+        manifest = TrashManifest(
+            id="20990101T000000-000000",
+            at=NOW,
+            by="mallory",
+            checkpoints=[
+                TrashedCheckpoint(
+                    name="exp",
+                    step=1,
+                    size=1,
+                    files=[file],
+                    identities=[identity_of(mine.parent)],
+                    checksums=[checksum_of_names(mine.parent)],
+                )
+            ],
+            sequence=1,
+            phase=TrashPhase.PRUNING,
+        )
+        place = history.run.trash / manifest.id
+        place.mkdir(parents=True)
+        store(place / "manifest.json", manifest)
+        prune(history, "ckpt-100")
+        empty_trash(history.run)
+        assert mine.read_bytes() == b"mine"
+
 
 class TestMeanwhile:
     """A prune was cut off, and the world went on before the next one."""
@@ -642,6 +672,20 @@ class TestUnreadable:
             f"{trash / 'notes'} cannot be used",
             f"{trash / whole.id}.emptied has files that no prune moved there. They stay",
         }
+
+    def test_what_others_put_into_the_parts_of_a_save_stays(self, history):
+        history.temporary("ckpt-400", age=LONG_AGO)
+        manifest = prune(history, "ckpt-400")
+        place = history.run.trash / manifest.id / "ckpt-400_temp"
+        for mine in (place / "mine.txt", place / "more" / "mine.txt"):
+            mine.parent.mkdir(exist_ok=True)
+            mine.write_bytes(b"mine")
+        emptied = empty_trash(history.run)
+        assert emptied.names == ("ckpt-400",)
+        assert emptied.freed == len(b"half")
+        left = history.run.trash / f"{manifest.id}.emptied"
+        assert {path.name for path in left.rglob("*") if path.is_file()} == {"mine.txt"}
+        assert emptied.problems[0].startswith(f"{left} has files that no prune moved there.")
 
     @pytest.mark.parametrize("name", ["../../x", "x" * 255])
     def test_a_manifest_of_a_name_that_no_checkpoint_has_blocks_nothing(self, history, name):

@@ -21,7 +21,12 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.directory.checkpoint_files import WRITER, look_into_temporary, owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.save_directories import (
+    TEMPORARY,
+    WRITER,
+    look_into_temporary,
+)
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.clean_text import clean
@@ -49,7 +54,6 @@ from tfckpt_trainer.rundir.storage.files import (
 _TOUCHED_SECONDS = 10.0
 _PIECE = 4 << 20
 _WORKERS = "workers"
-_TEMPORARY = "_temp"
 
 Write = Callable[[BundleWriter, Callable[[], None]], None]
 """Writes the tensors; calls the second argument from time to time."""
@@ -80,7 +84,7 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
         return
     starts = (f"{name}.index", f"{name}.data-", f"{name}.meta")
     for file in sorted(os.listdir(run.root)):
-        is_temporary = file == f"{name}_temp" and own is None
+        is_temporary = file == f"{name}{TEMPORARY}" and own is None
         if is_temporary or file.startswith(starts):
             raise RefusedError(f"{run.root / file} exists; choose another name.")
 
@@ -147,7 +151,7 @@ def add_derived_checkpoint(
 
 
 def _temporary(run: RunDirectory, name: str) -> Path:
-    return run.root / f"{name}{_TEMPORARY}"
+    return run.root / f"{name}{TEMPORARY}"
 
 
 def _make_marked(place: Path) -> None:
@@ -181,7 +185,7 @@ def _is_writer_gone(run: RunDirectory, place: Path) -> bool:
 def _remove_leftovers(run: RunDirectory) -> None:
     """Removes what killed commands left: of a checkpoint without an index, all."""
     for entry in os.listdir(run.root):
-        name = entry.removesuffix(_TEMPORARY)
+        name = entry.removesuffix(TEMPORARY)
         place = run.root / entry
         if name == entry or not place.is_dir() or not _is_writer_gone(run, place):
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,17 +16,12 @@ import msgspec
 
 from tfckpt_trainer.bundle.links import Link, stat_inside
 from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, Listing, is_doubtful
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
 
-_INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
+_INDEX, _META = ".index", ".meta"
 _ONLY_DATA = ".data-00000-of-00001"
 _DATA_LENGTH = len(_ONLY_DATA)
 _DATA = ".data-"
-
-WRITER = ".writer-"
-"""What the name of the file begins with that marks the writer of a `NAME_temp`."""
-
-_PART = r"part-\d{5}-of-\d{5}\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?"
-"""What TensorFlow writes into `NAME_temp`: parts of a checkpoint, one for each device."""
 
 _COUNTS = 100_000
 """Names of data files have numbers below this."""
@@ -382,7 +376,7 @@ class FileScanner:
         )
 
     def _temporary(self, name: str) -> tuple[float | None, float | None, str]:
-        directory = f"{name}{_TEMPORARY}"
+        directory = f"{name}{TEMPORARY}"
         if directory not in self._listing.directories:
             return None, None, ""
         return look_into_temporary(os.path.join(self._directory, directory))
@@ -501,8 +495,8 @@ def place_in(name: str) -> tuple[str, int]:
     place = place_of(name)
     if place is not None:
         return name[:-_DATA_LENGTH], place[0] * _COUNTS + place[1]
-    if name.endswith(_TEMPORARY):
-        return name[: -len(_TEMPORARY)], _AT_TEMPORARY
+    if name.endswith(TEMPORARY):
+        return name[: -len(TEMPORARY)], _AT_TEMPORARY
     if name.endswith(_META):
         return name[: -len(_META)], _AT_META
     return "", _NOWHERE
@@ -529,46 +523,12 @@ def place_of(name: str) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
-    """Returns the newest time of a directory with its content, that of the content, and its mark.
-
-    The mark is that of the command of this library that writes there; empty if none does. Without
-    it, the directory is that of a save if it holds parts of a checkpoint, and nothing else.
-
-    Returns:
-        The times in seconds since the epoch; None, None and an empty mark if no save made it.
-    """
-    newest: float | None = None
-    try:
-        own = os.lstat(directory).st_mtime
-        with os.scandir(directory) as entries:
-            content = {entry.name: entry for entry in entries}
-        mark = next((name for name in content if name.startswith(WRITER)), "")
-        content.pop(mark, None)
-        if not mark and not (content and all(map(_is_part, content.values()))):
-            return None, None, ""
-        for entry in content.values():
-            with suppress(FileNotFoundError):
-                newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
-    except OSError:
-        # Its save has just ended, or nobody here may know what it holds.
-        return None, None, ""
-    return max(own, newest or 0.0), newest, mark.removeprefix(WRITER)
-
-
-def _is_part(entry: os.DirEntry[str]) -> bool:
-    """Whether TensorFlow wrote a file of `NAME_temp`."""
-    return re.fullmatch(_PART, entry.name) is not None and entry.is_file(follow_symlinks=False)
-
-
 __all__ = [
-    "WRITER",
     "CheckpointFiles",
     "FileFact",
     "FileScanner",
     "Identity",
     "identity_of",
-    "look_into_temporary",
     "owner_of",
     "place_of",
     "scan_files_if_present",

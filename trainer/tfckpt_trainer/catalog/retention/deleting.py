@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.save_directories import delete_what_is_of_save
 from tfckpt_trainer.catalog.directory.trash import locked_trash
 from tfckpt_trainer.catalog.retention.emptying import Emptied, bytes_freed
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
@@ -27,7 +28,7 @@ from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, sync_directory
+from tfckpt_trainer.rundir.storage.files import delete_file, sync_directory
 
 
 def delete_for_good(
@@ -144,7 +145,8 @@ class _Deletion:
             return
         if path.is_dir() and not path.is_symlink():
             size = size_of_directory(path, bytes_freed)
-            delete_tree(path)
+            delete_what_is_of_save(path, str(path.relative_to(self._run.root)))
+            size -= size_of_directory(path, bytes_freed)
         else:
             size = bytes_freed(os.lstat(path))
             delete_file(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.save_directories import delete_what_is_of_save
 from tfckpt_trainer.catalog.directory.trash import (
     EMPTIED,
     MANIFEST,
@@ -27,7 +28,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.files import (
     delete_file,
-    delete_tree,
     facts_of,
     list_directory,
     move,
@@ -179,7 +179,7 @@ class _Emptying:
         try:
             for trashed in manifest.checkpoints:
                 for name in trashed.files:
-                    self._delete_file(directory / name)
+                    self._delete_file(directory / name, name)
             # Last: the manifest tells a later emptying what to delete.
             delete_file(directory / MANIFEST)
         except OSError as error:
@@ -202,13 +202,14 @@ class _Emptying:
             self.problems.append(_not_deleted(directory, error))
         remove_empty(directory)
 
-    def _delete_file(self, path: Path) -> None:
+    def _delete_file(self, path: Path, name: str) -> None:
         facts = facts_of(path)
         if facts is None:
             return
         if stat.S_ISDIR(facts.st_mode):
             freed = size_of_directory(path, bytes_freed)
-            delete_tree(path)
+            delete_what_is_of_save(path, name)
+            freed -= size_of_directory(path, bytes_freed)
         else:
             freed = bytes_freed(facts)
             delete_file(path)

@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.catalog.directory.checkpoint_files import place_of
 from tfckpt_trainer.catalog.directory.listing import Identity
+from tfckpt_trainer.catalog.directory.save_directories import is_of_save
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
@@ -92,7 +93,7 @@ class Match:
             path: The file.
             name: Its name in the manifest.
         """
-        facts, planned = _facts(path), self._identity(name)
+        facts, planned = _facts(path, name), self._identity(name)
         if facts is None:
             return False
         # Inodes are not compared: some FUSE file systems change them at each access. Sizes of
@@ -104,7 +105,7 @@ class Match:
         """Whether a file is the planned one, if necessary by its content."""
         if self.is_unchanged(path, name):
             return True
-        facts, planned = _facts(path), self._identity(name)
+        facts, planned = _facts(path, name), self._identity(name)
         if facts is None:
             return False
         is_directory = stat.S_ISDIR(facts.st_mode)
@@ -211,11 +212,13 @@ def checksum_of_names(directory: Path) -> int:
     return crc32c(os.fsencode("\n".join(sorted(lines))))
 
 
-def _facts(path: Path) -> os.stat_result | None:
+def _facts(path: Path, name: str) -> os.stat_result | None:
+    """Returns the facts of a file; None if it is not there, or is a directory that no save made."""
     try:
-        return os.lstat(path)
+        facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return None if stat.S_ISDIR(facts.st_mode) and not is_of_save(path, name) else facts
 
 
 def _is_same_time(time: int, planned: int) -> bool:

@@ -28,6 +28,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.pins import pinned_names
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.trash import (
     MANIFEST,
     TrashReader,
@@ -582,7 +583,9 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     record = [run.record(name), run.record_copy(name)]
     own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
     places = (run.root, evidence.files), (aside, evidence.aside or CheckpointFiles(name))
-    temporary = [at / f"{name}_temp" for at, files in places if files.temporary_at is not None]
+    temporary = [
+        at / f"{name}{TEMPORARY}" for at, files in places if files.temporary_at is not None
+    ]
     for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():
             paths.append((path, identity_of(path)))

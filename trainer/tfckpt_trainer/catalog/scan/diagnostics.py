@@ -19,6 +19,7 @@ from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.bundle.state_file import StateFileCondition
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.directory.listing import FileFact
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import VARIABLES
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names, shorten_target
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
@@ -287,7 +288,7 @@ def _leftover_directories(observed: Observation, before: float) -> Iterator[Diag
         files = observed.files.get(checkpoint.name)
         if files is None or files.temporary_at is None or files.temporary_at > before:
             continue
-        name, index = f"{checkpoint.name}_temp", files.index
+        name, index = f"{checkpoint.name}{TEMPORARY}", files.index
         is_newer = (
             files.part_at is not None and index is not None and files.part_at > index.modified_at
         )

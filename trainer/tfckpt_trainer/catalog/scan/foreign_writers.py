@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_workers
@@ -31,7 +32,6 @@ from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
-_TEMPORARY = "_temp"
 
 
 class WritingProcess(NamedTuple):
@@ -112,7 +112,7 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     names = {_checkpoint_of(opened.file) for opened in open_files if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
-    commands = {f"{name}{_TEMPORARY}/" for name, checkpoint in files.items() if checkpoint.writer}
+    commands = {f"{name}{TEMPORARY}/" for name, checkpoint in files.items() if checkpoint.writer}
     writers: dict[int, _Open] = {}
     for opened in open_files:
         # Files in `.tfckpt/` are written by this library or by processes that it launched.
@@ -247,7 +247,7 @@ def _perhaps_fresh(root: Path, now: float, quiet: float) -> set[str]:
 
 def _checkpoint_of(file: str) -> str:
     first, _, rest = file.partition("/")
-    return first.removesuffix(_TEMPORARY) if rest else owner_of(first)
+    return first.removesuffix(TEMPORARY) if rest else owner_of(first)
 
 
 def _shows_save(files: CheckpointFiles) -> bool:

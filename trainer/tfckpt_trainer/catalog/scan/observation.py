@@ -34,6 +34,7 @@ from tfckpt_trainer.catalog.directory.other_formats import (
     find_neighbours,
     look_again,
 )
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
@@ -242,7 +243,7 @@ class Observer:
             },
             other_directories=files.other_directories(),
             temporary_bytes={
-                name: size_of_directory(root / f"{name}_temp")
+                name: size_of_directory(root / f"{name}{TEMPORARY}")
                 for name, checkpoint in files.files.items()
                 if checkpoint.temporary_at is not None
             },

@@ -16,6 +16,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.states import Evidence, Verdict
 from tfckpt_trainer.errors import DamagedFileError
 
@@ -51,6 +52,9 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
         return Ownership.PROVEN
     if kind is IndexKind.OTHER:
         return Ownership.NONE
+    stored = evidence.verification
+    if stored is not None and stored.fault is None:
+        return Ownership.PROVEN
     # An index that cannot be recognized is a damaged one if there is data beside it.
     is_dead_link = bool(files.links) and not files.has_index
     # What cannot be read, and what just arrived, tells nothing yet.
@@ -66,14 +70,12 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
 
 
 def _is_recorded(evidence: Evidence) -> bool:
-    """Whether this library saved, moved or once verified it."""
-    stored = evidence.verification
+    """Whether this library saved or moved it."""
     return (
         evidence.record is not None
         or evidence.has_bad_record
         or evidence.aside is not None
         or evidence.in_transit
-        or (stored is not None and stored.fault is None)
     )
 
 
@@ -82,7 +84,9 @@ def _is_of_a_save(root: Path, files: CheckpointFiles) -> bool:
     if files.temporary_at is None or files.writer:
         return bool(files.writer)
     try:
-        parts = [path for path in (root / f"{files.name}_temp").iterdir() if ".index" in path.name]
+        parts = [
+            path for path in (root / f"{files.name}{TEMPORARY}").iterdir() if ".index" in path.name
+        ]
     except OSError:
         return False
     return any(_recognized(path) is IndexKind.BUNDLE for path in parts)

@@ -13,6 +13,8 @@ import msgspec
 from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
@@ -237,7 +239,16 @@ def _identities(own: _OwnFiles, files: FileScanner) -> dict[str, Identity]:
             f"There is no checkpoint {name}.",
             only_command("List the checkpoints with ", "ls", own.run.root),
         )
-    return {fact.name: fact.identity for fact in checkpoint.facts} | dict(own.identities())
+    identities = dict(own.identities())
+    if not identities and checkpoint.has_index:
+        # A list of many opens no index, so it may name what is no checkpoint.
+        with suppress(OSError, DamagedFileError):
+            if recognize_index(index_path(own.run.root / name)) is IndexKind.OTHER:
+                raise UsageError(
+                    f"{name} is not a checkpoint: {name}.index is of another program, or of a "
+                    "cache of tf.data."
+                )
+    return {fact.name: fact.identity for fact in checkpoint.facts} | identities
 
 
 def fault_of(finding: Finding) -> FoundFault:
