@@ -344,6 +344,22 @@ def test_a_pipeline_whose_cache_is_gone_starts_over(make_run, tmp_path):
     assert f"because the files of cache('{tmp_path}/cache') are not complete" in told
 
 
+def test_a_pipeline_with_a_snapshot_is_read_to_its_end_and_starts_over(make_run, tmp_path):
+    import tensorflow as tf
+
+    def run(*, steps):
+        numbers = tf.data.Dataset.range(20).map(lambda number: tf.cast(number, tf.float32))
+        saved = numbers.snapshot(str(tmp_path / "snapshot")).repeat()
+        return make_run(dataset=saved, total_steps=steps, save_every_steps=4)
+
+    first = run(steps=30)
+    assert [float(batch) for batch in first] == [*range(20), *range(10)]
+    facts = load(RunDirectory(first.directory).run_file, RunInfo).exactness
+    assert facts.level == "not possible"
+    assert "snapshot, which TensorFlow ends with an error" in facts.reasons[0]
+    assert [float(batch) for batch in run(steps=32)] == [0, 1]
+
+
 def test_a_dataset_that_ends_although_it_is_called_infinite_says_what_to_do(make_run):
     import tensorflow as tf
 

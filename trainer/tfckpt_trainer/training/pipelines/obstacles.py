@@ -103,6 +103,12 @@ _PREFETCH_TO_DEVICE = Obstacle(
     "Use `prefetch(tf.data.AUTOTUNE)` in its place.",
     hides_position=True,
 )
+_SNAPSHOT = Obstacle(
+    "snapshot, which TensorFlow ends with an error once its position was saved",
+    "Write the elements once with `dataset.save(DIR)`, and read them with "
+    "`tf.data.Dataset.load(DIR)`.",
+    hides_position=True,
+)
 
 
 class ReadsInPython:
@@ -317,6 +323,8 @@ def _obstacles_in(parts: Iterable[Any], refused: str) -> tuple[Obstacle, ...]:
     for part in parts:
         if type(part).__name__ == "_CopyToDeviceDataset":
             obstacles.append(_PREFETCH_TO_DEVICE)
+        if type(part).__name__ == "_SnapshotDataset":
+            obstacles.append(_SNAPSHOT)
         for function in part._functions():
             obstacle = _obstacle_in(_transformation(part, function), refused)
             obstacles += [obstacle] if obstacle is not None else []
