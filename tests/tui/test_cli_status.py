@@ -454,6 +454,13 @@ def test_a_failed_run_has_an_alert_with_its_reason_and_what_to_do(
         "tfckpt-tui did not launch this run and has no logs of it. Read what the script printed, "
         "remove the cause, and start the script again as before."
     )
+    made.run.launch_file.write_bytes(b"of a colleague")
+    [alert] = tool("status", tmp_path, "--json").json["alerts"]
+    assert alert["advice"] == (
+        f"Read the logs with `tfckpt-tui logs {tmp_path}` and remove the cause. "
+        f"Then launch the run again with `tfckpt-tui launch {tmp_path} -- COMMAND`."
+    )
+    made.run.launch_file.unlink()
     [same] = SnapshotReader(made.run).read(time.time()).alerts
     assert same.message == reason
     # It does not change while nothing happens, or the app would draw everything again.

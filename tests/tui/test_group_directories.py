@@ -22,6 +22,7 @@ from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.errors import NotWritableError, describe_error
+from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -29,6 +30,7 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.storage.files import (
     append_line,
     make_directory,
+    open_lock,
     share_all_in,
     write_atomic,
 )
@@ -223,6 +225,36 @@ def test_new_files_follow_a_directory_that_a_group_shares(shared: Path) -> None:
         "replaced": 0o640,
         "private": 0o600,
     }
+
+
+@pytest.mark.parametrize(
+    ("of_directory", "of_lock"), [(0o755, 0o600), (0o2775, 0o660), (0o2777, 0o666)], ids=oct
+)
+@pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
+def test_a_lock_can_be_held_only_by_who_may_write(
+    shared: Path, of_directory: int, of_lock: int, umask: int
+) -> None:
+    shared.chmod(of_directory)
+    with acting_as(ALICE, umask):
+        os.close(open_lock(shared / "new.lock"))
+        # As an earlier release made it.
+        (shared / "old.lock").touch()
+        (shared / "old.lock").chmod(of_lock | 0o644)
+        os.close(open_lock(shared / "old.lock"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in shared.glob("*.lock")}
+    assert modes == {"new.lock": of_lock, "old.lock": of_lock}
+
+
+def test_all_locks_of_a_run_are_closed_to_others(shared: Path) -> None:
+    with acting_as(ALICE, 0o022):
+        made = two_branches(shared, time.time() - 3600)
+        act(made, "ckpt-100")
+        assert not is_lock_held(made.run)
+        lock = take_lock(made.run)
+        assert lock is not None
+        os.close(lock)
+    locks = {path.name: path.stat().st_mode & 0o007 for path in made.run.control.glob("*.lock")}
+    assert locks == {"trainer.lock": 0, "trash.lock": 0, "supervisor.lock": 0}
 
 
 def test_no_file_is_opened_to_a_group_that_does_not_share_the_directory(tmp_path: Path) -> None:

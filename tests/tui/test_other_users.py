@@ -123,8 +123,8 @@ def test_a_form_takes_no_launch_that_others_could_have_written(tmp_path: Path) -
     for form in (form_of(run), form_like(run)):
         assert (form.first, form.command) == (None, "")
         assert f"`chmod go-w {run.launch_file}`" in form.note
-    # It may be shown: who pastes it has read it.
-    assert "-c" in launch_command(run)
+    # Nor is it to be pasted.
+    assert launch_command(run) == f"tfckpt-tui launch {run.shell_word} -- COMMAND"
 
 
 async def test_a_launch_shows_its_environment_and_why_others_words_are_not_taken(

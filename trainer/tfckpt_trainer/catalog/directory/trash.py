@@ -27,7 +27,7 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashPhase,
 )
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import create_shared, list_directory, make_directory
+from tfckpt_trainer.rundir.storage.files import create_lock, list_directory, make_directory
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -220,7 +220,7 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
 
 def _acquire(run: RunDirectory, lock: BaseFileLock) -> None:
     make_directory(run.control, durable=True)
-    create_shared(run.trash_lock)
+    create_lock(run.trash_lock)
     lock.acquire()
 
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import open_shared
+from tfckpt_trainer.rundir.storage.files import open_lock
 
 
 def take_lock(run: RunDirectory) -> int | None:
@@ -19,7 +19,7 @@ def take_lock(run: RunDirectory) -> int | None:
         The descriptor that holds the lock until its last copy is closed, or None if another
         process holds it.
     """
-    descriptor = open_shared(run.supervisor_lock, os.O_RDWR)
+    descriptor = open_lock(run.supervisor_lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

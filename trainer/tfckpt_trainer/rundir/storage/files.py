@@ -379,12 +379,14 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         os.close(descriptor)
 
 
-def open_shared(path: Path, flags: int) -> int:
+def open_shared(path: Path, flags: int, mode: int = 0o644, most: int = 0o064) -> int:
     """Opens a file that is changed in place; creates it for all who share its directory.
 
     Args:
         path: The file.
         flags: The flags of `os.open`, without those that create.
+        mode: The permissions of a new file in a directory that nobody shares.
+        most: The permissions of others to give at most where they share it.
 
     Raises:
         LinkedFileError: It is a symbolic link.
@@ -396,12 +398,34 @@ def open_shared(path: Path, flags: int) -> int:
             return os.open(parent.name, flags, dir_fd=parent.descriptor)
         except FileNotFoundError:
             flags |= os.O_CREAT
-            descriptor = os.open(parent.name, flags, 0o644, dir_fd=parent.descriptor)
+            descriptor = os.open(parent.name, flags, mode, dir_fd=parent.descriptor)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise LinkedFileError(str(path)) from None
             raise
-    share(descriptor, path.parent, _IN_PLACE)
+    share(descriptor, path.parent, most)
+    return descriptor
+
+
+def open_lock(path: Path) -> int:
+    """Opens a file to be locked, and creates it.
+
+    Whoever can open it can hold the lock, even if only for reading. So only those can who may write
+    to its directory.
+
+    Raises:
+        LinkedFileError: It is a symbolic link.
+        OSError: It cannot be opened.
+    """
+    writable = os.stat(path.parent).st_mode
+    most = (0o060 if writable & stat.S_IWGRP else 0) | (0o006 if writable & stat.S_IWOTH else 0)
+    descriptor = open_shared(path, os.O_RDWR, 0o600, most)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    closed = mode & (0o700 | most)
+    if closed != mode:
+        # Of an earlier release. Only its owner can close it.
+        with suppress(PermissionError):
+            os.fchmod(descriptor, closed)
     return descriptor
 
 
@@ -426,15 +450,14 @@ def _create(path: str, flags: int) -> int:
     return descriptor
 
 
-def create_shared(path: Path) -> None:
-    """Creates a file to be locked, unless there is one, for all who share its directory."""
-    os.close(open_shared(path, os.O_RDWR))
+def create_lock(path: Path) -> None:
+    """Creates a file to be locked, unless there is one; see `open_lock`."""
+    os.close(open_lock(path))
 
 
 _REPLACED = 0o044
-_IN_PLACE = 0o064
 _DIRECTORY = 0o075
-"""What others may do with a file that is replaced, one that is changed in place, a directory."""
+"""What others may do with a file that is replaced, and with a directory."""
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import remove, store
-from tfckpt_trainer.rundir.storage.files import create_shared
+from tfckpt_trainer.rundir.storage.files import create_lock
 from tfckpt_trainer.training.process.signals_and_exit import leave, was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
@@ -93,7 +93,7 @@ class RunOwnership:
         leave(ExitCode.REFUSED)
 
     def _acquire_lock(self) -> None:
-        create_shared(self._run.trainer_lock)
+        create_lock(self._run.trainer_lock)
         try:
             self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:

@@ -34,7 +34,7 @@ from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoA
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
-from tfckpt_trainer.rundir.storage.files import create_shared
+from tfckpt_trainer.rundir.storage.files import create_lock
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask, log_event
 from tfckpt_tui.services.control.trainer_presence import TrainerPresence, detect_trainer
@@ -360,7 +360,7 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
 
     def prepare() -> None:
         run.create()
-        create_shared(run.trainer_lock)
+        create_lock(run.trainer_lock)
         lock.acquire()
 
     try:

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import (
-    create_shared,
+    create_lock,
     delete_file,
     delete_tree,
     facts_of,
@@ -164,7 +164,7 @@ class LocalDestination:
         from filelock import FileLock, Timeout
 
         _make_directories(self._run.control)
-        create_shared(self._run.trainer_lock)
+        create_lock(self._run.trainer_lock)
         lock = FileLock(self._run.trainer_lock, timeout=0)
         try:
             lock.acquire()

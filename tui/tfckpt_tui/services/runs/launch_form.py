@@ -139,10 +139,11 @@ def _number(name: str, text: str) -> int:
 def launch_command(run: RunDirectory) -> str:
     """Returns the command that launches a run as it was launched last, to be pasted.
 
-    If that is unknown, the command of the workers is `COMMAND`.
+    If that is unknown, or another user could have written it, the command of the workers is
+    `COMMAND`.
     """
     place = run.shell_word
-    options = last_launch(run)
+    options = try_read(lambda: load_if_exists(run.launch_file, LaunchOptions))
     if options is None:
         return f"tfckpt-tui launch {place} -- COMMAND"
     words = ["tfckpt-tui", "launch", str(run.root), *_words(options, _LAUNCH_OPTIONS)]
