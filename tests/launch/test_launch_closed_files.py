@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.processes.named_processes import not_permitted
 from tfckpt_trainer.launch.supervision.supervisor import why_no_start
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import create_shared
+from tfckpt_trainer.rundir.storage.files import create_lock
 
 pytestmark = needs("root")
 
@@ -71,12 +71,12 @@ def test_a_trainer_says_how_it_gets_its_lock_or_that_a_link_is_in_the_way(
 ) -> None:
     told = close(run.trainer_lock)
     with acting_as(BOB), pytest.raises(TfckptError) as refused, explain_disk_errors(run):
-        create_shared(run.trainer_lock)
+        create_lock(run.trainer_lock)
     assert str(refused.value).endswith(f"{told}. Then start again.")
     run.trainer_lock.unlink()
     run.trainer_lock.symlink_to("/etc/hosts")
     with pytest.raises(TfckptError) as refused, explain_disk_errors(run):
-        create_shared(run.trainer_lock)
+        create_lock(run.trainer_lock)
     assert str(refused.value).endswith("Move the link away. Then start again.")
 
 

@@ -33,7 +33,7 @@ WRITES: dict[str, Act] = {
     "overwrite": lambda path: files.overwrite(path, b"new"),
     "append_line": lambda path: files.append_line(path, b"new"),
     "open_shared": lambda path: os.close(files.open_shared(path, os.O_WRONLY | os.O_TRUNC)),
-    "create_shared": lambda path: files.create_shared(path.with_name("lock")),
+    "create_lock": lambda path: files.create_lock(path.with_name("lock")),
     "move": lambda path: files.move(path, path.with_name("moved")),
     "rename": lambda path: files.rename(path, path.with_name("moved")),
     "move_aside": files.move_aside,

@@ -170,13 +170,13 @@ class Hdf5Reader:
         for name in sorted(group, key=_natural):
             where = f"{path}/{name}" if path else name
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise self._damage(f"{where} is a link, which is not followed", OtherHdf5Error)
+                raise self._other(f"{where} is a link, which is not followed")
             yield where, group[name], owner
 
     def _array(self, name: str, data: Any, owner: str) -> Array:
         problem = _problem_of(data)
         if problem:
-            raise self._damage(f"{name} {problem}", OtherHdf5Error)
+            raise self._other(f"{name} {problem}")
         size, stored = math.prod(data.shape) * data.dtype.itemsize, data.id.get_storage_size()
         if size > stored:
             raise self._damage(f"{name} has {stored} bytes; expected {size} for its shape")
@@ -234,10 +234,14 @@ class Hdf5Reader:
                 raise
             raise self._damage(f"{what} cannot be read: {error}") from error
 
-    def _damage(
-        self, problem: str, kind: type[DamagedFileError] = DamagedFileError
-    ) -> DamagedFileError:
-        return kind(f"{self._path} is not a valid Keras file: {problem.rstrip('.')}.")
+    def _damage(self, problem: str) -> DamagedFileError:
+        return DamagedFileError(f"{self._path} is not a valid Keras file: {problem.rstrip('.')}.")
+
+    def _other(self, problem: str) -> OtherHdf5Error:
+        return OtherHdf5Error(
+            f"{self._path} cannot be read here: {problem}. Keras never writes that; perhaps "
+            "another program wrote it."
+        )
 
 
 def try_file(path: str) -> None:

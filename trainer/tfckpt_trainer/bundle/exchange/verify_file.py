@@ -15,9 +15,6 @@ from tfckpt_trainer.bundle.tensors import to_double
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 
-_KERAS_ALONE = ".keras", ".weights.h5"
-"""Ends of names that no other program uses."""
-
 
 class FileResult(NamedTuple):
     """What reading a whole file found.
@@ -51,8 +48,8 @@ def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: 
         on_read: Called after each piece with its size in bytes.
 
     Raises:
-        UsageError: A tensor has a type that is not supported, h5py is missing, or perhaps another
-            program wrote the file.
+        UsageError: A tensor has a type that is not supported, h5py is missing, or the file has what
+            Keras never writes.
         OSError: The file cannot be read.
     """
     try:
@@ -60,9 +57,9 @@ def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: 
         with open_array_file(path) as reader:
             bad = [array.name for array in reader.arrays if not _is_finite(array, on_read)]
             return FileResult(checked or reader.checksums, not_finite=tuple(bad))
+    except OtherHdf5Error as error:
+        raise UsageError(str(error)) from error
     except DamagedFileError as error:
-        if isinstance(error, OtherHdf5Error) and not path.name.endswith(_KERAS_ALONE):
-            raise UsageError(f"{error} Perhaps another program wrote it.") from error
         return FileResult(problem=str(error))
 
 
