@@ -174,6 +174,18 @@ def test_what_is_no_command_is_deleted_in_the_words_of_the_product(run, fields):
     assert "kind: save, restore, pause" in cleared and "$" not in cleared
 
 
+def test_of_many_files_that_are_no_commands_the_first_are_named(run):
+    for number in range(12):
+        drop(run, f"wrong-{number:02}", kind="sav")
+    box = CommandQueue(run)
+    box.clear_damaged(0.0)
+    *named, more = box.clear_damaged(100.0)
+    assert len({text.partition(" from ")[0] for text in named}) == 5
+    assert all(text.startswith("Deleted wrong-") for text in named)
+    assert more == "Deleted 7 more files that are no commands."
+    assert not list(run.inbox.iterdir())
+
+
 def test_a_refusal_keeps_no_arguments_of_any_size(run):
     drop(run, "wrong", kind="prune", arguments={"names": "x" * 100_000})
     refused = CommandQueue(run).claim(time.time())

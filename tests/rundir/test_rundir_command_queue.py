@@ -166,7 +166,9 @@ def test_each_file_of_a_full_inbox_is_read_once(box, run, monkeypatch):
     assert [command.id for command in box.claims(time.time())] == [later.id]
     assert box.clear_damaged(105.0) == []
     assert read == [f"{later.id}.json"]
-    assert len(box.clear_damaged(110.0)) == 30
+    assert len(list(run.inbox.glob("junk-*"))) == 30
+    assert box.clear_damaged(110.0)
+    assert not list(run.inbox.iterdir())
 
 
 def test_what_is_no_command_is_deleted_after_some_seconds(box, run):

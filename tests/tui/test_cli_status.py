@@ -561,3 +561,13 @@ def test_the_event_log_says_why_it_cannot_be_read(
     done = tool("journal", ended.run.root)
     assert done.code == 1
     assert f"{log} {told}" in done.words
+
+
+def test_of_many_files_that_cannot_be_read_the_first_are_named(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path, now=time.time() - 3600)
+    made.run.inbox.mkdir(parents=True, exist_ok=True)
+    for number in range(30):
+        (made.run.inbox / f"{number:02}.json").write_bytes(b"{}")
+    problems = tool("status", tmp_path, "--json").json["problems"]
+    assert len(problems) == 11
+    assert problems[-1] == "20 more files cannot be read."

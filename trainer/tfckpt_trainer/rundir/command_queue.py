@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
@@ -53,6 +54,9 @@ NETWORK_POLL_SECONDS = 0.25
 
 DAMAGED_SECONDS = 10.0
 """Age at which an unchanged file that is not a valid command is deleted."""
+
+NAMED_DAMAGED = 5
+"""How many of the files that are deleted at once are named."""
 
 _EXPECTED = (
     "A command is a JSON object with id, requested_at, expires_at, requested_by and kind: "
@@ -324,7 +328,7 @@ class CommandQueue:
                 starts, because only an earlier trainer wrote there.
 
         Returns:
-            A sentence for each deleted file.
+            A sentence for each of the first deleted files, and one for all others.
         """
         cleared = []
         damaged_files: dict[Path, tuple[_Identity, float]] = {}
@@ -343,6 +347,9 @@ class CommandQueue:
                 elif problem:
                     damaged_files[path] = identity, since
         self._damaged = damaged_files
+        more = len(cleared) - NAMED_DAMAGED
+        if more > 0:
+            cleared[NAMED_DAMAGED:] = [f"Deleted {count(more, 'more file')} that are no commands."]
         return cleared
 
     def _commands_in(self, place: Path, form: type[Command] = Command) -> list[Command]:

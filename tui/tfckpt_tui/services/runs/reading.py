@@ -39,6 +39,9 @@ from tfckpt_tui.services.runs.account import (
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
+SHOWN_PROBLEMS = 10
+"""How many of the files that cannot be read are named."""
+
 EVENTS_KEPT = 500
 """Entries of the event log that an account considers."""
 
@@ -127,7 +130,7 @@ def read_processes(
         pending=tuple(pending),
         working=tuple(working),
         clock_ahead=known_ahead(run),
-        problems=tuple(map(as_problem, errors)),
+        problems=as_problems(errors),
     )
 
 
@@ -138,6 +141,13 @@ def find_unreadable_outcomes(run: RunDirectory) -> dict[str, Exception]:
         note = partial(errors.__setitem__, path.name)
         try_read(partial(load_if_exists, path, Command), note)
     return errors
+
+
+def as_problems(errors: Sequence[Exception]) -> tuple[str, ...]:
+    """Returns why files cannot be read, safe to show; of many, the first ones and a number."""
+    more = len(errors) - SHOWN_PROBLEMS
+    shown = tuple(map(as_problem, errors[:SHOWN_PROBLEMS]))
+    return (*shown, f"{more:,} more files cannot be read.") if more > 0 else shown
 
 
 def as_problem(error: Exception) -> str:
