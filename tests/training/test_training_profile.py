@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,19 @@ def trained(tmp_path, asking, total_steps=30):
 
 
 def test_steps_are_traced_where_tensorboard_finds_them(tmp_path):
-    script, (outcome,) = trained(tmp_path, {14: [(CommandKind.PROFILE, {"steps": 5})]})
+    tmp_path.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        script, (outcome,) = trained(tmp_path, {14: [(CommandKind.PROFILE, {"steps": 5})]})
+    finally:
+        os.umask(before)
     assert outcome.state is CommandState.DONE, outcome.message
     assert outcome.message.startswith("Traced 5 steps on 1 worker. A step took ")
     (trace,) = outcome.result["workers"]
     file = Path(trace["file"])
     assert file.is_relative_to(script.directory.tensorboard / "branch-0" / "plugins" / "profile")
+    # A group shares the directory.
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o640, 0o770)
     (noted,) = [e for e in script.events(EventKind.NOTE) if e.message.startswith("profile: ")]
     assert noted.step == 20
 

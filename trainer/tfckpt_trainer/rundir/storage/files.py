@@ -497,6 +497,19 @@ def share_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def share_directory(directory: Path) -> None:
+    """Gives a directory that another library has just made the permissions of its parent.
+
+    Raises:
+        OSError: The parent cannot be read.
+    """
+    parent = os.open(directory.parent, _DIRECTORY_FLAGS)
+    try:
+        _share_named(directory.name, parent, directory.parent, _DIRECTORY)
+    finally:
+        os.close(parent)
+
+
 def make_directory(path: Path, *, durable: bool = False) -> None:
     """Creates the directory `path` and its parents. Refuses a symbolic link at `path`.
 

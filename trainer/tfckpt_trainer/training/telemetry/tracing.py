@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.records.trace import TraceOfWorker
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import make_directory, share_directory, share_file
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, median
 
 _OPTIONS = tf.profiler.experimental.ProfilerOptions(
@@ -88,6 +88,9 @@ class Tracer:
         try:
             tf.profiler.experimental.stop(save=not problem)
             written = _traces(directory) - self._earlier
+            for file in written:
+                share_directory(file.parent)
+                share_file(file)
         except (tf.errors.OpError, OSError) as error:
             problem = describe_error(error)
         if not (written or problem):
