@@ -32,6 +32,49 @@ _COLLECTIVE = frozenset({Activity.SAVING, Activity.RESTORING})
 """Activities that all workers begin after the same step."""
 
 
+class Standstill:
+    """Measures for how long all workers train without a step.
+
+    One that saves or restores while another has not made its last step waits for that one. Time in
+    which they do something else does not count, such as a pause.
+    """
+
+    def __init__(self, workers: int, began: float) -> None:
+        """Begins.
+
+        Args:
+            workers: How many there are.
+            began: When they were started, in seconds since the epoch.
+        """
+        self._workers = workers
+        self._began = began
+        self._trained_since: float | None = None
+
+    def seconds(self, statuses: Collection[WorkerStatus], now: float) -> float:
+        """Returns for how long; 0 if not all train, or one of them made no step yet.
+
+        Args:
+            statuses: The last heartbeats.
+            now: Seconds since the epoch.
+        """
+        training = [status for status in statuses if status.activity is not Activity.SERVING]
+        steps = [status.last_step_at for status in training if status.last_step_at is not None]
+        behind = min((s.step for s in training if s.activity is Activity.TRAINING), default=None)
+        trains = behind is not None and all(
+            status.activity is Activity.TRAINING
+            or (status.activity in _COLLECTIVE and status.step > behind)
+            for status in training
+        )
+        is_whole = len(statuses) == self._workers and len(steps) == len(training)
+        if not (trains and is_whole) or max(steps) < self._began:
+            self._trained_since = None
+            return 0.0
+        if self._trained_since is None:
+            # A step that is older was made before something else: a pause, or a wait for room.
+            self._trained_since = now
+        return now - max(*steps, self._trained_since)
+
+
 class Watch:
     """Observes the workers from their start on."""
 
@@ -39,6 +82,7 @@ class Watch:
         self._run = run
         self._workers = workers
         self._began = time.time()
+        self._standstill = Standstill(len(workers), self._began)
         self._began_clock = time.monotonic()
         self._looked_at = float("-inf")
         self._exits: dict[int, Exit] = {}
@@ -82,31 +126,13 @@ class Watch:
             stepped=self._stepped,
             step=max((s.step for s in statuses.values() if s.last_step_at), default=None),
             saved=self._saved(),
-            stands_for=self._stands_for(statuses.values()),
+            stands_for=self._standstill.seconds(statuses.values(), time.time()),
             suspect=likely_straggler(list(statuses.values()), time.time()),
             silent=silent_worker(list(statuses.values()), time.time()),
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
             in_script={(s.activity, s.phase) for s in statuses.values()}
             == {(Activity.TRAINING, Phase.SCRIPT)},
         )
-
-    def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:
-        """Returns for how long all workers train without a step; 0 if they do not all train.
-
-        One that saves or restores while another has not made its last step waits for that one.
-        """
-        training = [status for status in statuses if status.activity is not Activity.SERVING]
-        steps = [status.last_step_at for status in training if status.last_step_at is not None]
-        behind = min((s.step for s in training if s.activity is Activity.TRAINING), default=None)
-        trains = behind is not None and all(
-            status.activity is Activity.TRAINING
-            or (status.activity in _COLLECTIVE and status.step > behind)
-            for status in training
-        )
-        is_whole = len(statuses) == len(self._workers) and len(steps) == len(training)
-        if not (trains and is_whole) or max(steps) < self._began:
-            return 0.0
-        return time.time() - max(steps)
 
     def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
