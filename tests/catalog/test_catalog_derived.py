@@ -12,12 +12,15 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import derived
 from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.catalog.directory.save_directories import WRITER
+from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.heartbeats.writer_marks import own_mark
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -117,6 +120,27 @@ def test_a_name_that_is_taken_in_the_meantime_is_refused(run):
     assert verify(run.root / "mean").ok
     assert not run.record("mean").exists()
     assert not (run.root / "mean_temp").exists()
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "more/thesis.txt", "workers/thesis.txt", ""])
+def test_what_others_put_into_the_folder_of_a_killed_command_stays(run, file):
+    run.create()
+    namespace, _, started = own_mark().split("-")
+    place = run.root / "cut_temp"
+    (place / "cut_temp").mkdir(parents=True)
+    for name in (f"{WRITER}{namespace}-{2**22 + 1}-{started}", "cut_temp/data-00000"):
+        (place / name).touch()
+    if file:
+        (place / file).parent.mkdir(exist_ok=True)
+        (place / file).write_bytes(b"mine")
+    listed = [checkpoint.name for checkpoint in Catalog(run).scan(2e9)]
+    assert listed == ([] if file else ["cut"])
+    if file:
+        with pytest.raises(TfckptError, match="cut"):
+            delete_for_good(run, ["cut"], now=2e9, update_state_file=False)
+    add_derived_checkpoint(run, record("mean"), one)
+    assert [path.read_bytes() for path in run.root.rglob("thesis.txt")] == [b"mine"] * bool(file)
+    assert place.exists() == bool(file)
 
 
 @pytest.mark.parametrize("name", ["ckpt-1", "cut", "known", "graph"])

@@ -25,6 +25,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import (
     TEMPORARY,
     WRITER,
+    delete_what_is_of_save,
     look_into_temporary,
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
@@ -34,9 +35,7 @@ from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     is_writer_gone,
     own_mark,
-    remove_temporary,
     temporary_directory,
-    temporary_path,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
@@ -205,10 +204,8 @@ def _remove_worker_state(run: RunDirectory, name: str) -> None:
 
 def _remove_marked(place: Path) -> None:
     """Removes a directory, which is never seen without its mark."""
-    aside = temporary_path(place)
     with suppress(OSError):
-        move(place, aside)
-        remove_temporary(aside)
+        delete_what_is_of_save(place, place.name)
 
 
 def _move_into_place(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,15 +22,21 @@ _WORKERS = ".tfckpt/workers/"
 WRITER = ".writer-"
 """What the name of the file begins with that marks the command that writes there."""
 
-_PART = re.compile(r"part-\d{5}-of-\d{5}\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?")
+_FILE = r"\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?"
+
+_PART = re.compile(rf"part-\d{{5}}-of-\d{{5}}{_FILE}")
 """What TensorFlow writes: parts of a checkpoint, one for each device."""
+
+_UNCOMMITTED = re.compile(r"index|data-\d{5}")
+_OF_WORKER = re.compile(rf"worker-\d+({_FILE}|\.json)")
+"""What commands of this library write in directories below theirs."""
 
 
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
     """Returns the newest time of a directory with its content, that of the content, and its mark.
 
-    The mark is that of the command of this library that writes there; empty if none does. Without
-    it, the directory is that of a save if it holds parts of a checkpoint, and nothing else.
+    The mark is that of the command of this library that writes there; empty if none does. The
+    directory is that of a save if it holds what saves write, and nothing else.
 
     Returns:
         The times in seconds since the epoch; None, None and an empty mark if no save made it.
@@ -40,9 +47,9 @@ def look_into_temporary(directory: str | Path) -> tuple[float | None, float | No
         with os.scandir(directory) as entries:
             content = {entry.name: entry for entry in entries}
         mark = next((name for name in content if name.startswith(WRITER)), "")
-        content.pop(mark, None)
-        if not mark and not (content and all(map(_is_part, content.values()))):
+        if not content or not all(map(_written_in(directory, mark), content.values())):
             return None, None, ""
+        content.pop(mark, None)
         for entry in content.values():
             with suppress(FileNotFoundError):
                 newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
@@ -67,8 +74,6 @@ def is_of_save(directory: Path, name: str) -> bool:
 def delete_what_is_of_save(directory: Path, name: str) -> None:
     """Deletes what saves wrote in a directory, and the directory if it is empty then.
 
-    All that is in a marked directory is of the command that made it.
-
     Args:
         directory: The directory.
         name: Its path in the run directory.
@@ -76,16 +81,47 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
     Raises:
         OSError: It cannot be read, or a part of it cannot be deleted.
     """
-    if name.startswith(_WORKERS) or look_into_temporary(directory)[2]:
+    if name.startswith(_WORKERS):
         delete_tree(directory)
         return
-    for entry in list_directory(directory):
-        if _is_part(entry):
-            delete_file(directory / entry.name)
+    content = list_directory(directory)
+    mark = next((entry.name for entry in content if entry.name.startswith(WRITER)), "")
+    is_written = _written_in(name, mark)
+    # The mark last: who is killed in between leaves a directory that is known.
+    for entry in sorted(content, key=lambda entry: entry.name == mark):
+        if is_written(entry) and entry.is_dir(follow_symlinks=False):
+            delete_tree(Path(entry.path))
+        elif is_written(entry):
+            delete_file(Path(entry.path))
     with suppress(OSError):
         os.rmdir(directory)
 
 
-def _is_part(entry: os.DirEntry[str]) -> bool:
-    """Whether TensorFlow wrote a file."""
-    return _PART.fullmatch(entry.name) is not None and entry.is_file(follow_symlinks=False)
+def _written_in(directory: str | Path, mark: str) -> Callable[[os.DirEntry[str]], bool]:
+    """Returns what tells whether a save wrote an entry of its directory.
+
+    Args:
+        directory: The directory, or its path elsewhere.
+        mark: The mark of the command that writes there; empty for TensorFlow.
+    """
+    if not mark:
+        return lambda entry: _is_file(entry, _PART)
+    name = re.escape(os.path.basename(directory).removesuffix(TEMPORARY))
+    own = re.compile(rf"{re.escape(mark)}|{name}{_FILE}", re.DOTALL)
+    below = {os.path.basename(directory): _UNCOMMITTED, "workers": _OF_WORKER}
+
+    def is_written(entry: os.DirEntry[str]) -> bool:
+        if _is_file(entry, own):
+            return True
+        files = below.get(entry.name)
+        if files is None or not entry.is_dir(follow_symlinks=False):
+            return False
+        with os.scandir(entry.path) as inside:
+            return all(_is_file(one, files) for one in inside)
+
+    return is_written
+
+
+def _is_file(entry: os.DirEntry[str], names: re.Pattern[str]) -> bool:
+    is_named = names.fullmatch(entry.name) is not None
+    return is_named and entry.is_file(follow_symlinks=False)
