@@ -158,6 +158,20 @@ def test_a_cache_of_tf_data_is_no_checkpoint(made, cut):
     assert "cache" in catalog.others
 
 
+def test_neither_is_one_without_elements_nor_one_that_is_being_written(made):
+    made.tensorflow("ckpt-1")
+    write(made.root / "empty", {})
+    (made.root / "empty.data-00000-of-00001").unlink(missing_ok=True)
+    for name in ("part_0.data-00000-of-00001.tempstate6", "part_0.lockfile"):
+        (made.root / name).touch()
+    for path in made.root.iterdir():
+        if not path.name.startswith("ckpt-"):
+            made.touch(path, LONG_AGO)
+    catalog = Catalog(made.run)
+    assert [found.name for found in catalog.scan(NOW)] == ["ckpt-1"]
+    assert "part-temp" not in {found.kind for found in catalog.diagnostics(NOW)}
+
+
 def test_a_cache_that_was_put_off_is_not_verified_nor_one_that_once_was(made, monkeypatch):
     made.tensorflow("ckpt-1")
     for path in write(made.root / "cache", {f"{n:>7}_0": array([1.0]) for n in range(12)}):

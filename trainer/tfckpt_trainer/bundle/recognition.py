@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum, auto
+from itertools import islice
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import HEADER
@@ -65,12 +66,20 @@ def recognize_index(path: Path) -> IndexKind:
         name = _name_in_table(path)
     if name is None:
         return IndexKind.UNKNOWN
-    return IndexKind.OTHER if is_of_cache(name) else IndexKind.BUNDLE
+    is_cache = is_of_cache(name) if name else _has_no_tensor(path)
+    return IndexKind.OTHER if is_cache else IndexKind.BUNDLE
 
 
 def is_of_cache(name: bytes) -> bool:
     """Whether a bundle whose first tensor has this name is a cache of tf.data."""
     return _CACHED.fullmatch(name) is not None
+
+
+def _has_no_tensor(path: Path) -> bool:
+    """Whether a bundle has nothing but its header: a cache of no elements. Each save has more."""
+    with suppress(BundleError):
+        return sum(1 for _ in islice(Table(path).entries(), 2)) == 1
+    return False
 
 
 def _name_after_header(head: bytes) -> bytes | None:

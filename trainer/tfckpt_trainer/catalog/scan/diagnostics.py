@@ -37,6 +37,7 @@ PRUNE_DAMAGED = "prune-damaged"
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
 _PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
+_BEFORE_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\.tempstate\d+$")
 _CHECKPOINT_PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
@@ -314,7 +315,11 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
         if name not in v1_files and fact.modified_at <= before
     ]
     state_files = [fact for fact in facts if _STATE_TEMPORARY.fullmatch(fact.name)]
-    parts = [fact for fact in facts if _PART_TEMPORARY.fullmatch(fact.name)]
+    parts = [
+        fact
+        for fact in facts
+        if _PART_TEMPORARY.fullmatch(fact.name) and not _is_of_cache(observed.directory, fact.name)
+    ]
     others = [fact for fact in facts if _CHECKPOINT_PART.search(fact.name)]
     if state_files:
         yield _state_temporaries(observed, state_files)
@@ -334,6 +339,12 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             "of a checkpoint needs its name back."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
+
+
+def _is_of_cache(directory: str, name: str) -> bool:
+    """Whether a part has the lock file beside it with which tf.data writes a cache."""
+    prefix = _BEFORE_PART.sub("", name)
+    return os.path.lexists(os.path.join(directory, f"{prefix}.lockfile"))
 
 
 def _damaged_prunes(observed: Observation) -> Iterator[Diagnostic]:
