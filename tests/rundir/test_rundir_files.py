@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.storage.files import (
     append_line,
     make_directory,
     move,
+    open_lock,
     read_bounded,
     write_atomic,
 )
@@ -97,6 +98,26 @@ def test_move_replaces_nothing(tmp_path):
     assert (tmp_path / "two").read_text() == "two"
     move(tmp_path / "one", tmp_path / "three")
     assert (tmp_path / "three").read_text() == "one"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660])
+def test_a_hard_linked_copy_of_a_run_shares_nothing_that_is_written(tmp_path, mode):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "copy").mkdir()
+    for name in ("journal.jsonl", "trainer.lock"):
+        original = tmp_path / "run" / name
+        original.write_bytes(b"one\n")
+        original.chmod(mode)
+        os.link(original, tmp_path / "copy" / name)
+    append_line(tmp_path / "copy" / "journal.jsonl", b"two")
+    os.close(open_lock(tmp_path / "copy" / "trainer.lock"))
+    append_line(tmp_path / "run" / "journal.jsonl", b"three")
+    assert (tmp_path / "run" / "journal.jsonl").read_bytes() == b"one\nthree\n"
+    copied = tmp_path / "copy" / "journal.jsonl"
+    assert (copied.read_bytes(), copied.stat().st_mode & 0o777) == (b"one\ntwo\n", mode)
+    locks = {(tmp_path / place / "trainer.lock").stat().st_ino for place in ("run", "copy")}
+    assert len(locks) == 2
+    assert len(list(tmp_path.rglob("*.tmp"))) == 0
 
 
 def test_append_line_never_joins_lines(tmp_path):

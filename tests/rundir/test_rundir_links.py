@@ -26,6 +26,7 @@ READS: dict[str, Act] = {
     "sync_directory": lambda path: files.sync_directory(path.parent),
     "sync_file": files.sync_file,
     "share_file": files.share_file,
+    "share_directory": lambda path: files.share_directory(path.with_name("directory")),
 }
 
 WRITES: dict[str, Act] = {
@@ -34,6 +35,7 @@ WRITES: dict[str, Act] = {
     "append_line": lambda path: files.append_line(path, b"new"),
     "open_shared": lambda path: os.close(files.open_shared(path, os.O_WRONLY | os.O_TRUNC)),
     "create_lock": lambda path: files.create_lock(path.with_name("lock")),
+    "open_lock": lambda path: os.close(files.open_lock(path.with_name("lock"))),
     "move": lambda path: files.move(path, path.with_name("moved")),
     "rename": lambda path: files.rename(path, path.with_name("moved")),
     "move_aside": files.move_aside,

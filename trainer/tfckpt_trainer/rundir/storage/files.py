@@ -382,6 +382,9 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
 def open_shared(path: Path, flags: int, mode: int = 0o644, most: int = 0o064) -> int:
     """Opens a file that is changed in place; creates it for all who share its directory.
 
+    A file with a further hard link becomes a copy first: the other one is that of another run, such
+    as one that `cp -al` copied.
+
     Args:
         path: The file.
         flags: The flags of `os.open`, without those that create.
@@ -395,16 +398,36 @@ def open_shared(path: Path, flags: int, mode: int = 0o644, most: int = 0o064) ->
     flags |= os.O_NOFOLLOW
     with ParentDirectory(path) as parent:
         try:
-            return os.open(parent.name, flags, dir_fd=parent.descriptor)
+            descriptor = os.open(parent.name, flags, dir_fd=parent.descriptor)
         except FileNotFoundError:
             flags |= os.O_CREAT
             descriptor = os.open(parent.name, flags, mode, dir_fd=parent.descriptor)
+            share(descriptor, path.parent, most)
+            return descriptor
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise LinkedFileError(str(path)) from None
             raise
-    share(descriptor, path.parent, most)
-    return descriptor
+        facts = os.fstat(descriptor)
+        if facts.st_nlink < 2 or not stat.S_ISREG(facts.st_mode):
+            return descriptor
+        os.close(descriptor)
+        _separate(path, facts)
+        return os.open(parent.name, flags, dir_fd=parent.descriptor)
+
+
+def _separate(path: Path, facts: os.stat_result) -> None:
+    """Replaces a file by a copy of it, which has no other link."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    try:
+        with open_plain(path) as old, create_file(temporary) as new:
+            while data := old.read(RECORD_LIMIT):
+                new.write(data)
+            os.fchmod(new.fileno(), stat.S_IMODE(facts.st_mode))
+        rename(temporary, path)
+    except BaseException:
+        delete_file(temporary)
+        raise
 
 
 def open_lock(path: Path) -> int:
@@ -503,11 +526,8 @@ def share_directory(directory: Path) -> None:
     Raises:
         OSError: The parent cannot be read.
     """
-    parent = os.open(directory.parent, _DIRECTORY_FLAGS)
-    try:
-        _share_named(directory.name, parent, directory.parent, _DIRECTORY)
-    finally:
-        os.close(parent)
+    with ParentDirectory(directory) as parent:
+        _share_named(parent.name, parent.descriptor, directory.parent, _DIRECTORY)
 
 
 def make_directory(path: Path, *, durable: bool = False) -> None:
@@ -586,7 +606,7 @@ def share_all_in(private: Path, directory: Path) -> None:
         os.close(place)
 
 
-def _share_named(name: str, here: int, directory: Path, most: int) -> None:
+def _share_named(name: str | Path, here: int | None, directory: Path, most: int) -> None:
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(name, flags, dir_fd=here)

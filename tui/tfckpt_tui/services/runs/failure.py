@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
 from tfckpt_trainer.launch.slurm.jobs import ENDED
@@ -51,7 +49,7 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     if state is not RunState.FAILED:
         return ()
     reason = reason or "The run failed without a recorded reason."
-    if not os.path.lexists(run.launch_file):
+    if not run.launch_file.exists():
         return (_failed(reason, _START_AGAIN),)
     before = "Read the logs with {logs} and {cure}. Then launch the run again with "
     advice = Advice.of(
