@@ -24,7 +24,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     refuse_existing,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
+from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_mark, temporary_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +74,7 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "xb") as file:
                 _write(file, array)
+        remove_mark(temporary)
         move_new(temporary, directory)
 
 

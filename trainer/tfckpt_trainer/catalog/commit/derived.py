@@ -24,7 +24,6 @@ from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import (
     TEMPORARY,
-    WRITER,
     delete_what_is_of_save,
     look_into_temporary,
 )
@@ -34,7 +33,6 @@ from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     is_writer_gone,
-    own_mark,
     temporary_directory,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -160,7 +158,6 @@ def _make_marked(place: Path) -> None:
         FileExistsError: It exists.
     """
     with temporary_directory(place) as made:
-        (made / f"{WRITER}{own_mark()}").touch(exist_ok=False)
         move(made, place)
 
 

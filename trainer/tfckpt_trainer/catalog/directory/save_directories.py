@@ -12,15 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, list_directory
 
 TEMPORARY = "_temp"
 """What the name of the directory ends with."""
 
 _WORKERS = ".tfckpt/workers/"
-
-WRITER = ".writer-"
-"""What the name of the file begins with that marks the command that writes there."""
 
 _FILE = r"\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?"
 

@@ -25,6 +25,10 @@ _PATTERN = re.compile(r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})")
 _TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
 
 
+WRITER = ".writer-"
+"""What the name of the file begins with that marks the process that writes in its directory."""
+
+
 def own_mark() -> str:
     """Returns the mark of this process."""
     import psutil
@@ -47,11 +51,17 @@ def temporary_path(path: Path) -> Path:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what processes that have ended left of temporary paths in a directory."""
+    """Removes what processes that have ended left of temporary paths in a directory.
+
+    A directory has to hold the mark too: who may not write in it may still rename it.
+    """
     for name in os.listdir(directory):
         parts = _TEMPORARY_NAME.fullmatch(name)
-        if parts is not None and is_writer_gone(parts[1]):
-            remove_temporary(directory / name)
+        if parts is None or not is_writer_gone(parts[1]):
+            continue
+        path = directory / name
+        if not path.is_dir() or (path / f"{WRITER}{parts[1]}").exists():
+            remove_temporary(path)
 
 
 def remove_temporary(path: Path) -> None:
@@ -65,7 +75,7 @@ def remove_temporary(path: Path) -> None:
 
 @contextmanager
 def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Path]:
-    """Makes a directory at `temporary_path(path)`, and removes it at the end.
+    """Makes a directory at `temporary_path(path)` with the mark in it, and removes it at the end.
 
     Args:
         path: What it will become or contain.
@@ -81,9 +91,15 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
     else:
         create_directory(temporary)
     try:
+        (temporary / f"{WRITER}{own_mark()}").touch(exist_ok=False)
         yield temporary
     finally:
         remove_temporary(temporary)
+
+
+def remove_mark(directory: Path) -> None:
+    """Removes the own mark from a directory that is complete."""
+    delete_file(directory / f"{WRITER}{own_mark()}")
 
 
 def _namespace_digest() -> str:

@@ -1,0 +1,44 @@
+"""What a killed command left is removed by the next one, and nothing of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.rundir.heartbeats.writer_marks import (
+    WRITER,
+    own_mark,
+    remove_leftovers,
+    temporary_directory,
+    temporary_path,
+)
+
+
+def mark_of_a_killed_process() -> str:
+    namespace, _, started = own_mark().split("-")
+    return f"{namespace}-{2**22 + 1}-{started}"
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_directory_of_others_with_such_a_name_stays(tmp_path: Path, is_marked: bool) -> None:
+    mark = mark_of_a_killed_process()
+    place = tmp_path / f".thesis.{mark}.tmp"
+    place.mkdir()
+    (place / "chapter.txt").touch()
+    if is_marked:
+        (place / f"{WRITER}{mark}").touch()
+    file = tmp_path / f".values.npz.{mark}.tmp"
+    file.touch()
+    remove_leftovers(tmp_path)
+    assert place.exists() != is_marked
+    assert not file.exists()
+
+
+def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
+    path = temporary_path(tmp_path / "export")
+    with temporary_directory(tmp_path / "export") as made:
+        assert made == path
+        remove_leftovers(tmp_path)
+        assert [entry.name for entry in made.iterdir()] == [f"{WRITER}{own_mark()}"]
+    assert list(tmp_path.iterdir()) == []
