@@ -122,6 +122,16 @@ def test_time_without_a_checkpoint_counts_from_the_last_save() -> None:
     assert history.replay("no_checkpoint 3m: notify").firings == ()
 
 
+def test_a_pause_is_no_time_without_a_checkpoint() -> None:
+    history = History().note(EventKind.START, 0).train(1, flat(30))
+    history.note(EventKind.SAVE, 30, "ckpt-30").train(31, flat(5)).note(EventKind.PAUSE, 35)
+    for _ in range(500):
+        history.note(EventKind.NOTE, 35)
+    history.note(EventKind.RESUME, 35).train(36, flat(130))
+    (fired,) = history.replay("no_checkpoint 2m: notify").firings
+    assert fired.firing.step > 145
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [

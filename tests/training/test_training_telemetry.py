@@ -74,6 +74,23 @@ def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):
     writer.close(60)
 
 
+def test_the_time_without_a_save_leaves_out_pauses(monkeypatch):
+    from tfckpt_trainer.training.telemetry import save_tally
+
+    now = [1000.0]
+    monkeypatch.setattr(save_tally, "time", SimpleNamespace(time=lambda: now[0]))
+    tally = save_tally.SaveTally()
+    now[0] = 1060.0
+    tally.paused(1010.0)
+    assert tally.unsaved_since == 1050.0
+    tally.saved(4)
+    assert tally.saved_at == tally.unsaved_since == 1060.0
+    now[0] = 1100.0
+    # It was paused before the save.
+    tally.paused(1020.0)
+    assert (tally.saved_at, tally.unsaved_since) == (1060.0, 1100.0)
+
+
 def test_the_tally_counts_from_the_newest_checkpoint():
     from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 

@@ -35,7 +35,8 @@ class StepReading(NamedTuple):
         at: When, in seconds since the epoch.
         seconds: How long the step took; None if that says nothing, as after a pause.
         metrics: The metrics that were reported in this step.
-        saved_at: When the newest checkpoint was saved, else when training began; None if unknown.
+        saved_at: When the newest checkpoint was saved, else when training began, later by the time
+            of pauses since; None if unknown.
         disk_full_in: Seconds until the disk is full, if saves go on like this; None if unknown.
     """
 

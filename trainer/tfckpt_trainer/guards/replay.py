@@ -120,6 +120,7 @@ class _History:
     saved: list[tuple[int, str]] = field(default_factory=list)
     went_back_to: int | None = None
     _saved_at: float | None = None
+    _paused_at: float | None = None
     _step: int = -1
 
     def add(self, entry: EventEntry | SeriesPoint) -> StepReading | None:
@@ -142,6 +143,10 @@ class _History:
             if named is not None:
                 self.saved.append((named.step, entry.checkpoint or ""))
             self._saved_at = entry.at
+        elif entry.kind is EventKind.PAUSE:
+            self._paused_at = entry.at
+        elif entry.kind is EventKind.RESUME:
+            self._leave_out_pause(entry.at)
         elif entry.kind in _WITH_VALUES and entry.step is not None:
             return self._reading(entry, entry.step, None, dict(self._values_of(entry)))
         return None
@@ -153,6 +158,12 @@ class _History:
             with suppress(TypeError, ValueError):
                 if name in self.metrics:
                     yield name, float(value)
+
+    def _leave_out_pause(self, until: float) -> None:
+        """Leaves out the time of a pause, in which nothing had to be saved."""
+        began, self._paused_at = self._paused_at, None
+        if began is not None and self._saved_at is not None:
+            self._saved_at += max(0.0, until - max(began, self._saved_at))
 
     def _go_back(self, step: int) -> None:
         self.went_back_to = self._step = step

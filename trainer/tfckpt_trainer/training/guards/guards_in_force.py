@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -74,7 +73,6 @@ class GuardsInForce:
         self._elements_read = elements_read
         self._watches: dict[str, GuardWatch] = {}
         self._proposed: list[Proposal] = []
-        self._began_at = time.time()
         self.rules: dict[str, Guard] = {}
 
     @property
@@ -146,7 +144,7 @@ class GuardsInForce:
             at=facts.at,
             seconds=facts.seconds,
             metrics=facts.metrics,
-            saved_at=metrics.saves.saved_at or self._began_at,
+            saved_at=metrics.saves.unsaved_since,
             disk_full_in=metrics.saves.disk_full_in,
         )
         for rule, watch in list(self._watches.items()):

@@ -298,12 +298,14 @@ class Coordinator:
                 else "; resume to continue without a save."
             )
         heartbeat.nudge()
+        began = time.time()
         while self._loop.paused and self.ending is None:
             time.sleep(PAUSE_POLL_SECONDS)
             self._synchronize()
         self._waits_for_disk_space = metrics.saves.waits_for_room = False
         self._loop.pause_reason = ""
         metrics.activity, metrics.detail = Activity.TRAINING, ""
+        metrics.saves.paused(began)
         metrics.forget_steps()
         heartbeat.nudge()
 

@@ -16,6 +16,7 @@ class SaveTally:
     Attributes:
         waits_for_room: Whether training is paused until a save fits on the disk.
         saved_at: When the last save succeeded, in seconds since the epoch; None if none has.
+        unsaved_since: The same, else when the run began; later by the time that it was paused.
         disk_full_in: Seconds until the disk is full, as last measured; None if unknown.
     """
 
@@ -26,6 +27,7 @@ class SaveTally:
         self._failed = 0
         self._problem = ""
         self.saved_at: float | None = None
+        self.unsaved_since = time.time()
         self.disk_full_in: float | None = None
         self._saved_step: int | None = None
         self._trained_seconds = 0.0
@@ -49,9 +51,17 @@ class SaveTally:
     def saved(self, step: int) -> None:
         """Records that the save which began last succeeded."""
         self._failed, self._problem = 0, ""
-        self.saved_at = time.time()
+        self.saved_at = self.unsaved_since = time.time()
         self._saved_step, self._saved_seconds = step, self._began_at
         self._save_seconds = self._trained_seconds - self._began_at
+
+    def paused(self, since: float) -> None:
+        """Leaves out the time of a pause that ends now, in which nothing had to be saved.
+
+        Args:
+            since: When it began, in seconds since the epoch.
+        """
+        self.unsaved_since += max(0.0, time.time() - max(since, self.unsaved_since))
 
     def failed(self, problem: str) -> None:
         """Records that a save failed or was refused."""
