@@ -203,6 +203,20 @@ def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():
     assert "tfckpt-tui restore" not in str(alert.advice)
 
 
+def test_a_metric_that_is_rarely_reported_does_not_make_all_checkpoints_bad():
+    chief = a_worker(not_finite=[not_finite("score")])
+    history = [checkpoint(60, loss=0.4, score=None), checkpoint(40, loss=0.5, score=None)]
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], history)
+    assert "Each checkpoint has a metric that is not finite; its values may be" in alert.message
+    assert f"`tfckpt-tui verify {QUOTED} --finite`" in str(alert.advice)
+    history[1] = msgspec.structs.replace(history[1], not_finite_tensors=0)
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], history)
+    assert "no known NaN or infinite value is ckpt-40." in alert.message
+    history = [msgspec.structs.replace(found, not_finite_tensors=1) for found in history]
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], history)
+    assert "No checkpoint without NaN or infinite values can be restored." in alert.message
+
+
 def test_a_metric_of_one_worker_names_it():
     loss, score = not_finite("loss"), not_finite("score", "-inf", 7)
     chief, other = a_worker(not_finite=[loss]), a_worker(index=1, not_finite=[loss, score])

@@ -171,12 +171,23 @@ def _known_value(recorded: str | None) -> str:
 def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     """Returns the newest checkpoint that can be restored, with no known NaN or infinite value.
 
-    Checkpoints are left out if a verification found values that are not finite.
-
     Args:
         checkpoints: Newest first.
     """
-    return next(
-        (c for c in checkpoints if c.restorable and not c.not_finite and not c.not_finite_tensors),
-        None,
-    )
+    return next((c for c in checkpoints if c.restorable and not is_suspected(c)), None)
+
+
+def may_be_finite(checkpoint: Checkpoint) -> bool:
+    """Whether it can be restored, nobody looked at its values, and its loss says nothing bad."""
+    is_unread = checkpoint.not_finite_tensors is None
+    return checkpoint.restorable and is_unread and "loss" not in checkpoint.not_finite
+
+
+def is_suspected(checkpoint: Checkpoint) -> bool:
+    """Whether its values may not be finite: by a verification of them, else by its metrics.
+
+    A metric that is rarely reported keeps its value for many steps, and may be NaN for another
+    reason than the values of the checkpoint.
+    """
+    tensors = checkpoint.not_finite_tensors
+    return bool(checkpoint.not_finite) if tensors is None else tensors > 0

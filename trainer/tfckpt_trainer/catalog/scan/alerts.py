@@ -14,7 +14,12 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, newest_finite
+from tfckpt_trainer.catalog.directory.checkpoints import (
+    Checkpoint,
+    CheckpointState,
+    may_be_finite,
+    newest_finite,
+)
 from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
@@ -326,7 +331,11 @@ def not_finite_alert(
     named_metrics += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
     who, first = named_metrics[0]
     checkpoint = newest_finite(checkpoints)
-    if checkpoint is None:
+    if checkpoint is None and any(map(may_be_finite, checkpoints)):
+        back = "Each checkpoint has a metric that is not finite; its values may be finite."
+        check = command_or_key("verify", "verify", root, "--finite")
+        advice = Advice.of("Look for NaN and infinite values in them with {check}.", check=check)
+    elif checkpoint is None:
         back = "No checkpoint without NaN or infinite values can be restored."
         advice = Advice.of("Stop the run, and start again in another directory.")
     else:

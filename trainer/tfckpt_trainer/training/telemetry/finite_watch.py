@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.directory.checkpoints import newest_finite
+from tfckpt_trainer.catalog.directory.checkpoints import may_be_finite, newest_finite
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
 from tfckpt_trainer.errors import TfckptError
@@ -110,7 +110,9 @@ def check_values(run: RunDirectory, on_not_finite: Callable[[str, int], None]) -
     # A checkpoint may be pruned or saved again meanwhile: then it stays unchecked.
     with suppress(TfckptError, OSError):
         for _ in range(MOST_CHECKED):
-            checkpoint = newest_finite(Catalog(run).scan(time.time(), quick=True))
+            found = Catalog(run).scan(time.time(), quick=True)
+            # If a metric that is rarely reported was NaN in all, their values may be finite.
+            checkpoint = newest_finite(found) or next(filter(may_be_finite, found), None)
             if checkpoint is None or checkpoint.not_finite_tensors is not None:
                 return
             verification = verify_values(run, checkpoint.name)
