@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,14 +42,17 @@ class LivingWorker:
 )
 def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     first: tuple[Activity, Phase, int],
     second: tuple[Activity, Phase, int],
     stalled: bool,
 ) -> None:
     run = RunDirectory(tmp_path / "run")
     run.create()
+    now = [time.time() - 100]
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
     watch = Watch(run, [LivingWorker(0), LivingWorker(1)])  # type: ignore[list-item]
-    watch._began -= 1000
     for index, (activity, phase, step) in enumerate((first, second)):
         status = WorkerStatus(
             index=index,
@@ -64,6 +68,9 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
             last_step_at=time.time() - 90,
         )
         store(run.worker_status(index), status)
+    now[0] = time.time() - 90
+    watch._gather()
+    now[0] = time.time()
     found = Episodes().begun(watch._gather())
     assert (found is not None and found[0] is EventKind.STALLED) == stalled, found
 

@@ -79,6 +79,12 @@ _DISK_FULL = (
     "the run again."
 )
 
+_ASKED: dict[int, str] = {
+    signal.SIGINT: "The run was interrupted with ctrl+c.",
+    signal.SIGTERM: "The supervisor was asked to stop (SIGTERM).",
+}
+"""What each signal asks for."""
+
 
 class Supervisor:
     """Runs one command on several workers until it finishes, fails or is stopped."""
@@ -153,7 +159,7 @@ class Supervisor:
 
     def run(self) -> SupervisorState:
         """Supervises until the end; returns how it ended."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ASKED:
             signal.signal(number, self._on_signal)
         self._stop_commands.drop_earlier()
         try:
@@ -417,10 +423,8 @@ class Supervisor:
         return decision
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            self.stop("The run was interrupted with ctrl+c.")
-        else:
-            self.stop(f"The supervisor was asked to stop ({signal_name(number)}).")
+        # Nothing more: signals that come faster than this ends would nest until Python fails.
+        self._asked = _ASKED[number]
 
 
 def _only_victims(decision: Decision, attempt: Attempt) -> bool:
