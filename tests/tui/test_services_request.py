@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.records.command import (
     PauseArguments,
     SaveArguments,
 )
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.services.control.request import FrontEnd, ask
 
 
@@ -60,6 +61,19 @@ def test_what_the_trainer_says_is_what_the_person_reads(
         ask(live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE)
     assert said in str(caught.value)
     assert caught.value.exit_code == code
+
+
+def test_a_command_of_a_trainer_that_ended_is_waited_for_no_longer(live: RunFactory) -> None:
+    def end(command: Command) -> None:
+        if command.state is CommandState.WORKING:
+            for index in range(2):
+                live.worker(index, activity=Activity.EXITED, ending=Ending.FAILED)
+
+    with (
+        AnsweringTrainer(live.run, working_for_ever),
+        pytest.raises(TfckptError, match="The trainer ended before save was done"),
+    ):
+        ask(live.run, SaveArguments(), through=FrontEnd.COMMAND_LINE, on_change=end)
 
 
 def test_without_a_trainer_nothing_is_asked(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ DEFAULT_LIFETIME = 60.0
 POLL_SECONDS = 0.02
 """Interval at which `CommandQueue.wait` polls for an outcome."""
 
+ASKING_SECONDS = 2.0
+"""Interval at which it asks whether a claimed command may still be carried out."""
+
 NETWORK_POLL_SECONDS = 0.25
 """The same on a network disk."""
 
@@ -204,8 +207,11 @@ class CommandQueue:
         on_change: Callable[[Command], None] | None = None,
         poll: float | None = None,
         ended: threading.Event | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> Command:
         """Waits until `command` is final, `timeout` seconds have passed or `ended` is set.
+
+        It also ends if a command was claimed and nobody can carry it out any more.
 
         Withdraws a command that is still unclaimed after its lifetime and returns it as expired.
 
@@ -215,12 +221,13 @@ class CommandQueue:
             on_change: Called with each new state of the command.
             poll: Polling interval in seconds; by default what suits the file system.
             ended: Is set when nobody is interested in the outcome any more.
+            goes_on: Says whether a claimed command may still be carried out.
         """
         ended = ended or threading.Event()
         if poll is None:
             is_network = is_network_file_system(self._run.root)
             poll = NETWORK_POLL_SECONDS if is_network else POLL_SECONDS
-        began = time.monotonic()
+        began = asked = time.monotonic()
         lifetime = command.expires_at - self._disk_ahead - time.time()
         newest = command
         while not newest.state.is_final:
@@ -231,6 +238,10 @@ class CommandQueue:
             waited = time.monotonic() - began
             if newest.state is CommandState.REQUESTED and waited > lifetime:
                 newest = self.withdraw(newest) or newest
+            elif newest.state.is_accepted and time.monotonic() - asked > ASKING_SECONDS:
+                asked = time.monotonic()
+                if not goes_on():
+                    return self.look_up(command.id) or newest
             if waited > timeout or (not newest.state.is_final and ended.wait(poll)):
                 break
         return newest

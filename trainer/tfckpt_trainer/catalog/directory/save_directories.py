@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def look_into_temporary(directory: str | Path) -> tuple[float | None, float | No
         own = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
             content = {entry.name: entry for entry in entries}
-        mark = next((name for name in content if name.startswith(WRITER)), "")
+        mark = _mark_among(content)
         if not content or not all(map(_written_in(directory, mark), content.values())):
             return None, None, ""
         content.pop(mark, None)
@@ -83,7 +83,7 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
         delete_tree(directory)
         return
     content = list_directory(directory)
-    mark = next((entry.name for entry in content if entry.name.startswith(WRITER)), "")
+    mark = _mark_among(entry.name for entry in content)
     is_written = _written_in(name, mark)
     # The mark last: who is killed in between leaves a directory that is known.
     for entry in sorted(content, key=lambda entry: entry.name == mark):
@@ -93,6 +93,10 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
             delete_file(Path(entry.path))
     with suppress(OSError):
         os.rmdir(directory)
+
+
+def _mark_among(names: Iterable[str]) -> str:
+    return next((name for name in names if name.startswith(WRITER)), "")
 
 
 def _written_in(directory: str | Path, mark: str) -> Callable[[os.DirEntry[str]], bool]:

@@ -117,10 +117,23 @@ def ask(
         )
     if not wait:
         return command
-    outcome = queue.wait(command, timeout=timeout, on_change=on_change)
+    began = time.monotonic()
+    outcome = queue.wait(
+        command, timeout=timeout, on_change=on_change, goes_on=lambda: not _has_ended(run)
+    )
     if outcome.state is CommandState.REQUESTED:
         outcome = queue.withdraw(outcome) or queue.look_up(command.id) or outcome
-    return _require_done(run, outcome, timeout)
+    return _require_done(run, outcome, min(timeout, time.monotonic() - began))
+
+
+def _has_ended(run: RunDirectory) -> bool:
+    try:
+        require_trainer(run)
+    except NothingRunsError:
+        return True
+    except TfckptError:
+        return False
+    return False
 
 
 def follow(run: RunDirectory, command: Command, ended: threading.Event) -> None:
@@ -174,6 +187,11 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
     if outcome.state is CommandState.FAILED:
         raise TfckptError(f"{kind} failed: {outcome.message}", outcome.advice)
     event_log = command_or_key("events", "journal", run.root)
+    if _has_ended(run):
+        raise TfckptError(
+            f"The trainer ended before {kind} was done. It had said: {outcome.message}",
+            Advice.of("See what happened with {event_log}.", event_log=event_log),
+        )
     raise TfckptError(
         f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}"
         f"{why_unanswered(run)}",
