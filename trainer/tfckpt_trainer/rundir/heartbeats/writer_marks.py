@@ -53,7 +53,8 @@ def temporary_path(path: Path) -> Path:
 def remove_leftovers(directory: Path) -> None:
     """Removes what processes that have ended left of temporary paths in a directory.
 
-    A directory has to hold the mark too: who may not write in it may still rename it.
+    A directory that is not empty has to hold the mark too: who may not write in it may still rename
+    it.
     """
     for name in os.listdir(directory):
         parts = _TEMPORARY_NAME.fullmatch(name)
@@ -62,6 +63,9 @@ def remove_leftovers(directory: Path) -> None:
         path = directory / name
         if not path.is_dir() or (path / f"{WRITER}{parts[1]}").exists():
             remove_temporary(path)
+        else:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def remove_temporary(path: Path) -> None:
