@@ -24,7 +24,8 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     refuse_existing,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_mark, temporary_directory
+from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
+from tfckpt_trainer.rundir.storage.files import create_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,13 +70,14 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
     places = _places(arrays)
     refuse_existing(directory)
     with temporary_directory(directory) as temporary:
+        new = temporary / directory.name
+        create_directory(new)
         for array, place in zip(arrays, places, strict=True):
-            path = temporary / place
+            path = new / place
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "xb") as file:
                 _write(file, array)
-        remove_mark(temporary)
-        move_new(temporary, directory)
+        move_new(new, directory)
 
 
 def _places(arrays: Sequence[Array]) -> list[Path]:

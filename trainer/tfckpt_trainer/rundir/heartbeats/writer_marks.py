@@ -101,11 +101,6 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
         remove_temporary(temporary)
 
 
-def remove_mark(directory: Path) -> None:
-    """Removes the own mark from a directory that is complete."""
-    delete_file(directory / f"{WRITER}{own_mark()}")
-
-
 def _namespace_digest() -> str:
     place = process_namespace() or host_name()
     return blake2s(place.encode(), digest_size=6).hexdigest()
