@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 
@@ -118,6 +119,21 @@ def test_a_hard_linked_copy_of_a_run_shares_nothing_that_is_written(tmp_path, mo
     locks = {(tmp_path / place / "trainer.lock").stat().st_ino for place in ("run", "copy")}
     assert len(locks) == 2
     assert len(list(tmp_path.rglob("*.tmp"))) == 0
+
+
+def test_a_lock_that_is_held_stays_the_same_file_beside_a_hard_linked_copy(tmp_path):
+    original = tmp_path / "trainer.lock"
+    holder = open_lock(original)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    os.link(original, tmp_path / "copy.lock")
+    for path in (original, tmp_path / "copy.lock"):
+        other = open_lock(path)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+    os.close(holder)
+    os.close(open_lock(tmp_path / "copy.lock"))
+    assert original.stat().st_nlink == 1
 
 
 def test_append_line_never_joins_lines(tmp_path):

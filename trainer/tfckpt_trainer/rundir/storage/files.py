@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from contextlib import suppress
@@ -379,7 +380,7 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         os.close(descriptor)
 
 
-def open_shared(path: Path, flags: int, mode: int = 0o644, most: int = 0o064) -> int:
+def open_shared(path: Path, flags: int) -> int:
     """Opens a file that is changed in place; creates it for all who share its directory.
 
     A file with a further hard link becomes a copy first: the other one is that of another run, such
@@ -388,32 +389,46 @@ def open_shared(path: Path, flags: int, mode: int = 0o644, most: int = 0o064) ->
     Args:
         path: The file.
         flags: The flags of `os.open`, without those that create.
-        mode: The permissions of a new file in a directory that nobody shares.
-        most: The permissions of others to give at most where they share it.
 
     Raises:
         LinkedFileError: It is a symbolic link.
         OSError: It cannot be opened.
     """
+    descriptor = _open_or_create(path, flags, 0o644, 0o064)
+    facts = os.fstat(descriptor)
+    if not _has_further_links(facts):
+        return descriptor
+    os.close(descriptor)
+    _separate(path, facts)
+    return _open_or_create(path, flags, 0o644, 0o064)
+
+
+def _open_or_create(path: Path, flags: int, mode: int, most: int) -> int:
+    """Opens a file, or creates it.
+
+    Args:
+        path: The file.
+        flags: The flags of `os.open`, without those that create.
+        mode: The permissions of a new file in a directory that nobody shares.
+        most: The permissions of others to give at most where they share it.
+    """
     flags |= os.O_NOFOLLOW
     with ParentDirectory(path) as parent:
         try:
-            descriptor = os.open(parent.name, flags, dir_fd=parent.descriptor)
+            return os.open(parent.name, flags, dir_fd=parent.descriptor)
         except FileNotFoundError:
             flags |= os.O_CREAT
             descriptor = os.open(parent.name, flags, mode, dir_fd=parent.descriptor)
-            share(descriptor, path.parent, most)
-            return descriptor
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise LinkedFileError(str(path)) from None
             raise
-        facts = os.fstat(descriptor)
-        if facts.st_nlink < 2 or not stat.S_ISREG(facts.st_mode):
-            return descriptor
-        os.close(descriptor)
-        _separate(path, facts)
-        return os.open(parent.name, flags, dir_fd=parent.descriptor)
+    share(descriptor, path.parent, most)
+    return descriptor
+
+
+def _has_further_links(facts: os.stat_result) -> bool:
+    return stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1
 
 
 def _separate(path: Path, facts: os.stat_result) -> None:
@@ -442,7 +457,13 @@ def open_lock(path: Path) -> int:
     """
     writable = os.stat(path.parent).st_mode
     most = (0o060 if writable & stat.S_IWGRP else 0) | (0o006 if writable & stat.S_IWOTH else 0)
-    descriptor = open_shared(path, os.O_RDWR, 0o600, most)
+    descriptor = _open_or_create(path, os.O_RDWR, 0o600, most)
+    facts = os.fstat(descriptor)
+    if _has_further_links(facts) and _is_free(descriptor):
+        # While it is held, another file would let a second one hold it.
+        _separate(path, facts)
+        os.close(descriptor)
+        descriptor = _open_or_create(path, os.O_RDWR, 0o600, most)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     closed = mode & (0o700 | most)
     if closed != mode:
@@ -450,6 +471,15 @@ def open_lock(path: Path) -> int:
         with suppress(PermissionError):
             os.fchmod(descriptor, closed)
     return descriptor
+
+
+def _is_free(descriptor: int) -> bool:
+    """Whether nobody held a lock; now this descriptor holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def create_file(path: Path, buffering: int = -1) -> BinaryIO:
