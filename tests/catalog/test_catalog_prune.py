@@ -29,7 +29,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pin, set_pins, unpin
 from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
-from tfckpt_trainer.catalog.retention import deleting, moving, state_list
+from tfckpt_trainer.catalog.retention import deleting, emptying, moving, state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.matching import checksum_of_names
@@ -462,6 +462,31 @@ class TestHostile:
         assert own.is_symlink()
         assert len(list(elsewhere.iterdir())) == 4
 
+    def forged(self, history, name, file, checksum, phase) -> TrashManifest:
+        """A manifest that another user wrote, with the right facts of a file."""
+        manifest = TrashManifest(
+            id="20990101T000000-000000",
+            at=NOW,
+            by="mallory",
+            checkpoints=[
+                TrashedCheckpoint(
+                    name=name,
+                    step=1,
+                    size=1,
+                    files=[file],
+                    # If its name were allowed, its facts would let it move.
+                    identities=[identity_of(history.root / file) or (1, 1, 1)],
+                    checksums=[checksum],
+                )
+            ],
+            sequence=1,
+            phase=phase,
+        )
+        place = history.run.trash / manifest.id
+        place.mkdir(parents=True)
+        store(place / "manifest.json", manifest)
+        return manifest
+
     @pytest.mark.parametrize(
         "file",
         [
@@ -478,27 +503,7 @@ class TestHostile:
     @pytest.mark.parametrize("phase", list(TrashPhase))
     def test_a_manifest_moves_nothing_but_its_checkpoint(self, history, tmp_path, file, phase):
         (tmp_path / "precious").write_bytes(b"1")
-        manifest = TrashManifest(
-            id="20990101T000000-000000",
-            at=NOW,
-            by="mallory",
-            checkpoints=[
-                TrashedCheckpoint(
-                    name="ckpt-1",
-                    step=1,
-                    size=1,
-                    files=[file],
-                    # If its name were allowed, its facts would let it move.
-                    identities=[identity_of(history.root / file) or (1, 1, 1)],
-                    checksums=[None],
-                )
-            ],
-            sequence=1,
-            phase=phase,
-        )
-        place = history.run.trash / manifest.id
-        place.mkdir(parents=True)
-        store(place / "manifest.json", manifest)
+        manifest = self.forged(history, "ckpt-1", file, None, phase)
         before = contents(tmp_path)
         finish_interrupted_prunes(history.run)
         with pytest.raises((UsageError, DamagedFileError, RefusedError)):
@@ -510,26 +515,8 @@ class TestHostile:
         mine = history.root / file / "thesis.txt"
         mine.parent.mkdir()
         mine.write_bytes(b"mine")
-        manifest = TrashManifest(
-            id="20990101T000000-000000",
-            at=NOW,
-            by="mallory",
-            checkpoints=[
-                TrashedCheckpoint(
-                    name="exp",
-                    step=1,
-                    size=1,
-                    files=[file],
-                    identities=[identity_of(mine.parent)],
-                    checksums=[checksum_of_names(mine.parent)],
-                )
-            ],
-            sequence=1,
-            phase=TrashPhase.PRUNING,
-        )
-        place = history.run.trash / manifest.id
-        place.mkdir(parents=True)
-        store(place / "manifest.json", manifest)
+        checksum = checksum_of_names(mine.parent)
+        self.forged(history, "exp", file, checksum, TrashPhase.PRUNING)
         prune(history, "ckpt-100")
         empty_trash(history.run)
         assert mine.read_bytes() == b"mine"
@@ -825,14 +812,14 @@ class TestDeleteForGood:
         assert history.scan().keys() == before
 
     def test_what_cannot_be_deleted_is_told_and_the_others_go(self, history, monkeypatch):
-        delete_file = deleting.delete_file
+        delete_file = emptying.delete_file
 
         def failing(path):
             if path.name == "ckpt-100.index":
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
             delete_file(path)
 
-        monkeypatch.setattr(deleting, "delete_file", failing)
+        monkeypatch.setattr(emptying, "delete_file", failing)
         deleted = delete_for_good(
             history.run, ["ckpt-50", "ckpt-100", "ckpt-200"], now=NOW, update_state_file=True
         )

@@ -14,11 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
-from tfckpt_trainer.catalog.directory.save_directories import delete_what_is_of_save
 from tfckpt_trainer.catalog.directory.trash import locked_trash
-from tfckpt_trainer.catalog.retention.emptying import Emptied, bytes_freed
+from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_part
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
@@ -28,7 +26,7 @@ from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import delete_file, sync_directory
+from tfckpt_trainer.rundir.storage.files import sync_directory
 
 
 def delete_for_good(
@@ -141,16 +139,10 @@ class _Deletion:
         return Emptied(self._freed, tuple(gone), problems=tuple(self._problems))
 
     def _delete(self, path: Path) -> None:
-        if not os.path.lexists(path):
+        freed = delete_part(path, str(path.relative_to(self._run.root)))
+        if freed is None:
             return
-        if path.is_dir() and not path.is_symlink():
-            size = size_of_directory(path, bytes_freed)
-            delete_what_is_of_save(path, str(path.relative_to(self._run.root)))
-            size -= size_of_directory(path, bytes_freed)
-        else:
-            size = bytes_freed(os.lstat(path))
-            delete_file(path)
-        self._freed += size
+        self._freed += freed
         if self._on_progress is not None:
             self._on_progress(self._freed)
 

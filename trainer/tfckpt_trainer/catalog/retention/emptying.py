@@ -203,16 +203,9 @@ class _Emptying:
         remove_empty(directory)
 
     def _delete_file(self, path: Path, name: str) -> None:
-        facts = facts_of(path)
-        if facts is None:
+        freed = delete_part(path, name)
+        if freed is None:
             return
-        if stat.S_ISDIR(facts.st_mode):
-            freed = size_of_directory(path, bytes_freed)
-            delete_what_is_of_save(path, name)
-            freed -= size_of_directory(path, bytes_freed)
-        else:
-            freed = bytes_freed(facts)
-            delete_file(path)
         self.freed += freed
         if self._on_progress is not None:
             self._on_progress(self.freed)
@@ -229,6 +222,30 @@ def _not_deleted(directory: Path, error: OSError) -> str:
     )
 
 
-def bytes_freed(facts: os.stat_result) -> int:
+def delete_part(path: Path, name: str) -> int | None:
+    """Deletes a file of a checkpoint, or what saves wrote in a directory of it.
+
+    Args:
+        path: The file or directory.
+        name: Its path in the run directory.
+
+    Returns:
+        The bytes freed; None if nothing is there.
+
+    Raises:
+        OSError: It cannot be deleted.
+    """
+    facts = facts_of(path)
+    if facts is None:
+        return None
+    if not stat.S_ISDIR(facts.st_mode):
+        delete_file(path)
+        return _bytes_freed(facts)
+    before = size_of_directory(path, _bytes_freed)
+    delete_what_is_of_save(path, name)
+    return before - size_of_directory(path, _bytes_freed)
+
+
+def _bytes_freed(facts: os.stat_result) -> int:
     """Returns the bytes that a deletion frees: none while the file has other names."""
     return facts.st_size if facts.st_nlink == 1 else 0
