@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -115,13 +115,14 @@ def verify_checkpoint(
         The result; None if it was cancelled.
 
     Raises:
-        UsageError: There is no such checkpoint.
+        UsageError: There is no such checkpoint, or its files are those of another program.
         RefusedError: It changed each time it was read: it is being written.
     """
     files = files if files is not None else FileScanner(run.root, frozenset({name}))
     own = _OwnFiles(run, name)
     for _ in range(_ATTEMPTS):
         before = _identities(own, files)
+        _refuse_others(own, before)
         began, ticked = clock(), time.perf_counter()
         result = verify(
             run.root / name,
@@ -239,16 +240,28 @@ def _identities(own: _OwnFiles, files: FileScanner) -> dict[str, Identity]:
             f"There is no checkpoint {name}.",
             only_command("List the checkpoints with ", "ls", own.run.root),
         )
-    identities = dict(own.identities())
-    if not identities and checkpoint.has_index:
-        # A list of many opens no index, so it may name what is no checkpoint.
-        with suppress(OSError, DamagedFileError):
-            if recognize_index(index_path(own.run.root / name)) is IndexKind.OTHER:
-                raise UsageError(
-                    f"{name} is not a checkpoint: {name}.index is of another program, or of a "
-                    "cache of tf.data."
-                )
-    return {fact.name: fact.identity for fact in checkpoint.facts} | identities
+    return {fact.name: fact.identity for fact in checkpoint.facts} | dict(own.identities())
+
+
+def _refuse_others(own: _OwnFiles, names: Collection[str]) -> None:
+    """Refuses what only has the names of a checkpoint: a list of many opens no index.
+
+    Args:
+        own: The files of this library for it.
+        names: All its files, relative to the run directory.
+
+    Raises:
+        UsageError: No file is of this library, and its index is of another program.
+    """
+    index = index_path(own.run.root / own.name)
+    if index.name not in names or any("/" in name for name in names):
+        return
+    with suppress(OSError, DamagedFileError):
+        if recognize_index(index) is IndexKind.OTHER:
+            raise UsageError(
+                f"{own.name} is not a checkpoint: {index.name} is of another program, or of a "
+                "cache of tf.data."
+            )
 
 
 def fault_of(finding: Finding) -> FoundFault:
