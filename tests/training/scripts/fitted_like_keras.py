@@ -136,6 +136,12 @@ ALIKE = {
     "steps_per_execution": lambda: {"x": x, "y": y, "batch_size": 8},
     # Each function and each size of a batch is compiled for seconds.
     "jit_compile": lambda: {"x": x, "y": y, "batch_size": 11},
+    "jit_compile, validation": lambda: {
+        "x": x,
+        "y": y,
+        "batch_size": 11,
+        "validation_data": (x_val[:11], y_val[:11]),
+    },
     "list of arrays": lambda: {"x": [x[:, :2], x[:, 2:]], "y": y, "batch_size": 8},
     "dictionary of arrays": lambda: {"x": {"a": x[:, :2], "b": x[:, 2:]}, "y": y},
 }
@@ -162,6 +168,7 @@ OWN_MODELS = {
     "class_weight of a column",
     "dictionary of arrays",
     "jit_compile",
+    "jit_compile, validation",
     "list of arrays",
     "steps_per_execution",
 }
@@ -187,7 +194,7 @@ def compiled(form):
             metrics=["accuracy"],
             weighted_metrics=["accuracy"],
             steps_per_execution=4 if form == "steps_per_execution" else 1,
-            jit_compile=form == "jit_compile",
+            jit_compile=form.startswith("jit_compile"),
         )
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
