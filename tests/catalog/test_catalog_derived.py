@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from bundle_writing import array, write
+from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import derived
@@ -20,7 +21,6 @@ from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import own_mark
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -125,10 +125,9 @@ def test_a_name_that_is_taken_in_the_meantime_is_refused(run):
 @pytest.mark.parametrize("file", ["thesis.txt", "more/thesis.txt", "workers/thesis.txt", ""])
 def test_what_others_put_into_the_folder_of_a_killed_command_stays(run, file):
     run.create()
-    namespace, _, started = own_mark().split("-")
     place = run.root / "cut_temp"
     (place / "cut_temp").mkdir(parents=True)
-    for name in (f"{WRITER}{namespace}-{2**22 + 1}-{started}", "cut_temp/data-00000"):
+    for name in (f"{WRITER}{mark_of_a_killed_process()}", "cut_temp/data-00000"):
         (place / name).touch()
     if file:
         (place / file).parent.mkdir(exist_ok=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     WRITER,
     own_mark,
@@ -13,11 +14,6 @@ from tfckpt_trainer.rundir.heartbeats.writer_marks import (
     temporary_directory,
     temporary_path,
 )
-
-
-def mark_of_a_killed_process() -> str:
-    namespace, _, started = own_mark().split("-")
-    return f"{namespace}-{2**22 + 1}-{started}"
 
 
 @pytest.mark.parametrize("is_marked", [False, True])

@@ -31,10 +31,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import (
-    is_writer_gone,
-    temporary_directory,
-)
+from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, temporary_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import remove, store

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import is_plain_name, position_in_name
@@ -123,7 +124,7 @@ def find_neighbours(root: Path) -> Neighbours:
     directories: list[str] = []
     with os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.startswith(".") or entry.name.endswith("_temp"):
+            if entry.name.startswith(".") or entry.name.endswith(TEMPORARY):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)

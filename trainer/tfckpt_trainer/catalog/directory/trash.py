@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.catalog.directory.other_formats import format_of
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,
@@ -41,7 +42,7 @@ LOCK_SECONDS = 10.0
 EMPTIED = ".emptied"
 """How the name of a directory ends whose prune is being deleted for good."""
 
-_SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
+_SUFFIX = re.compile(rf"\.index|\.meta|{TEMPORARY}|\.data-\d{{5}}-of-\d{{5}}")
 _TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]+\.tmp")
 
 _Entry = tuple[Identity, TrashManifest | None, str]

@@ -17,6 +17,7 @@ from typing import Literal
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.bundle.state_file import StateFileCondition
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.directory.listing import FileFact
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
@@ -37,7 +38,6 @@ PRUNE_DAMAGED = "prune-damaged"
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
 _PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
-_BEFORE_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\.tempstate\d+$")
 _CHECKPOINT_PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
@@ -343,7 +343,7 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
 
 def _is_of_cache(directory: str, name: str) -> bool:
     """Whether a part has the lock file beside it with which tf.data writes a cache."""
-    prefix = _BEFORE_PART.sub("", name)
+    prefix = owner_of(name.rpartition(".tempstate")[0])
     return os.path.lexists(os.path.join(directory, f"{prefix}.lockfile"))
 
 

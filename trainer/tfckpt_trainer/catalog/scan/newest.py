@@ -14,6 +14,7 @@ from tfckpt_trainer.bundle.index import read_shard_count, shard_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.remembered_listing import recall_newest
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_numbered_name
@@ -107,5 +108,5 @@ def _shard_count(prefix: Path) -> int:
 def _file_names(name: str, shards: int) -> Iterator[str]:
     for number in range(shards):
         yield shard_path(Path(name), number, shards).name
-    for ending in (_INDEX, ".meta", "_temp"):
+    for ending in (_INDEX, ".meta", TEMPORARY):
         yield f"{name}{ending}"

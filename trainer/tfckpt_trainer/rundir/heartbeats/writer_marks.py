@@ -24,7 +24,6 @@ _PATTERN = re.compile(r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})")
 
 _TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
 
-
 WRITER = ".writer-"
 """What the name of the file begins with that marks the process that writes in its directory."""
 

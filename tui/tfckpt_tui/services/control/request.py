@@ -129,10 +129,8 @@ def ask(
 def _has_ended(run: RunDirectory) -> bool:
     try:
         require_trainer(run)
-    except NothingRunsError:
-        return True
-    except TfckptError:
-        return False
+    except TfckptError as error:
+        return isinstance(error, NothingRunsError)
     return False
 
 
