@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -111,9 +111,11 @@ def run_tests(environment: Environment, output: Path, words: Sequence[str]) -> R
             [*PYTEST, *words], env={**os.environ, **environment}, stdout=file, stderr=file
         )
     status = None
-    while status is None:
-        pid, code = os.wait()
-        status = os.waitstatus_to_exitcode(code) if pid == tests.pid else None
+    # What the tests started and shared ends a moment after them.
+    with suppress(ChildProcessError):
+        while True:
+            pid, code = os.wait()
+            status = os.waitstatus_to_exitcode(code) if pid == tests.pid else status
     tests.returncode = status
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     last_line = re.sub(r"^=+ | in .*", "", output.read_text().splitlines()[-1])
