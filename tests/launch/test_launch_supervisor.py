@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -333,9 +334,8 @@ def test_workers_lead_groups_of_their_own(run: Run) -> None:
 
 def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run: Run) -> None:
     """Worker 1 is stopped by a signal in mid-training; both had made a step."""
-    options = run.options(
-        "step", "ready", "a0:sleep=60", "a1:end=finished", hang_seconds=1.5, start_timeout=60
-    )
+    words = ("answer", "step", "ready", "a0:sleep=60", "a1:end=finished")
+    options = run.options(*words, hang_seconds=1.5, start_timeout=60)
     supervisor = run.supervise(options)
     stopped = int(run.wait_for_file("ready-1"))
     os.kill(stopped, signal.SIGSTOP)
@@ -343,6 +343,8 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     (lost,) = run.event_log(EventKind.WORKER_LOST)
     assert "No worker made a step in" in lost.message
     assert "worker 1 is stopped by a signal" in lost.message
+    assert re.search(r"Worker 0 is at \S*worker\.py:\d+: .*time\.sleep", lost.message)
+    assert "Worker 1 is at" not in lost.message
     assert (lost.details["worker"], lost.details["step"]) == (1, 1)
     assert run.status().attempt == 1
 
@@ -353,6 +355,7 @@ def test_a_save_that_waits_for_a_worker_behind_it_is_a_hang(
 ) -> None:
     """Worker 1 made step 1, and never comes to the save of worker 0; or that save is its own."""
     options = run.options(
+        "answer",
         "step",
         f"w0a0:save-after-step={step}",
         # The supervisor ends a hang.

@@ -123,6 +123,13 @@ def serve_a_stop(value: str) -> None:
     beat("exited", ending="stopped")
 
 
+def answer(_value: str) -> None:
+    """Has a thread say at which line this is, whoever asks."""
+    from tfckpt_trainer.training.telemetry.stacks import answer_before_run
+
+    answer_before_run(run_directory(), INDEX)
+
+
 def note_start(value: str) -> None:
     """Says that a checkpoint was restored, as a trainer does before its first step."""
     write("start", message=value, step=20)
@@ -162,6 +169,7 @@ def note_draw(_value: str) -> None:
 
 
 VERBS = {
+    "answer": answer,
     "note-devices": note_devices,
     "note-draw": note_draw,
     "note-start": note_start,

@@ -172,6 +172,7 @@ class Decision:
     Attributes:
         verdict: The sentence of the reason that says why nothing is restarted.
         is_outside: Whether what ended the workers was no fault of the script.
+        hangs: Whether the workers stand still, and can still be asked at which line.
         culprit: The worker that failed first, if one did.
         lost: Index of the worker that died or did not start.
         pause_seconds: Pause before a restart.
@@ -186,6 +187,7 @@ class Decision:
     history: EarlierAttempts = EarlierAttempts()
     verdict: str = ""
     is_outside: bool = False
+    hangs: bool = False
 
 
 def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
@@ -265,7 +267,7 @@ def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> D
     index, why = attempt.suspect or (0, "")
     cause = f"worker {index} {why}" if why else "no worker reports a cause"
     reason = f"No worker made a step in {attempt.stands_for:.0f} s: {cause}"
-    return replace(_again(reason, "hang", attempt, history, limits), lost=index)
+    return replace(_again(reason, "hang", attempt, history, limits), lost=index, hangs=True)
 
 
 def _after_port_clash(reason: str, history: EarlierAttempts, limits: Limits) -> Decision:

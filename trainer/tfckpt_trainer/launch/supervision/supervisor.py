@@ -215,6 +215,11 @@ class Supervisor:
         last = watch.look()
         self._trained |= last.stepped
         told = any(ended.ending is not None for ended in last.exits)
+        if decision.hangs:
+            # Who is stopped would not answer.
+            silent = {last.silent[0]} if last.silent is not None else set()
+            _, at = self._script_lines(last.heard - silent, self._sleep)
+            decision = replace(decision, reason=" ".join([decision.reason, *at]))
         if decision.lost is not None:
             self._note_lost(decision, last)
         if decision.next is Next.FAIL and decision.is_outside and self._may_move:
@@ -302,13 +307,25 @@ class Supervisor:
 
     def _note_episode(self, kind: EventKind, message: str, workers: Collection[int]) -> None:
         """Notes what has begun, with the line of the script at which each worker is."""
-        places: dict[int, str] = {}
-        with suppress(OSError, TfckptError):
-            answers = ask_for_stacks(self._run, workers, STACK_SECONDS)
-            places = {index: stacks.script_line for index, stacks in sorted(answers.items())}
-        at = [f"Worker {index} is at {place}." for index, place in places.items() if place]
+        places, at = self._script_lines(workers)
         details = {"stacks": {str(index): place for index, place in places.items()}}
         self._report.note(kind, " ".join([message, *at]), details if places else None)
+
+    def _script_lines(
+        self, workers: Collection[int], sleep: Callable[[float], None] = time.sleep
+    ) -> tuple[dict[int, str], list[str]]:
+        """Returns the line of the script at which each worker is that answers, and sentences."""
+        places: dict[int, str] = {}
+        with suppress(OSError, TfckptError):
+            answers = ask_for_stacks(self._run, workers, STACK_SECONDS, sleep=sleep)
+            places = {index: stacks.script_line for index, stacks in sorted(answers.items())}
+        return places, [
+            f"Worker {index} is at {place}." for index, place in places.items() if place
+        ]
+
+    def _sleep(self, seconds: float) -> None:
+        self._tick()
+        time.sleep(seconds)
 
     def _look_for_stop(self, attempt: Attempt | None = None) -> None:
         """Asks itself to stop if a command to stop has come that the trainer cannot carry out."""
