@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import attempts
+from weekly import weekly
 
 pytestmark = pytest.mark.faults
 
@@ -70,7 +71,7 @@ def test_whatever_was_not_flushed_may_be_lost(
     assert count > 20
 
 
-@pytest.mark.parametrize("action", ["prune", "undo", "empty", "delete"])
+@pytest.mark.parametrize("action", ["prune", "empty", *weekly("undo", "delete")])
 def test_the_power_is_cut_anywhere(tmp_path: Path, action: str) -> None:
     with power_cut_disk(tmp_path / "disk") as disk:
         for call in attempts("an act whose power is not cut"):

@@ -18,13 +18,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.storage.documents import load
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
 SAVES = 8
 
 
-@pytest.mark.parametrize("how", [[], ["--background"]], ids=["foreground", "background"])
+@pytest.mark.parametrize("how", [*weekly([]), ["--background"]], ids=["foreground", "background"])
 def test_what_was_acknowledged_survives_a_power_cut(tmp_path, how):
     with power_cut_disk(tmp_path / "disk") as disk:
         run_dir = disk.root / "run"

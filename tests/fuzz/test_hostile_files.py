@@ -17,18 +17,21 @@ SCRIPT = Path(__file__).parent / "scripts" / "hostile_files.py"
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    "content",
+    "contents",
     [
-        *("depth", "grown", "link", "pipe"),
-        *weekly("lines", "sparse", "lists", "digits", "directory"),
+        ["depth", "grown", "link", "pipe"],
+        *weekly(["lines", "sparse", "lists", "digits", "directory"]),
     ],
+    ids=" ".join,
 )
-def test_each_file_that_a_command_reads_may_hold_anything(tmp_path: Path, content: str) -> None:
+def test_each_file_that_a_command_reads_may_hold_anything(
+    tmp_path: Path, contents: list[str]
+) -> None:
     place = tmp_path / "place"
     place.mkdir()
     homes = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CACHE", "STATE", "CONFIG")}
     ended = subprocess.run(
-        [sys.executable, SCRIPT, place, content],
+        [sys.executable, SCRIPT, place, *contents],
         capture_output=True,
         text=True,
         check=False,

@@ -59,7 +59,7 @@ def in_an_epoch():
 
 @pytest.mark.parametrize("save_every_epochs", [None, *weekly(1)])
 @pytest.mark.parametrize(
-    ("make", "epochs"), [(early, 3), (in_an_epoch, 3), *weekly((not_a_number, 1))]
+    ("make", "epochs"), [(in_an_epoch, 3), *weekly((early, 3), (not_a_number, 1))]
 )
 def test_a_fit_that_a_callback_ended_is_finished(
     make_run, tmp_path, make, epochs, save_every_epochs

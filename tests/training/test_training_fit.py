@@ -98,6 +98,7 @@ def trained(tmp_path_factory):
     return train_and_resume
 
 
+@pytest.mark.weekly  # `test_training_several_steps.py` compares the bits of a loop on two workers.
 def test_several_steps_in_a_call_train_arrays_on_two_workers_with_the_same_bits(tmp_path):
     ends = {}
     for steps in ("1", "4"):

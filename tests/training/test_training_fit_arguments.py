@@ -20,7 +20,6 @@ FIRST = [
     "steps_per_epoch within a pass",
     "averaged weights",
     "steps_per_execution",
-    "jit_compile",
     "batches by index, threads",
 ]
 """Cases that have most of what the others have."""

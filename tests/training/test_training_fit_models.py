@@ -21,7 +21,6 @@ SCRIPT = SCRIPTS / "fitted_models.py"
 FIRST = [
     "functional, weights",
     "layers with seeds, step that needs a callback",
-    "two optimizers, no call",
     "run_eagerly, values in the step",
 ]
 """Forms that have most of what the others have, or what no other test of each change has."""

@@ -266,7 +266,7 @@ def test_a_condition_of_the_script_may_fail_and_training_goes_on(tmp_path):
     assert script.batches[-1] == 29
 
 
-@pytest.mark.parametrize(("bad", "steps_per_call"), [(39, 1), (38, 8), *weekly((38, 1), (39, 8))])
+@pytest.mark.parametrize(("bad", "steps_per_call"), [(38, 8), *weekly((38, 1), (39, 1), (39, 8))])
 def test_what_begins_in_the_last_steps_is_taken_back_too(tmp_path, bad, steps_per_call):
     guards = ["not_finite loss: go_back, skip_batches 1"]
     script = Script(tmp_path, guards=guards, bad=[bad]).train(steps_per_call=steps_per_call)

@@ -54,11 +54,27 @@ from tfckpt_tui.services.control.force_stop import ForceStopPlan
 from tfckpt_tui.services.control.many import ManyPlan, RunPlan, first_answers
 from waiting import SHORTEST_PAUSE
 
+ThemeInSize = tuple[str, tuple[int, int]]
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
 FIRST_THEMES = ("tfckpt-dark", "tfckpt-light")
 OTHER_THEMES = ("tfckpt-contrast", "tfckpt-colour-blind")
 """Like the dark one, with other colours of the same names."""
+
+
+def in_sizes(theme: str) -> list[ThemeInSize]:
+    """All sizes, in one theme."""
+    return [(theme, size) for size in SIZES]
+
+
+# The smallest has least room, and the largest shows most.
+FIRST_LOOKS = ((FIRST_THEMES[0], SIZES[0]), *((theme, SIZES[-1]) for theme in FIRST_THEMES))
+OTHER_LOOKS = (
+    *in_sizes(OTHER_THEMES[0]),
+    *in_sizes(FIRST_THEMES[0])[1:-1],
+    (OTHER_THEMES[1], SIZES[-1]),
+)
+"""Themes in sizes that are taken each week; they begin and end with a size of the first ones."""
 
 FRESH: Any = SimpleNamespace(
     processes=(),
@@ -296,14 +312,11 @@ def furnish(made: RunFactory) -> RunFactory:
 
 
 class Look:
-    """Takes the topmost screen of an app through sizes and themes.
+    """Takes the topmost screen of an app through themes in sizes."""
 
-    The first theme is taken in all sizes, the others in the largest, which shows most.
-    """
-
-    def __init__(self, pilot: Pilot[Any], themes: Sequence[str] = FIRST_THEMES) -> None:
+    def __init__(self, pilot: Pilot[Any], looks: Sequence[ThemeInSize]) -> None:
         self._pilot = pilot
-        self._looks = [*in_sizes(themes[0]), *((theme, SIZES[-1]) for theme in themes[1:])]
+        self._looks = list(looks)
 
     @property
     def screen(self) -> Screen[Any]:
@@ -347,11 +360,6 @@ class Look:
             await self._pilot.pause()
 
 
-def in_sizes(theme: str) -> list[tuple[str, tuple[int, int]]]:
-    """All sizes, in one theme."""
-    return [(theme, size) for size in SIZES]
-
-
 def _layout_and_colour(screen: Screen[Any]) -> list[str]:
     return [*layout_problems(screen), *colour_problems(screen)]
 
@@ -364,9 +372,9 @@ class Walk(Look):
         pilot: Pilot[int],
         monitor: StillMonitor,
         snapshot: RunSnapshot,
-        themes: Sequence[str],
+        looks: Sequence[ThemeInSize],
     ) -> None:
-        super().__init__(pilot, themes)
+        super().__init__(pilot, looks)
         self._monitor = monitor
         self._snapshot = snapshot
 
@@ -420,7 +428,9 @@ class Walk(Look):
 
 
 @asynccontextmanager
-async def walking(made: RunFactory, themes: Sequence[str] = FIRST_THEMES) -> AsyncIterator[Walk]:
+async def walking(
+    made: RunFactory, looks: Sequence[ThemeInSize] = FIRST_LOOKS
+) -> AsyncIterator[Walk]:
     """The app on a run that `furnish` completed."""
     snapshot = SnapshotReader(made.run).read(made.now)
     monitor = StillMonitor(snapshot)
@@ -428,4 +438,4 @@ async def walking(made: RunFactory, themes: Sequence[str] = FIRST_THEMES) -> Asy
     async with app.run_test(size=SIZES[0], notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "the snapshot")
         await pilot.pause()
-        yield Walk(pilot, monitor, snapshot, themes)
+        yield Walk(pilot, monitor, snapshot, looks)

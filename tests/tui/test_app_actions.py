@@ -45,6 +45,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import Config
 from waiting import attempts
+from weekly import weekly
 
 GREET: Action = extension("action")
 
@@ -191,16 +192,10 @@ async def back_to_the_dashboard(pilot: Pilot[int], history: History) -> None:
     pilot.app.clear_notifications()
 
 
-STATES = (
-    empty,
-    unread,
-    without_a_checkpoint,
-    with_one_checkpoint,
-    with_version_one,
-    training,
-    over,
-    without_a_match,
-)
+STATES = [
+    *(empty, unread, with_one_checkpoint, training, over),
+    *weekly(without_a_checkpoint, with_version_one, without_a_match),
+]
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)

@@ -25,6 +25,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.base_app import UnsafeTextFilter
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats.text import UNSAFE
+from weekly import weekly
 
 HOSTILE = [
     "\x1b]52;c;UFdORUQ=\x07",
@@ -118,9 +119,9 @@ def fail_if_unsafe(app: TfckptApp, keys: Sequence[str]) -> None:
         assert "@click" not in str(segment.style.meta if segment.style else "")
 
 
-@pytest.mark.parametrize("first", range(0, len(HOSTILE), 3))
+@pytest.mark.parametrize("first", [1, 2, *weekly(0, 3)])
 async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path) -> None:
-    text = " ".join(HOSTILE[first : first + 3])
+    text = " ".join(HOSTILE[first::4])
     made = two_branches(tmp_path / "run", live=True)
     poison(text, made)
     app = TfckptApp(made.run, poll=POLL)

@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import run as run_command
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from waiting import attempts, wait_until
+from weekly import weekly
 
 pytestmark = pytest.mark.faults
 
@@ -53,7 +54,9 @@ def leftovers(root: Path) -> list[str]:
     return [name for name in os.listdir(root) if name.endswith(("_temp", ".tmp"))]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", ["convert", "extract", "extract npy", *weekly("average", "edit")]
+)
 def test_the_same_command_succeeds_wherever_it_was_killed(
     tool: Tool, tmp_path: Path, command: str
 ) -> None:

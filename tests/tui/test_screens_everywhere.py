@@ -19,7 +19,17 @@ from screen_flaws import (
     key_problems,
     theme_colours,
 )
-from screen_walk import FIRST_THEMES, OTHER_THEMES, SIZES, STOPS, Look, Stop, furnish, walking
+from screen_walk import (
+    FIRST_LOOKS,
+    OTHER_LOOKS,
+    SIZES,
+    STOPS,
+    Look,
+    Stop,
+    ThemeInSize,
+    furnish,
+    walking,
+)
 from textual.color import Color
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
@@ -50,6 +60,7 @@ ALL = (
     *(theme.name for theme in THEMES),
     *(name for name, theme in BUILTIN_THEMES.items() if not theme.primary.startswith("ansi")),
 )
+ALL_LOOKS = (*FIRST_LOOKS, *OTHER_LOOKS)
 TEXT = ("primary", "accent", "success", "warning", "error", "foreground")
 
 
@@ -67,15 +78,18 @@ def below(kind: type) -> Iterator[type]:
         yield from below(one)
 
 
-@pytest.mark.parametrize("themes", [FIRST_THEMES, *weekly((OTHER_THEMES,))], ids="-".join)
+@pytest.mark.parametrize("looks", [FIRST_LOOKS, *weekly((OTHER_LOOKS,))], ids=["first", "others"])
 @pytest.mark.parametrize("stops", in_groups(STOPS), ids=lambda stops: stops[0].name)
 async def test_every_screen_fits_and_can_be_read(
-    stops: Sequence[Stop], themes: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stops: Sequence[Stop],
+    looks: Sequence[ThemeInSize],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = furnish(two_branches(tmp_path / "run", now=NOW))
     found: list[str] = []
-    async with walking(made, themes) as walk:
+    async with walking(made, looks) as walk:
         async for stop in walk.screens(stops):
             assert type(walk.screen).__name__ == stop.screen
             flaws = [*key_problems(walk.screen), *await walk.flaws_of(stop)]
@@ -120,7 +134,7 @@ async def test_the_report_of_a_crash_fits_and_can_be_read() -> None:
         app = CrashApp(Crash("ValueError: " + "not a number " * 9, trace, path), Config())
         async with app.run_test(size=SIZES[0]) as pilot:
             await until(pilot, lambda app=app: "The app failed." in top(app), "the report")
-            found = await Look(pilot).flaws()
+            found = await Look(pilot, ALL_LOOKS).flaws()
             assert not found, "\n".join(found)
 
 
@@ -136,7 +150,7 @@ async def test_the_list_of_runs_fits_and_can_be_read(
     found: list[str] = []
     async with app.run_test(size=SIZES[0]) as pilot:
         await until(pilot, lambda: "digits" in top(app), "the runs")
-        look = Look(pilot)
+        look = Look(pilot, ALL_LOOKS)
         for keys, shows in (
             ((), "nguage-model"),
             (("question_mark",), "Keys of the list of runs"),
@@ -159,7 +173,7 @@ async def test_without_runs_the_list_says_how_to_open_one(
     app = RunsApp(None, Config())
     async with app.run_test(size=SIZES[0]) as pilot:
         await until(pilot, lambda: "DIRECTORY  opens one" in top(app), "what to do")
-        found = await Look(pilot).flaws()
+        found = await Look(pilot, ALL_LOOKS).flaws()
         assert not found, "\n".join(found)
 
 

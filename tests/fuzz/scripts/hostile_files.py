@@ -1,6 +1,6 @@
 """Gives hostile content to each file that a command reads, in a process with little memory.
 
-    python tests/fuzz/scripts/hostile_files.py DIRECTORY CONTENT
+    python tests/fuzz/scripts/hostile_files.py DIRECTORY CONTENT…
 
 The files are not listed by hand: each command runs once on a healthy run, and the files that it
 opens are noted. Prints a line for each command that ends otherwise than with an exit code and at
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import resource
@@ -48,7 +49,7 @@ MOST_SECONDS = 60
 
 SECRET = "secret of another directory"
 
-HOLE = 1 << 30
+HOLE = 512 << 20
 """Bytes of a file that takes no room on the disk: more than a command may take."""
 
 RUN, OUT = "RUN", "OUT"
@@ -230,14 +231,14 @@ def hang(signum: int, frame: object) -> None:
     raise TimeoutError(f"it took more than {MOST_SECONDS} s")
 
 
-def main(place: Path, content: str) -> None:
+def main(place: Path, contents: list[str]) -> None:
     signal.signal(signal.SIGALRM, hang)
     names = set(cli.list_commands(click.Context(cli)))
     assert names == COMMANDS.keys() | NOT_TRIED, names ^ (COMMANDS.keys() | NOT_TRIED)
     cases = Cases(place)
     readers = cases.readers()
     limit_memory()
-    for path, words in readers:
+    for content, (path, words) in itertools.product(contents, readers):
         cases.renew()
         data = path.read_bytes()
         path.unlink()
@@ -249,4 +250,4 @@ def main(place: Path, content: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2:])
