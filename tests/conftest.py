@@ -142,12 +142,23 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_home(tmp_path_factory: pytest.TempPathFactory):
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Gives all tests, and the processes that they start, their own configuration and cache."""
+    names = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
+    homes = {name: tmp_path_factory.mktemp(name.lower()) for name in names}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
-        yield
+        for name, home in homes.items():
+            patch.setenv(name, str(home))
+        yield homes
+
+
+@pytest.fixture(autouse=True)
+def settings_of_one_test(own_home: dict[str, Path]) -> Iterator[None]:
+    """What a test configures, and what the app remembers of it, is gone with the test."""
+    yield
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        for path in own_home[name].iterdir():
+            shutil.rmtree(path)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import opened, shown, top, until, until_jobs_are_shown, until_shown
+from app_driving import POLL, opened, shown, top, until, until_jobs_are_shown, until_shown
 from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import RunFactory
@@ -21,6 +21,7 @@ from documentation import extension
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.cli.main import run
 from tfckpt_tui.formats import checkpoint_columns
@@ -33,7 +34,7 @@ from tfckpt_tui.formats.checkpoint_columns import (
 )
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
 from tfckpt_tui.formats.sort_order import Order
-from tfckpt_tui.settings.config import read_config
+from tfckpt_tui.settings.config import AppSection, Config, read_config
 
 ROOT = Path("/data/runs")
 NOW = 1_790_000_000.0
@@ -123,6 +124,20 @@ async def test_columns_are_chosen_by_a_key_and_kept(metered: RunFactory) -> None
         assert "branch" in headings(pilot)
         await until_jobs_are_shown(pilot)
     assert read_config(DEFAULT_KEYS).app.columns == {"step": False, "shards": True}
+
+
+async def test_the_column_of_the_order_is_shown_even_if_it_is_to_be_hidden(
+    metered: RunFactory,
+) -> None:
+    config = Config(app=AppSection(columns={"step": False}))
+    app = TfckptApp(metered.run, poll=POLL, config=config)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: " checkpoint " in top(app), "the list")
+        assert " step " not in headings(pilot)
+        await pilot.press("greater_than_sign")
+        await until(pilot, lambda: "step ▼" in headings(pilot), "the column of the order")
+        await pilot.press("less_than_sign")
+        await until(pilot, lambda: " step " not in headings(pilot), "it is hidden again")
 
 
 @pytest.mark.usefixtures("with_epoch")

@@ -117,10 +117,14 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
         """Returns items in the sort order."""
         return self._orders.apply(self._order, items) if self._order is not None else items
 
+    def is_order(self, column: str) -> bool:
+        """Whether the items are sorted by a column."""
+        return self._order is not None and self._order.column == column
+
     def with_arrow(self, column: Column) -> Column:
         """Returns a column; the sorted one has an arrow and is always shown."""
         order = self._order
-        if order is None or order.column != column.key:
+        if order is None or not self.is_order(column.key):
             return column
         title = f"{column.title} {order.arrow}"
         return replace(column, title=title, rank=0, width=max(column.width, cell_len(title)))

@@ -296,7 +296,8 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         columns, longest_texts = [], {}
         for column in self._all_columns:
             cell = column.history
-            if cell is None or not wanted.get(column.key, True):
+            is_shown = wanted.get(column.key, True) or self.is_order(column.key)
+            if cell is None or not is_shown:
                 continue
             size, rank = cell.width, cell.rank
             texts = self._texts_of(column)
