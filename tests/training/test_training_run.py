@@ -143,6 +143,13 @@ def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
     assert since(first=9, last=10) == [9]
 
 
+@pytest.mark.parametrize("value", [None, "much", [1.0, 2.0]])
+def test_a_metric_that_is_no_number_is_refused_by_name(make_run, value):
+    for _ in (training := make_run(total_steps=1)):
+        with pytest.raises(UsageError, match=f"metric accuracy is not .* {type(value).__name__}"):
+            training.report(loss=1.0, accuracy=value)
+
+
 def test_a_restore_brings_back_the_best_value_of_its_step(make_run):
     training = make_run(total_steps=5, save_every_steps=2, save_on_improvement="score:min")
     run = RunDirectory(training.directory)

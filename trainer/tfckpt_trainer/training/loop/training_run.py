@@ -389,8 +389,13 @@ class TrainingRun:
 
         Args:
             **metrics: Values by name. A loop that does not use `function` reports its `loss`.
+
+        Raises:
+            UsageError: A value is no number, or one that a traced function has not computed yet.
         """
-        self._telemetry.metrics.report({name: float(value) for name, value in metrics.items()})
+        self._telemetry.metrics.report(
+            {name: _as_number(name, value) for name, value in metrics.items()}
+        )
 
     def note(self, message: str) -> None:
         """Writes a line to the event log, on the chief only."""
@@ -711,6 +716,17 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
         replace_newer_documents()
         run.create()
     return run
+
+
+def _as_number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise UsageError(
+            f"The metric {name} is not a number, but of type {kind}. Report numbers, outside of "
+            "functions that TensorFlow traces."
+        ) from error
 
 
 def _relative(path: Path, directory: Path) -> Path:
