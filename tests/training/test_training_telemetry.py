@@ -192,6 +192,20 @@ def call_done(metrics, step):
     metrics.call_done(step, Call(steps=1, seconds=0.1, input_seconds=0.0))
 
 
+def test_the_throughput_counts_slow_steps_too():
+    from tfckpt_trainer.training.telemetry.step_metrics import Call, StepMetrics, mean, median
+
+    metrics = StepMetrics()
+    metrics.examples_per_step = 10
+    for step in range(1, 21):
+        seconds = 1.0 if step % 10 == 0 else 0.0
+        metrics.call_done(step, Call(steps=1, seconds=seconds, input_seconds=0.0))
+    # 20 steps in 2 s.
+    assert metrics.examples_per_second == pytest.approx(100)
+    assert mean(metrics.step_seconds) == pytest.approx(0.1)
+    assert median(metrics.step_seconds) == 0
+
+
 def test_a_restore_forgets_what_was_not_finite():
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 

@@ -75,6 +75,12 @@ def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     assert snapshot.problems == ()
 
 
+def test_the_time_left_counts_slow_steps_too(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", now=time.time())
+    made.worker(0, step=438, step_seconds=0.01, step_seconds_mean=0.5)
+    assert look(made).forecast.seconds_left == pytest.approx((5000 - 438) * 0.5)
+
+
 @pytest.mark.parametrize(("newest", "interval"), [(30.0, 60.0), (1380.0, None)])
 def test_saves_tell_when_the_disk_is_full_unless_they_have_stopped(
     tmp_path: Path, newest: float, interval: float | None

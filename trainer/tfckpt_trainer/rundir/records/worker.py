@@ -123,6 +123,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         interval_seconds: Interval between heartbeats.
         step_seconds: Median step time in the last window; None before the first step.
         step_seconds_p95: 95th percentile of the step time in the last window.
+        step_seconds_mean: Mean step time in the last window. Where some steps are slow, the others
+            do not tell how training goes on.
         steps_per_call: The most steps that one call of the step function ran.
         input_wait_seconds: Median time that a step waited for input.
         loss: The newest reported loss, mean over all replicas; None before the first step.
@@ -159,6 +161,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     total_steps: int | None = None
     step_seconds: float | None = None
     step_seconds_p95: float | None = None
+    step_seconds_mean: float | None = None
     steps_per_call: int = 1
     input_wait_seconds: float | None = None
     loss: float | None = None

@@ -23,6 +23,7 @@ from tfckpt_trainer.training.telemetry.stacks import leave_to_heartbeat, stack_w
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
+    mean,
     median,
     percentile_95,
 )
@@ -203,6 +204,7 @@ class Heartbeat:
             total_steps=self._total_steps,
             step_seconds=median(metrics.step_seconds),
             step_seconds_p95=percentile_95(metrics.step_seconds),
+            step_seconds_mean=mean(metrics.step_seconds),
             steps_per_call=metrics.steps_per_call,
             input_wait_seconds=median(metrics.input_seconds),
             loss=reported.get("loss"),

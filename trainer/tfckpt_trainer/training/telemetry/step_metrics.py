@@ -210,7 +210,7 @@ class StepMetrics:
     @property
     def examples_per_second(self) -> float | None:
         """Throughput over all workers in the window; None if it is unknown."""
-        seconds = median(self.step_seconds)
+        seconds = mean(self.step_seconds)
         if seconds is None or not self.examples_per_step or seconds <= 0:
             return None
         return self.examples_per_step / seconds
@@ -220,6 +220,12 @@ def median(values: deque[float]) -> float | None:
     """Returns the median of `values`; None if there are none."""
     now = values.copy()
     return statistics.median(now) if now else None
+
+
+def mean(values: deque[float]) -> float | None:
+    """Returns the mean of `values`; None if there are none."""
+    now = values.copy()
+    return statistics.fmean(now) if now else None
 
 
 def percentile_95(values: deque[float]) -> float | None:

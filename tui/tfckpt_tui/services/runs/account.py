@@ -338,12 +338,14 @@ class RunAccount(msgspec.Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until training reaches its last step, at the present step time; None if unknown."""
-        seconds = self.chief.status.step_seconds if self.chief and self.is_at_work else None
+        """Until training reaches its last step, at the present pace; None if unknown."""
         total = self.total_steps
-        if self.chief is None or seconds is None or total is None:
+        if self.chief is None or not self.is_at_work or total is None:
             return None
-        return max(0, total - self.chief.status.step) * seconds
+        status = self.chief.status
+        # A trainer of an earlier release writes no mean.
+        seconds = status.step_seconds_mean or status.step_seconds
+        return None if seconds is None else max(0, total - status.step) * seconds
 
     @property
     def job_in_short(self) -> str:
