@@ -9,11 +9,20 @@ import re
 import shutil
 import signal
 import sys
+import time
 
 import psutil
 import pytest
 from supervised import WORKER, Run
 
+from tfckpt_trainer.rundir.heartbeats.health import (
+    WorkerState,
+    living,
+    read_supervisor,
+    read_workers,
+    worker_state,
+)
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import update_run_info
@@ -330,6 +339,22 @@ def test_workers_lead_groups_of_their_own(run: Run) -> None:
     status = run.wait_for(SupervisorState.RUNNING)
 
     assert [os.getpgid(w.pid) for w in status.workers] == [w.pid for w in status.workers]
+
+
+def test_a_copy_of_a_run_that_trains_is_one_whose_processes_are_gone(run: Run) -> None:
+    run.supervise(run.options("step", "ready", "train=60"))
+    run.wait_for(SupervisorState.RUNNING)
+    run.wait_for_file("ready-1")
+    copy = RunDirectory(shutil.copytree(run.root, run.root.with_name("copy"), symlinks=True))
+    now = time.time()
+    assert living(read_supervisor(run.directory), now)
+    assert living(read_supervisor(copy), now) is None
+    original, copied = (
+        {worker_state(status, now) for status in read_workers(directory)}
+        for directory in (run.directory, copy)
+    )
+    assert WorkerState.LOST not in original
+    assert copied == {WorkerState.LOST}
 
 
 def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run: Run) -> None:

@@ -172,6 +172,7 @@ def test_a_save_on_a_new_branch_keeps_since_when_a_metric_is_not_finite(make_run
         (run.root / "ckpt-2.index").write_text("of another program")
         training.report(loss=float("nan"))
     (worker,) = read_workers(run)
+    assert worker.directory == run.identity()
     assert worker.branch == 1
     assert [metric.step for metric in worker.not_finite] == [1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -44,6 +45,17 @@ def write_log(run: RunDirectory, index: int, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def test_a_copy_of_a_run_that_trains_does_not_train_and_can_be_pruned(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path / "run")
+    made.live_worker(0, directory=made.run.identity())
+    copy = shutil.copytree(made.run.root, tmp_path / "copy")
+    assert tool("status", made.run.root).data.split("state")[1].split()[0] == "training"
+    assert "training" not in tool("status", copy).data.split("state")[1].split()[0]
+    assert tool("prune", copy, "--keep-last", "1", "--yes").code == 0
 
 
 def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path: Path) -> None:

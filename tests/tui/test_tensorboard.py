@@ -180,7 +180,7 @@ def test_a_record_of_an_impossible_process_is_none(run: RunDirectory, pid: int) 
         process_started_at=0.0,
         port=6006,
         directory="x",
-        run=tensorboard.identity_of(run),
+        run=run.identity(),
     )
     store(run.control / "tensorboard.json", record)
     assert tensorboard.running(run) is None
@@ -196,7 +196,7 @@ def test_a_record_that_names_another_process_does_it_no_harm(
             process_started_at=psutil.Process(bystander.pid).create_time(),
             port=taken.getsockname()[1],
             directory="x",
-            run=tensorboard.identity_of(run),
+            run=run.identity(),
         )
         store(run.control / "tensorboard.json", record)
         assert tensorboard.running(run) is None
@@ -285,7 +285,7 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
                     process_started_at=started,
                     port=6006,
                     directory=str(run.root),
-                    run=tensorboard.identity_of(run),
+                    run=run.identity(),
                 ),
             )
         with acting_as(BOB), pytest.raises(TfckptError) as refused:

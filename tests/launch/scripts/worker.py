@@ -49,6 +49,7 @@ def beat(activity: str, **facts) -> None:
             host=os.uname().nodename,
             pid=os.getpid(),
             process_started_at=psutil.Process().create_time(),
+            directory=run_directory().identity(),
             updated_at=time.time(),
             interval_seconds=1.0,
             activity=worker.Activity(activity),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import stat
@@ -122,6 +123,15 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
     def shell_word(self) -> str:
         """The checkpoint directory as one word of a command that is to be pasted."""
         return shlex.quote(str(self.root))
+
+    def identity(self) -> tuple[int, int]:
+        """Returns device and inode of the directory, which no copy of it has.
+
+        Raises:
+            OSError: It is gone, or the disk refuses.
+        """
+        facts = os.stat(self.root)
+        return facts.st_dev, facts.st_ino
 
     @cached_property
     def control(self) -> Path:

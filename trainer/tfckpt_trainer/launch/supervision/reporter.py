@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -113,6 +114,7 @@ class Reporter:
             host=host_name(),
             process_started_at=self._process_started_at,
             namespace=process_namespace(),
+            directory=directory_of(self._run),
             updated_at=time.time(),
             interval_seconds=HEARTBEAT_SECONDS,
             state=self._state,

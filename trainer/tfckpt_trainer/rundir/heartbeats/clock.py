@@ -37,12 +37,17 @@ MEASURED_SECONDS = 60.0
 
 StatusT = TypeVar("StatusT", WorkerStatus, SupervisorStatus)
 
+_NO_PROCESS = 0
+
 _measured: dict[Path, tuple[float, float, float]] = {}
 """The difference, when it was measured, and the offset of this machine's clock then."""
 
 
 def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> StatusT | None:
     """Reads a heartbeat, with its times by the clock of this machine; None if there is none.
+
+    One that was copied with its directory is that of a process which is gone: it works for the
+    original.
 
     Args:
         run: The run directory.
@@ -54,8 +59,11 @@ def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> 
         OSError: The file cannot be read.
     """
     status = load_status(path, kind)
-    if status is None or is_pid_valid_here(status):
-        return status
+    if status is None:
+        return None
+    if is_pid_valid_here(status):
+        is_copied = status.directory is not None and status.directory != run.identity()
+        return msgspec.structs.replace(status, pid=_NO_PROCESS) if is_copied else status
     try:
         ahead = _seconds_ahead(run, path, status.updated_at)
     except OSError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.full_disk import is_full
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import (
     Document,
     DocumentT,
@@ -14,6 +17,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     store,
 )
 from tfckpt_trainer.rundir.storage.files import overwrite
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 
 def store_status(
@@ -39,6 +43,22 @@ def store_status(
             overwrite(path, encode(status if if_full is None else if_full))
         except (FileNotFoundError, DamagedFileError):
             raise error from None
+
+
+def directory_of(run: RunDirectory) -> tuple[int, int] | None:
+    """Returns what a heartbeat says of the directory that it is written in.
+
+    None on a network disk: each mount may show another inode, and asking takes a call each time.
+    """
+    with suppress(OSError):
+        if not _is_on_network(run.root):
+            return run.identity()
+    return None
+
+
+@lru_cache(maxsize=64)
+def _is_on_network(root: Path) -> bool:
+    return is_network_file_system(root)
 
 
 def load_status(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:

@@ -216,6 +216,8 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         reason: Why the run is restarting, stopped or failed.
         next_start_at: While restarting, the time at which the workers start again.
         namespace: Boot and PID namespace of `pid`; empty if unknown.
+        directory: Device and inode of the run directory, which a copy of it does not have; None on
+            a network disk.
         longest_start_seconds: The longest time from the start of all workers until the run existed
             in each of them, in this and earlier launches; None before the first.
         gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
@@ -234,6 +236,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     next_start_at: float | None = None
     workers: list[WorkerProcess] = []
     namespace: str = ""
+    directory: tuple[int, int] | None = None
     longest_start_seconds: float | None = None
     gpus: str = ""
 

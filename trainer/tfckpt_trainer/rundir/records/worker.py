@@ -119,6 +119,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     Attributes:
         process_started_at: Distinguishes the process from a later one with the same `pid`.
         namespace: Boot and PID namespace of `pid`; empty if unknown.
+        directory: Device and inode of the run directory, which a copy of it does not have; None on
+            a network disk.
         job: Job in TensorFlow's cluster: `worker`, `chief` or `ps`.
         interval_seconds: Interval between heartbeats.
         step_seconds: Median step time in the last window; None before the first step.
@@ -156,6 +158,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     activity: Activity
     step: int
     namespace: str = ""
+    directory: tuple[int, int] | None = None
     job: str = "worker"
     branch: int = 0
     total_steps: int | None = None

@@ -13,6 +13,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
@@ -79,6 +80,7 @@ def _write(run: RunDirectory, index: int, phase: Phase) -> None:
             host=host_name(),
             pid=os.getpid(),
             namespace=process_namespace(),
+            directory=directory_of(run),
             process_started_at=psutil.Process().create_time(),
             updated_at=now,
             interval_seconds=START_SECONDS,

@@ -14,6 +14,7 @@ import psutil
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -59,6 +60,7 @@ class Heartbeat:
         job: str = "worker",
     ) -> None:
         self.file = HeartbeatFile(run.worker_status(index), WorkerStatus)
+        self._run_directory = run
         self._index = index
         self._metrics = metrics
         self._total_steps = total_steps
@@ -195,6 +197,7 @@ class Heartbeat:
             pid=os.getpid(),
             process_started_at=self.process_started_at,
             namespace=process_namespace(),
+            directory=directory_of(self._run_directory),
             updated_at=time.time(),
             interval_seconds=INTERVAL_SECONDS,
             activity=metrics.activity,

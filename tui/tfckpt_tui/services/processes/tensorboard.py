@@ -171,7 +171,7 @@ def start(
             directory=str(directory),
             host=place,
             with_run=with_run,
-            run=identity_of(run),
+            run=run.identity(),
         ),
     )
     _await(process, place, chosen, log)
@@ -221,14 +221,8 @@ def stop(run: RunDirectory) -> bool:
 def _started_for(run: RunDirectory) -> TensorBoardProcess | None:
     """Returns the TensorBoard that was started for this run, if it runs."""
     process = load_if_exists(_file(run), TensorBoardProcess)
-    is_own = process is not None and process.run == identity_of(run) and _is_tensorboard(process)
+    is_own = process is not None and process.run == run.identity() and _is_tensorboard(process)
     return process if is_own else None
-
-
-def identity_of(run: RunDirectory) -> tuple[int, int]:
-    """Returns device and inode of a run directory, which no copy of it has."""
-    facts = os.stat(run.root)
-    return facts.st_dev, facts.st_ino
 
 
 def _is_tensorboard(process: TensorBoardProcess) -> bool:
