@@ -197,7 +197,9 @@ def test_the_throughput_counts_slow_steps_too():
 
     metrics = StepMetrics()
     metrics.examples_per_step = 10
-    for step in range(1, 21):
+    # The first call is traced.
+    metrics.call_done(1, Call(steps=1, seconds=60.0, input_seconds=0.0))
+    for step in range(2, 22):
         seconds = 1.0 if step % 10 == 0 else 0.0
         metrics.call_done(step, Call(steps=1, seconds=seconds, input_seconds=0.0))
     # 20 steps in 2 s.

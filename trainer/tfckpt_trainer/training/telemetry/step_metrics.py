@@ -105,6 +105,8 @@ class StepMetrics:
     on_step: Callable[[StepFacts], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
+    _traced: set[int] = field(default_factory=set)
+    _last_traced: bool = False
 
     def report(self, values: Mapping[str, float]) -> None:
         """Adds metrics of the present step; those of the same name are replaced."""
@@ -158,6 +160,11 @@ class StepMetrics:
         self.step = step
         self.last_step_at = now
         self.steps_per_call = max(self.steps_per_call, call.steps)
+        if self._last_traced:
+            # What tracing took is not the pace.
+            self.forget_steps()
+        self._last_traced = call.steps not in self._traced
+        self._traced.add(call.steps)
         seconds = call.seconds / call.steps
         self.step_seconds.extend([seconds] * call.steps)
         self.input_seconds.extend([call.input_seconds / call.steps] * call.steps)
