@@ -208,6 +208,15 @@ def test_the_throughput_counts_slow_steps_too():
     assert median(metrics.step_seconds) == 0
 
 
+def test_what_tracing_took_is_no_pace_and_a_shorter_call_traces_nothing():
+    from tfckpt_trainer.training.telemetry.step_metrics import Call, StepMetrics
+
+    metrics = StepMetrics()
+    for steps, seconds in [(1, 60.0), (4, 60.0), (4, 4.0), (3, 3.0), (2, 2.0), (4, 4.0)]:
+        metrics.call_done(metrics.step + steps, Call(steps, seconds, input_seconds=0.0))
+    assert list(metrics.step_seconds) == [1.0] * 13
+
+
 def test_a_restore_forgets_what_was_not_finite():
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 

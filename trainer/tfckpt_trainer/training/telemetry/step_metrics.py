@@ -105,7 +105,6 @@ class StepMetrics:
     on_step: Callable[[StepFacts], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()
     _unsettled: list[StepFacts] = field(default_factory=list)
-    _traced: set[int] = field(default_factory=set)
     _last_traced: bool = False
 
     def report(self, values: Mapping[str, float]) -> None:
@@ -158,13 +157,13 @@ class StepMetrics:
         is_read = isinstance(self.fresh, dict)
         self.fresh, self.earlier = {}, ()
         self.step = step
-        self.last_step_at = now
-        self.steps_per_call = max(self.steps_per_call, call.steps)
         if self._last_traced:
             # What tracing took is not the pace.
             self.forget_steps()
-        self._last_traced = call.steps not in self._traced
-        self._traced.add(call.steps)
+        # A call that is shorter than the longest runs its steps one by one.
+        self._last_traced = self.last_step_at is None or call.steps > self.steps_per_call
+        self.last_step_at = now
+        self.steps_per_call = max(self.steps_per_call, call.steps)
         seconds = call.seconds / call.steps
         self.step_seconds.extend([seconds] * call.steps)
         self.input_seconds.extend([call.input_seconds / call.steps] * call.steps)
