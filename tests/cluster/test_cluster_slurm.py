@@ -463,6 +463,7 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.weekly  # `test_training_exact.py` compares the bits after a restart.
 def test_a_steered_and_requeued_run_ends_with_the_weights_of_a_plain_srun(cluster, run, tmp_path):
     plain = tmp_path / "plain"
     command = [sys.executable, str(TRAIN), "--run-dir", str(plain)]

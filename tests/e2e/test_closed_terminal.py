@@ -25,7 +25,7 @@ from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
-SESSIONS = int(os.environ.get("CLOSED_SESSIONS", "6"))
+SESSIONS = int(os.environ.get("CLOSED_SESSIONS", "4"))
 AT_ONCE = 4
 SIMULATED_RUN = Path(__file__).parents[1] / "benchmarks" / "scripts" / "simulated_run.py"
 LATEST_CLOSE = 0.3

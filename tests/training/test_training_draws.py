@@ -88,7 +88,8 @@ def test_an_environment_in_python_resumes_exactly_if_it_is_passed(tmp_path, stra
     assert "tf.numpy_function at ported_actor_critic.py:" in found.words
 
 
-@pytest.mark.parametrize("script", ["ported_vae.py", *weekly("ported_actor_critic.py")])
+@pytest.mark.weekly  # `test_training_quick_check.py` shows it of a step.
+@pytest.mark.parametrize("script", ["ported_vae.py", "ported_actor_critic.py"])
 def test_without_a_seed_the_same_script_does_not(tmp_path, script):
     [(first, in_place)] = train(tmp_path, script, "one-device", 1, seed=None, resumes=False)
     assert in_place[5] != first[5]

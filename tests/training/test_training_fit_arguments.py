@@ -15,13 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 SCRIPT = SCRIPTS / "fitted_like_keras.py"
 
-FIRST = [
-    "validation_split",
-    "steps_per_epoch within a pass",
-    "averaged weights",
-    "steps_per_execution",
-    "batches by index, threads",
-]
+FIRST = ["validation_split", "steps_per_execution", "batches by index, threads"]
 """Cases that have most of what the others have."""
 
 
@@ -58,7 +52,8 @@ def test_a_fit_is_bit_for_bit_that_of_keras(on_one_device, name):
 
 
 # The replicas divide the last batches of these unequally.
-@pytest.mark.parametrize("uneven", ["dataset, class_weight", *weekly("validation weights")])
+@pytest.mark.weekly  # `test_training_fit_positions.py` shows how batches are divided.
+@pytest.mark.parametrize("uneven", ["dataset, class_weight", "validation weights"])
 def test_a_batch_is_divided_among_the_replicas_as_keras_does(tmp_path, uneven):
     case = compared(tmp_path, "--strategy", "mirrored", "--only", uneven)[uneven]
     assert isinstance(case["ours"], dict), case["ours"]

@@ -134,7 +134,7 @@ def test_after_the_limit_the_run_pauses_and_says_why_also_over_a_restart(tmp_pat
     assert len(again.events(EventKind.RESTORE)) == 2
 
 
-@pytest.mark.parametrize("action", ["scale rate 0.5", "set rate 0.25"])
+@pytest.mark.parametrize("action", ["scale rate 0.5", *weekly("set rate 0.25")])
 def test_what_a_guard_changed_is_made_again_once_after_a_crash(tmp_path, action):
     rule = f"above loss 500: {action}"
     whole = Script(tmp_path / "run", guards=[rule], spikes=[12], total_steps=15).train()

@@ -312,7 +312,7 @@ def test_a_check_that_has_no_room_on_the_disk_compares_nothing_and_training_goes
     assert not directory.check_directory.exists()
 
 
-@pytest.mark.parametrize(("replica_step", "status"), [(plain_step, 0), (random_step, 1)])
+@pytest.mark.parametrize(("replica_step", "status"), [*weekly((plain_step, 0)), (random_step, 1)])
 def test_the_command_line_checks_a_run_that_trains(make_run, replica_step, status):
     run = make_run(dataset=numbers(20), total_steps=12)
     step, process = run.function(replica_step), None

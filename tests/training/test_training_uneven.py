@@ -199,8 +199,7 @@ def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_pat
     ("plain", "message"),
     [
         ("gradients", "updates the model by a Keras optimizer"),
-        ("eager", "needs a step that is traced"),
-        *weekly(("step", "made by run.function")),
+        *weekly(("eager", "needs a step that is traced"), ("step", "made by run.function")),
     ],
 )
 def test_a_step_that_cannot_leave_out_a_worker_is_refused(tmp_path, plain, message):

@@ -193,8 +193,8 @@ async def back_to_the_dashboard(pilot: Pilot[int], history: History) -> None:
 
 
 STATES = [
-    *(empty, unread, with_one_checkpoint, training, over),
-    *weekly(without_a_checkpoint, with_version_one, without_a_match),
+    *(empty, unread, training, over),
+    *weekly(without_a_checkpoint, with_one_checkpoint, with_version_one, without_a_match),
 ]
 
 
