@@ -17,6 +17,7 @@ from rundir_factory import HYPERPARAMETERS, RunFactory, two_branches, without_he
 from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import load_head, resume_point
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, PlannedChange
+from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.formats.hyperparameters import history_words
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
@@ -87,6 +88,16 @@ def test_a_run_without_any_is_told_how_to_have_some(tool: Tool, tmp_path: Path) 
     stopped = tool("get", without_heartbeats(two_branches(tmp_path / "other")).run.root)
     assert stopped.code == 1
     assert "no trainer answers" in stopped.words
+
+
+@pytest.mark.parametrize("command", [("get",), ("set", "rate=1")])
+def test_a_trainer_that_starts_may_not_know_them_yet(
+    tool: Tool, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    two_branches(tmp_path, live=True).live_worker(0, activity=Activity.STARTING, step=0)
+    said = tool(command[0], tmp_path, *command[1:])
+    assert "The trainer is starting: its hyperparameters are known once it trains." in said.words
+    assert "has no hyperparameters" not in said.words
 
 
 def test_set_sends_the_values_and_prints_the_answer(tool: Tool, live: RunFactory) -> None:

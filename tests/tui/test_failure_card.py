@@ -57,16 +57,24 @@ def test_the_card_says_what_happened_and_what_is_lost(made: RunFactory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "words"),
-    [(438, "; at least 38 steps are lost (4.5 s)."), (400, "; no step is lost, by the last heart")],
+    ("hangs", "step", "words"),
+    [
+        (False, 438, "; at least 38 steps are lost (4.5 s)."),
+        (False, 400, "; no step is lost, by the last heartbeat."),
+        (True, 438, "; at least 38 steps are not saved (4.5 s)."),
+        (True, 400, "; all steps are saved, by the last heartbeat."),
+    ],
 )
-def test_what_a_killed_process_did_after_its_last_heartbeat_is_unknown(
-    made: RunFactory, step: int, words: str
+def test_what_a_process_did_after_its_last_heartbeat_is_unknown(
+    made: RunFactory, hangs: bool, step: int, words: str
 ) -> None:
+    """A signal has killed or stopped it."""
     failure = card(made)
     assert failure is not None
-    killed = msgspec.structs.replace(failure, exit_code=-9, lost_steps=step - 400)
-    assert words in dict(failure_rows(killed, made.now))["resume"]
+    ended = msgspec.structs.replace(
+        failure, hangs=hangs, exit_code=None if hangs else -9, lost_steps=step - 400
+    )
+    assert words in dict(failure_rows(ended, made.now))["resume"]
 
 
 def test_a_run_that_trains_has_no_card(tmp_path: Path) -> None:

@@ -179,7 +179,8 @@ class FailureFacts(msgspec.Struct, frozen=True, kw_only=True):
         others: What the other workers did.
         checkpoint: The checkpoint from which the run continues; null if there is none.
         checkpoint_step: Its step.
-        lost_steps: Steps after it that are lost or, while the run hangs, not saved.
+        lost_steps: Steps after it that are lost or, while the run hangs, not saved, by the last
+            heartbeat.
         lost_seconds: How long these steps took; null if unknown.
         next: What the supervisor does, as a sentence.
         next_start_at: When it starts the workers again; null if it does not, or does now.

@@ -225,9 +225,9 @@ def _resume(facts: FailureFacts) -> str:
     steps = units.count(facts.lost_steps, "step")
     took = f" ({units.duration(facts.lost_seconds)})" if facts.lost_seconds else ""
     fate = "not saved" if facts.hangs else "lost"
-    # A process that was killed may have made steps after its last heartbeat.
-    is_killed = not facts.hangs and (facts.exit_code is None or facts.exit_code < 0)
-    known = "at least " if is_killed else ""
+    # A process that was killed or stopped may have made steps after its last heartbeat.
+    is_sure = not facts.hangs and facts.exit_code is not None and facts.exit_code >= 0
+    known = "" if is_sure else "at least "
     lost = f"{known}{steps} {units.noun(facts.lost_steps, 'is', 'are')} {fate}{took}."
     if facts.checkpoint is None:
         return f"there is no checkpoint; {lost}" if facts.lost_steps else "there is no checkpoint."
@@ -236,7 +236,8 @@ def _resume(facts: FailureFacts) -> str:
         kept += f", step {facts.checkpoint_step:,}"
     if facts.lost_steps:
         return f"{kept}; {lost}"
-    return f"{kept}; no step is {fate}{', by the last heartbeat' if is_killed else ''}."
+    nothing = "all steps are saved" if facts.hangs else "no step is lost"
+    return f"{kept}; {nothing}{'' if is_sure else ', by the last heartbeat'}."
 
 
 def _workers(indexes: Sequence[int]) -> str:

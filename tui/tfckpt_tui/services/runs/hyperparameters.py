@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
     PlannedChange,
     problem_of_values,
 )
+from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.units import finite
@@ -26,6 +27,7 @@ from tfckpt_tui.reports.hyperparameters import HyperparameterFacts
 from tfckpt_tui.services.runs.account import NextStart, RunAccount, give_account
 from tfckpt_tui.services.runs.brief_reading import read_next_start, read_run_briefly
 
+_BEFORE_THE_LOOP = {Activity.STARTING, Activity.RESTORING}
 _NEEDS_UNTIL = Advice.of("Add `--until-step N`.", "Type that step.")
 
 
@@ -39,18 +41,22 @@ class HyperparametersOfRun:
             or if there is no checkpoint.
         step: The steps that are done; None if unknown.
         is_live: Whether a trainer told them, and can change them.
+        is_starting: Whether that trainer has not begun its loop, and may not know them yet.
     """
 
     values: Mapping[str, Hyperparameter]
     checkpoint: str | None
     step: int | None
     is_live: bool
+    is_starting: bool = False
 
     @property
     def why_none(self) -> str:
         """Why there are none, as sentences; empty if there are."""
         if self.values:
             return ""
+        if self.is_starting:
+            return "The trainer is starting: its hyperparameters are known once it trains."
         if self.is_live:
             return (
                 "The trainer has no hyperparameters that can be changed: they are found in Keras's "
@@ -117,15 +123,17 @@ def hyperparameters_of(
         record: The record of that checkpoint.
     """
     name: str | None = None
-    if account.trainer_answers:
-        found = account.chief.status.hyperparameters if account.chief else []
+    is_starting = False
+    if account.trainer_answers and account.chief is not None:
+        found = account.chief.status.hyperparameters
+        is_starting = account.chief.status.activity in _BEFORE_THE_LOOP
     elif start is None or record is None:
         found = []
     else:
         name = clean(record.name)
         found = [_at_start(one, start.values.get(one.name)) for one in record.hyperparameters]
     values = {hyperparameter.name: hyperparameter for hyperparameter in found}
-    return HyperparametersOfRun(values, name, account.step, account.trainer_answers)
+    return HyperparametersOfRun(values, name, account.step, account.trainer_answers, is_starting)
 
 
 def _at_start(saved: Hyperparameter, value: float | None) -> Hyperparameter:
