@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.paths import (
     parse_numbered_name,
 )
 from tfckpt_trainer.rundir.storage.files import (
+    IrregularFileError,
     NotFlushedError,
     append_line,
     make_directory,
@@ -145,6 +146,18 @@ def test_append_line_never_joins_lines(tmp_path):
     target.write_bytes(b"one\ntw")
     append_line(target, b"three")
     assert target.read_bytes() == b"one\ntw\nthree\n"
+
+
+def test_a_pipe_in_the_place_of_a_log_keeps_no_writer_waiting(tmp_path):
+    target = tmp_path / "journal"
+    os.mkfifo(target)
+    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(IrregularFileError, match="not a regular file"):
+            append_line(target, b"one")
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
 
 
 @given(step=st.integers(0, 10**15), branch=st.integers(0, 10**6))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -152,6 +153,25 @@ def test_a_log_that_is_no_file_is_named(tool: Tool, tmp_path: Path, kind: str) -
     said = tool("logs", tmp_path)
     assert (said.code, said.data) == (1, "")
     assert "worker-0.log cannot be read" in said.words
+
+
+@pytest.mark.parametrize("words", [("pin", "ckpt-300"), ("prune", "ckpt-300", "--yes")])
+def test_a_full_pipe_in_the_place_of_the_event_log_keeps_no_command_waiting(
+    tool: Tool, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    log = without_heartbeats(two_branches(tmp_path)).run.event_log
+    log.unlink(missing_ok=True)
+    os.mkfifo(log)
+    held = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with suppress(BlockingIOError):
+            while True:
+                os.write(held, b"x" * 4096)
+        said = tool(words[0], tmp_path, *words[1:])
+    finally:
+        os.close(held)
+    assert said.code == 0
+    assert f"missing in the event log: {log}: it is not a regular file" in said.words
 
 
 def test_a_word_too_long_for_a_name_is_no_command(tool: Tool) -> None:

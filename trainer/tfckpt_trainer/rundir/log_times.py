@@ -107,7 +107,7 @@ class LogTimesRecorder:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
         else:
-            descriptor = open_below(os.fspath(path), os.O_WRONLY | os.O_APPEND)
+            descriptor = open_below(os.fspath(path), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
             count += 1

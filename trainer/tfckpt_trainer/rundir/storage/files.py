@@ -35,6 +35,13 @@ STALE_TRIES = 3
 """How often a file is opened that is replaced while it is read, on a network disk."""
 
 
+class IrregularFileError(OSError):
+    """A file that is changed in place is a pipe, a device or a socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EINVAL, "it is not a regular file. Move it away", path)
+
+
 class NotFlushedError(OSError):
     """A change was made but not flushed to disk. A power loss may undo it."""
 
@@ -392,15 +399,20 @@ def open_shared(path: Path, flags: int) -> int:
 
     Raises:
         LinkedFileError: It is a symbolic link.
+        IrregularFileError: It is a pipe or a device, which could keep a writer waiting.
         OSError: It cannot be opened.
     """
-    descriptor = _open_or_create(path, flags, 0o644, 0o064)
+    descriptor = _open_or_create(path, flags | os.O_NONBLOCK, 0o644, 0o064)
     facts = os.fstat(descriptor)
-    if not _has_further_links(facts):
-        return descriptor
-    os.close(descriptor)
-    _separate(path, facts)
-    return _open_or_create(path, flags, 0o644, 0o064)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(descriptor)
+        raise IrregularFileError(str(path))
+    if _has_further_links(facts):
+        os.close(descriptor)
+        _separate(path, facts)
+        descriptor = _open_or_create(path, flags | os.O_NONBLOCK, 0o644, 0o064)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _open_or_create(path: Path, flags: int, mode: int, most: int) -> int:
