@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -20,9 +22,14 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    Derivation,
+    FileFacts,
+    SourceFacts,
+)
 from tfckpt_trainer.rundir.storage.documents import load, store
 
 
@@ -49,16 +56,24 @@ def run(tmp_path):
     return RunDirectory(tmp_path)
 
 
+def source_with_state(run, content):
+    """The record of a checkpoint with a file of a worker, and one that it does not name."""
+    run.create()
+    own = run.worker_state_directory("ckpt-5")
+    own.mkdir()
+    (own / "worker-0.json").write_bytes(content)
+    (own / "foreign").write_bytes(b"of another program")
+    facts = FileFacts(name=".tfckpt/workers/ckpt-5/worker-0.json", size=len(content), crc32c=0)
+    return replace(record("ckpt-5", made=False), files=[facts])
+
+
 def names(run):
     return [checkpoint.name for checkpoint in Catalog(run).scan(2e9)]
 
 
 def test_the_record_has_all_files(run):
-    run.create()
-    own = run.worker_state_directory("ckpt-5")
-    own.mkdir()
-    (own / "worker-0.json").write_bytes(b"12345")
-    stored = add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+    source = source_with_state(run, b"12345")
+    stored = add_derived_checkpoint(run, record("mean"), one, workers_of=source)
     assert load(run.record("mean"), CheckpointRecord).files == stored.files
     assert {facts.name: facts.size for facts in stored.files} == {
         "mean.data-00000-of-00001": 12,
@@ -72,10 +87,7 @@ def test_the_record_has_all_files(run):
 @pytest.mark.parametrize("when", range(6))
 def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
     """The moves of the new directory, workers' files, data and index, the record, the flush."""
-    run.create()
-    own = run.worker_state_directory("ckpt-5")
-    own.mkdir()
-    (own / "worker-0.json").write_bytes(b"1")
+    source = source_with_state(run, b"1")
     before = sorted(run.root.rglob("*"))
     calls = 0
 
@@ -92,11 +104,21 @@ def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
     for name in ("move", "store"):
         monkeypatch.setattr(derived, name, failing(getattr(derived, name)))
     if when == 5:
-        add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+        add_derived_checkpoint(run, record("mean"), one, workers_of=source)
         assert names(run) == ["mean"]
         return
     with pytest.raises(OSError, match="No space left"):
-        add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+        add_derived_checkpoint(run, record("mean"), one, workers_of=source)
+    assert sorted(run.root.rglob("*")) == before
+
+
+def test_workers_files_of_another_size_than_recorded_are_not_copied(run):
+    """Whoever shares the directory could put a file there that fills the disk."""
+    source = source_with_state(run, b"12345")
+    os.truncate(run.worker_state_directory("ckpt-5") / "worker-0.json", 1 << 40)
+    before = sorted(run.root.rglob("*"))
+    with pytest.raises(DamagedFileError, match="has 1099511627776 bytes; expected 5"):
+        add_derived_checkpoint(run, record("mean"), one, workers_of=source)
     assert sorted(run.root.rglob("*")) == before
 
 

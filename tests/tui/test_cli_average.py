@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from json_reference import check
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write, write_floats
@@ -15,8 +16,8 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.new_files import AverageReport
 
 
@@ -218,6 +219,9 @@ def test_the_state_of_each_worker_is_that_of_the_newest(tool, made):
     own = made.run.worker_state_directory("ckpt-500")
     own.mkdir()
     (own / "worker-0.json").write_text("{}")
+    record = load(made.run.record("ckpt-500"), CheckpointRecord)
+    facts = FileFacts(name=".tfckpt/workers/ckpt-500/worker-0.json", size=2, crc32c=0)
+    store(made.run.record("ckpt-500"), replace(record, files=[*record.files, facts]))
     said = tool("average", made.run.root, "400", "ckpt-500")
     assert said.code == 2, "There are two checkpoints of step 400."
     assert tool("average", made.run.root, "ckpt-400", "ckpt-500").code == 0

@@ -89,7 +89,7 @@ def add_derived_checkpoint(
     write: Write,
     *,
     shard_size: int | None = None,
-    workers_of: str | None = None,
+    workers_of: CheckpointRecord | None = None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
     on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda tensors: None,
 ) -> CheckpointRecord:
@@ -100,7 +100,7 @@ def add_derived_checkpoint(
         record: Its record, without files and time.
         write: Writes the tensors.
         shard_size: Bytes after which the next tensor begins a new data file.
-        workers_of: The checkpoint whose workers' own state is copied; None for none.
+        workers_of: The record of the checkpoint whose workers' own state is copied; None for none.
         on_verified: Called with bytes verified and in total.
         on_not_finite: Called with the tensors that have NaN or infinite values.
 
@@ -229,26 +229,41 @@ def _move_into_place(
 
 
 def _copy_worker_state(
-    run: RunDirectory, name: str, source: str | None, place: Path, touch: Callable[[], None]
+    run: RunDirectory,
+    name: str,
+    source: CheckpointRecord | None,
+    place: Path,
+    touch: Callable[[], None],
 ) -> list[FileFacts]:
-    """Copies the workers' own files of another checkpoint; returns their facts."""
-    if source is None or not run.worker_state_directory(source).is_dir():
+    """Copies the workers' own files of another checkpoint; returns their facts.
+
+    What its record does not name is of another program.
+    """
+    if source is None:
+        return []
+    directory = run.worker_state_directory(source.name)
+    own = [facts for facts in source.files if (run.root / facts.name).parent == directory]
+    if not own:
         return []
     target = place / _WORKERS
     create_directory(target)
-    facts = []
-    for path in sorted(run.worker_state_directory(source).iterdir()):
+    copied = []
+    for facts in own:
+        path = run.root / facts.name
         checksum = 0
         with open_plain(path) as old, create_file(target / path.name) as new:
+            size = os.fstat(old.fileno()).st_size
+            if size != facts.size:
+                raise DamagedFileError(f"{path} has {size} bytes; expected {facts.size}.")
             while data := old.read(_PIECE):
                 checksum = crc32c(data, checksum)
                 new.write(data)
                 touch()
         sync_file(target / path.name)
         stored = (run.worker_state_directory(name) / path.name).relative_to(run.root)
-        facts.append(_facts(stored.as_posix(), target / path.name, checksum))
+        copied.append(_facts(stored.as_posix(), target / path.name, checksum))
     sync_directory(target)
-    return facts
+    return copied
 
 
 def _facts(name: str, path: Path, checksum: int) -> FileFacts:

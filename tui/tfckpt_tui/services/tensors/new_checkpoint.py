@@ -177,7 +177,7 @@ def derive(
             run,
             _record_of(new, newest, derivation),
             write_touching,
-            workers_of=newest.name,
+            workers_of=newest.record,
             on_verified=on_verified,
             on_not_finite=on_not_finite,
         )
