@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ from checkpoint_directory import CheckpointDirectory
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.directory.stored_results import holds_for
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.stored_results import holds_for, store_result
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     RECORD_UNUSABLE,
     Verified,
@@ -145,6 +149,33 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
     ]
     assert not found.is_exact
     assert "but not the input position and the random states" in found.record.findings[0].message
+
+
+def test_a_lost_record_is_a_warning_and_the_list_says_so(run: RunDirectory) -> None:
+    """Only a save with a record writes the state of workers."""
+    save(run)
+    for path in (run.record(NAME), run.record_copy(NAME)):
+        path.unlink()
+    found = verified(run)
+    assert faults(found) == [("warning", RECORD_UNUSABLE, f"{NAME}.json")]
+    assert found.ok and not found.is_exact
+    store_result(run, found.record)
+    (listed,) = Catalog(run).scan(time.time())
+    assert listed.state is CheckpointState.INEXACT
+    assert listed.problem.startswith("Its record cannot be used.")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/passwd")])
+def test_something_else_in_the_place_of_a_record_makes_it_inexact(
+    run: RunDirectory, make: Callable[[Path], object]
+) -> None:
+    save(run)
+    for path in (run.record(NAME), run.record_copy(NAME)):
+        path.unlink()
+        make(path)
+    (listed,) = Catalog(run).scan(time.time())
+    assert listed.state is CheckpointState.INEXACT
+    assert not verified(run).is_exact
 
 
 def test_a_damaged_copy_of_a_record_is_a_warning(run: RunDirectory) -> None:

@@ -23,7 +23,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
 from tfckpt_tui.services.runs.recent_runs import remember_run
-from waiting import MOST_SECONDS, wait_until
+from waiting import LEAST_SECONDS, MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -218,7 +218,9 @@ def test_the_app_can_be_suspended(mount):
             lambda: os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG), 20, "a stop"
         )
         assert stopped.si_pid == pid
+        drawn = len(terminal.raw)
         os.killpg(pid, signal.SIGCONT)
-        terminal.wait_for("unattended")
+        # What is typed before is for the shell.
+        wait_until(lambda: b"unattended" in terminal.raw[drawn:], LEAST_SECONDS, "a new frame")
         terminal.press("q")
         assert terminal.process.wait(timeout=60) == ExitCode.DONE

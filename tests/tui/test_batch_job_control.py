@@ -489,7 +489,7 @@ async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> 
         await until_shown(pilot, "Not now: stop")
         slurm.output = waits().output
         with_job(queued, id="1234", started_at=time.time(), requeues=3)
-        await until_shown(pilot, "◷ queued")
+        await until_shown(pilot, "job 1234: requeued")
         await pilot.press("x")
         await until_shown(pilot, "Only its place")
         queued.run.job_file.unlink()

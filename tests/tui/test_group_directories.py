@@ -126,6 +126,8 @@ def test_what_commands_write_follows_the_directory(
         mode = path.stat().st_mode
         wanted = 0o070 if path.is_dir() else 0o040
         assert mode & wanted == wanted, (path, oct(mode))
+        # Who is not of the group gets what the umask leaves.
+        assert not mode & 0o007 & umask, (path, oct(mode))
     with acting_as(ALICE, 0o077):
         assert tool("prune", shared, "average-200", "edited-500", "--yes", "--delete").code == 0
         assert (shared / "exports" / "ckpt-100" / "saved_model.pb").read_text() == "model\n"
@@ -196,7 +198,7 @@ def test_files_that_others_moved_to_an_export_stay_private(shared: Path) -> None
             (shared / name / "secret").touch()
             share_all_in(shared / name, shared)
     modes = {path.parent.name: path.stat().st_mode & 0o777 for path in shared.rglob("secret")}
-    assert modes == {"private": 0o644, "open": 0o600}
+    assert modes == {"private": 0o640, "open": 0o600}
 
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)

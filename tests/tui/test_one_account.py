@@ -314,14 +314,14 @@ async def test_all_front_ends_say_how_many_steps_a_kill_cost(
     made = two_branches(tmp_path / "run")
     killed(made)
     said = Tool(capsys)("status", made.run.root).data
-    assert "step      400 of 5,000 on branch 1; 38 steps after it lost" in said
+    assert "step      400 of 5,000 on branch 1; at least 38 steps lost after it" in said
     # Of a process that is gone, only the failure card says what it last measured.
     assert said.count("912 MB") == said.count("912 MB at its last heartbeat") == 1
-    assert "failed, 38 steps lost" in Tool(capsys)("runs", tmp_path).data
+    assert "failed, at least 38 steps lost" in Tool(capsys)("runs", tmp_path).data
     app = TfckptApp(made.run, monitor=StillMonitor(read_snapshot(made.run, RecordedSlurm(""))))
     async with app.run_test(size=(200, 50)) as pilot:
         await until_shown(pilot, "step 400 of 5,000")
-        await until_shown(pilot, "38 steps lost")
+        await until_shown(pilot, "at least 38 steps lost")
         await pilot.press("r")
         await until_shown(pilot, "Training continues on branch 1.")
         assert "goes back" not in shown(app)

@@ -53,7 +53,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
         cluster: Addresses by job, as in `TF_CONFIG`; empty if unknown.
         step: Step of the chief, or of the checkpoint that a start resumes from.
         branch: The branch of that step.
-        lost_steps: Steps after it that ended with their processes before a checkpoint had them.
+        lost_steps: Steps after it that ended with their processes before a checkpoint had them, by
+            the last heartbeat.
+        loss: The same in words, such as `at least 38 steps lost`; empty if none were.
         total_steps: The step after which training ends.
         checkpoint: The checkpoint that a start resumes from.
         checkpoints: Number of checkpoints.
@@ -78,6 +80,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     branch: int
     lost_steps: int
+    loss: str
     total_steps: int | None
     checkpoint: str | None
     checkpoints: int

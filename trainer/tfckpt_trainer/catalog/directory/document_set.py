@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
@@ -129,7 +128,6 @@ class Documents(Generic[DocumentT, KeptT]):
     def _read(self, name: str) -> KeptT | None:
         identity = self._identity(name)
         if identity is None:
-            # It is gone, or no regular file.
             self._identities.pop(name, None)
             return None
         self._identities[name] = identity
@@ -152,8 +150,6 @@ class Documents(Generic[DocumentT, KeptT]):
         try:
             seen = os.lstat(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
-            return None
-        if not stat.S_ISREG(seen.st_mode):
             return None
         return hash((seen.st_size, seen.st_mtime_ns, seen.st_ino))
 

@@ -96,6 +96,9 @@ QUIET_SECONDS_NETWORK = 600.0
 CLOCK_SLACK_SECONDS = 2.0
 """File systems stamp times coarsely, and not from the clock that stamped the record."""
 
+RECORD_UNUSABLE = "record-unusable"
+"""Kind of the finding that a checkpoint has no record that can be used, and had one."""
+
 WITHOUT_RECORD = (
     "Its record cannot be used. A restore brings back the model and the optimizer, but not the "
     "input position and the random states."
@@ -387,9 +390,13 @@ def _with_index(
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
     if verification is not None:
+        is_lost = record is None and any(
+            finding.kind == RECORD_UNUSABLE for finding in verification.findings
+        )
         return Verdict(
-            CheckpointState.VERIFIED,
+            CheckpointState.INEXACT if is_lost else CheckpointState.VERIFIED,
             count,
+            WITHOUT_RECORD if is_lost else "",
             deferred=deferred,
             verified_at=verification.verified_at,
             not_finite_tensors=verification.not_finite,

@@ -20,7 +20,7 @@ from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, Identity, identity_of
 from tfckpt_trainer.catalog.directory.stored_results import store_result
-from tfckpt_trainer.catalog.scan.states import WITHOUT_RECORD
+from tfckpt_trainer.catalog.scan.states import RECORD_UNUSABLE, WITHOUT_RECORD
 from tfckpt_trainer.errors import (
     BundleError,
     DamagedFileError,
@@ -44,9 +44,6 @@ from tfckpt_trainer.rundir.storage.documents import (
 from tfckpt_trainer.rundir.storage.files import list_directory, read_bounded
 
 _ATTEMPTS = 3
-
-RECORD_UNUSABLE = "record-unusable"
-"""Kind of the finding that neither the record nor its copy can be used."""
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -219,6 +216,11 @@ class _OwnFiles:
                 if identity is not None:
                     yield path, identity
 
+    @property
+    def has_states(self) -> bool:
+        """Whether there is state of workers, which only a save with a record writes."""
+        return bool(self._states())
+
     def _states(self) -> list[str]:
         with suppress(OSError):
             return [
@@ -293,6 +295,8 @@ def _record_findings(
         problem = f"{own.record.name} cannot be read: {error.strerror}"
         yield Finding("error", UNREADABLE, own.record.name, None, problem)
         return
+    if record is None and not damage and own.has_states:
+        damage = f"{own.record.name} is missing. {WITHOUT_RECORD}"
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"
         yield Finding("warning", kind, own.record.name, None, damage)

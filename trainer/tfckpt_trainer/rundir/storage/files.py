@@ -542,6 +542,9 @@ def share(descriptor: int, directory: Path, most: int = _REPLACED) -> None:
     if facts.st_mode & most == most:
         return
     place = os.stat(directory)
+    if not place.st_mode & stat.S_IWOTH:
+        # Those outside of the group are none of those who share it.
+        most &= ~stat.S_IRWXO
     given = facts.st_mode | place.st_mode & most
     if place.st_mode & stat.S_IWGRP and place.st_gid == facts.st_gid and given != facts.st_mode:
         # Another process may have created it meanwhile, as another user.

@@ -91,7 +91,7 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"strategy  {strategy_words(run.strategy)}, {processes}")
     if run.gpus:
         print_line(f"gpus      {run.gpus}")
-    lost = f"; {units.count(run.lost_steps, 'step')} after it lost" if run.lost_steps else ""
+    lost = f"; {run.loss} after it" if run.loss else ""
     print_line(f"step      {step} on branch {run.branch}{lost}")
     if report.job is not None:
         print_line(f"job       {_job_text(report.job)}")

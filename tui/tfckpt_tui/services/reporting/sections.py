@@ -104,7 +104,7 @@ def quantity_words(curve: CurveFacts) -> Callable[[float | None], str]:
 def _summary(report: RunReport) -> Iterator[Block]:
     run = report.run
     total = f" of {run.total_steps:,}" if run.total_steps else ""
-    lost = f"; {units.count(run.lost_steps, 'step')} after it lost" if run.lost_steps else ""
+    lost = f"; {run.loss} after it" if run.loss else ""
     step = "unknown" if run.step is None else f"{run.step:,}{total} on branch {run.branch}{lost}"
     job = report.job
     rows = [

@@ -257,8 +257,11 @@ class RunAccount(msgspec.Struct, frozen=True):
 
     @property
     def loss_in_words(self) -> str:
-        """How many steps were lost; empty if none were."""
-        return f"{units.count(self.lost_steps, 'step')} lost" if self.lost_steps else ""
+        """How many steps were lost, as far as it is known; empty if none were."""
+        # Without its last heartbeat, it may have trained on.
+        has_told_all = self.chief is not None and self.chief.state is WorkerState.EXITED
+        known = "" if has_told_all else "at least "
+        return f"{known}{units.count(self.lost_steps, 'step')} lost" if self.lost_steps else ""
 
     @property
     def silent(self) -> WorkerView | None:

@@ -79,6 +79,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             step=account.step,
             branch=account.branch,
             lost_steps=account.lost_steps,
+            loss=account.loss_in_words,
             total_steps=account.total_steps,
             checkpoint=start.checkpoint if start else None,
             checkpoints=len(reading.checkpoints),
