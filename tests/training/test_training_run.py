@@ -21,12 +21,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
@@ -141,6 +141,36 @@ def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
     assert since(first=3, last=6) == [3]
     assert since(first=9, last=8) == []
     assert since(first=9, last=10) == [9]
+
+
+@pytest.mark.parametrize(
+    ("after_the_pause", "stays"),
+    [
+        ((EventKind.WORKER_LOST, EventKind.RESTART), True),
+        ((EventKind.REQUEUE,), True),
+        ((EventKind.FAILED,), False),
+        ((EventKind.RESUME, EventKind.RESTART), False),
+        ((EventKind.RESTART, EventKind.STOP), False),
+    ],
+)
+def test_a_pause_outlives_a_restart_that_no_person_made(make_run, after_the_pause, stays):
+    for _ in (training := make_run(total_steps=2, save_every_steps=1)):
+        pass
+    run, now = RunDirectory(training.directory), time.time()
+    write_entry(run, EventEntry(at=now, kind=EventKind.PAUSE, message="Paused.", by="ada@host"))
+    for kind in after_the_pause:
+        write_entry(run, EventEntry(at=now, kind=kind, message="It happened."))
+    # It is there before the first step.
+    queue = CommandQueue(run)
+    command = queue.submit(CommandKind.RESUME, {}, requested_by="test", lifetime=60)
+    for step in (again := make_run(total_steps=4)):
+        if step == 2:
+            until_taken(again)
+    message = queue.look_up(command.id).message
+    expected = "Resumed after step 3." if stays else "Training was already running at step 3."
+    assert message == expected
+    again = [entry for entry in read_entries(run) if "after the restart" in entry.message]
+    assert [(entry.kind, entry.by) for entry in again] == [(EventKind.PAUSE, "ada@host")] * stays
 
 
 @pytest.mark.parametrize("value", [None, "much", [1.0, 2.0]])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import (
     Command,
     CommandState,
@@ -10,7 +13,7 @@ from tfckpt_trainer.rundir.records.command import (
     ResumeArguments,
     StopArguments,
 )
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
@@ -20,6 +23,35 @@ from tfckpt_trainer.training.commands.handler import (
     Vote,
     advice_on_full_disk,
 )
+
+_ENDS_A_PAUSE = {EventKind.RESUME, EventKind.STOP, EventKind.FINISH}
+
+
+def stay_paused(trainer: Trainer) -> None:
+    """Pauses a run after its first step if a person had paused it before it was restarted.
+
+    A person who starts it again has it train. All workers call it together.
+    """
+    by = _paused_before_restart(read_entries(trainer.run)) if trainer.group.is_chief else ""
+    by = trainer.group.broadcast(by, str) or ""
+    if by:
+        trainer.loop.paused = True
+        trainer.loop.pause_reason = f"{by} paused the run before it was restarted."
+        message = "Paused again after the restart; resume to continue."
+        trainer.telemetry.note(EventKind.PAUSE, message, by=by)
+
+
+def _paused_before_restart(entries: Iterable[EventEntry]) -> str:
+    """Returns who paused a run that was then restarted by itself; empty if nobody did."""
+    by, is_restarted = "", False
+    for entry in entries:
+        if entry.kind is EventKind.PAUSE:
+            by, is_restarted = entry.by, False
+        elif entry.kind in _ENDS_A_PAUSE:
+            by = ""
+        elif entry.kind in {EventKind.RESTART, EventKind.REQUEUE}:
+            is_restarted = True
+    return by if is_restarted else ""
 
 
 class PauseHandler(Handler[PauseArguments]):

@@ -16,6 +16,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.commands.handler import Trainer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
+from tfckpt_trainer.training.commands.pause import stay_paused
 from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
@@ -192,6 +193,7 @@ class BetweenCalls:
 
     def opened(self) -> None:
         """Carries out what is due before the first step."""
+        stay_paused(self._commands.trainer)
         self._commands.step_done()
 
     def save_after_error(self, call: Call) -> SaveOutcome:

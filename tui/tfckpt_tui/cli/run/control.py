@@ -54,7 +54,10 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 @prints(CommandReport)
 @on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
-    """Pause training, after the same step on all workers."""
+    """Pause training, after the same step on all workers.
+
+    It stays paused if its workers are restarted or its job is requeued. A launch trains.
+    """
     send(run, PauseArguments(), no_wait, timeout, as_json)
 
 
