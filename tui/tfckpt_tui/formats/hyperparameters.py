@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange, number
@@ -43,12 +44,15 @@ def parse_value(text: str) -> float:
     """Returns the value that a user typed.
 
     Raises:
-        UsageError: It is no number.
+        UsageError: It is no number, or so small that it would be 0.
     """
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
+    if value == 0 and Decimal(text) != 0:
+        raise UsageError(f"{text!r} is too small: the value would be 0.")
+    return value
 
 
 def parse_steps(text: str) -> int | None:
