@@ -103,14 +103,17 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
 
         # Without it the workers are started from nothing, as the first time.
         waiting.kill()
+        wait_until(lambda: not _words(waiting), 60, "the end of the process that stands by")
         os.kill(second[0].pid, signal.SIGKILL)
         third = alive(run, *(worker.pid for worker in second))
         parents = {psutil.Process(w.pid).ppid() for w in third}
         assert parents == {read_supervisor(run).pid}
     finally:
         stop_supervisor(run, 20, by="test")
-    restarts = [entry for entry in read_entries(run) if entry.kind is EventKind.RESTART]
-    assert len(restarts) == 2
+    entries = read_entries(run)
+    assert len([entry for entry in entries if entry.kind is EventKind.RESTART]) == 2
+    lost = [entry.message for entry in entries if entry.kind is EventKind.WORKER_LOST]
+    assert lost == [f"Worker {index} was killed by SIGKILL." for index in (1, 0)]
     assert not [p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -175,8 +176,8 @@ class Standby:
 class ForkedProcess:
     """A worker that a standby process forked; its exit status comes from there."""
 
-    LOST = 1
-    """Exit status of a worker whose true status is unknown."""
+    LOST = -signal.SIGKILL
+    """Exit status of a worker whose true status is unknown: most likely it died as its parent."""
 
     def __init__(self, standby: Standby, pid: int) -> None:
         self.pid = pid
