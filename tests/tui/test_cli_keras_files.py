@@ -538,6 +538,7 @@ def test_files_are_pruned_by_name_and_come_back(tool: Tool, tmp_path: Path) -> N
 def test_what_must_stay_is_not_pruned(tool: Tool, tmp_path: Path) -> None:
     history(tmp_path, 1, 2, 3)
     (tmp_path / "w-04.weights.h5").symlink_to("w-01.weights.h5")
+    (tmp_path / "w-05.weights.h5").mkdir()
     os.utime(tmp_path / "w-02.weights.h5")
     os.utime(tmp_path / "w-03.weights.h5", (time.time() + 5,) * 2)
     before = contents(tmp_path)
@@ -545,6 +546,7 @@ def test_what_must_stay_is_not_pruned(tool: Tool, tmp_path: Path) -> None:
         (["w-03.weights.h5"], "w-03.weights.h5 cannot be pruned: the newest Keras weights."),
         (["w-02.weights.h5"], "just changed: perhaps a program still writes it."),
         (["w-04.weights.h5"], "it is a directory or a symbolic link."),
+        (["w-05.weights.h5"], "it is a directory or a symbolic link."),
         (["w-01.weights.h5", "ckpt-1"], "Name files of other formats alone"),
         (["w-01.weights.h5", "--delete"], "without --delete"),
     ):

@@ -54,7 +54,9 @@ def test_a_copy_of_a_run_that_trains_does_not_train_and_can_be_pruned(
     made.live_worker(0, directory=made.run.identity())
     copy = shutil.copytree(made.run.root, tmp_path / "copy")
     assert tool("status", made.run.root).data.split("state")[1].split()[0] == "training"
-    assert "training" not in tool("status", copy).data.split("state")[1].split()[0]
+    of_copy = tool("status", copy).data
+    assert "training" not in of_copy.split("state")[1].split()[0]
+    assert "Worker 0 trained in the directory of which this one is a copy." in of_copy
     assert tool("prune", copy, "--keep-last", "1", "--yes").code == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,8 @@ from tfckpt_trainer.rundir.records.results import values_of
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""
+
+_NO_FILE = "it is a directory or a symbolic link"
 
 LAST_VERIFIED = "the last verified"
 """Why the newest checkpoint with a good verification result is protected."""
@@ -114,7 +117,7 @@ def file_protections(files: Sequence[OtherFile], root: Path, now: float) -> dict
         is_newest = file.format.name not in newest
         newest.add(file.format.name)
         if not file.is_readable or (root / file.name).is_symlink():
-            reasons[file.name] = "it is a directory or a symbolic link"
+            reasons[file.name] = _NO_FILE
         elif is_newest:
             reasons[file.name] = f"the newest {file.format.name}"
         elif now - file.saved_at < quiet:
@@ -133,6 +136,8 @@ def require_prunable_files(root: Path, names: Sequence[str], now: float) -> list
     by_name = {file.name: file for file in files}
     reasons = file_protections(files, root, now)
     for name in names:
+        if name not in by_name and os.path.lexists(root / name):
+            raise RefusedError(f"{name} cannot be pruned: {_NO_FILE}. Nothing was changed.")
         if name not in by_name:
             raise UsageError(f"There is no file {name} of another format in {root}.")
     refuse_protected_files(names, reasons)

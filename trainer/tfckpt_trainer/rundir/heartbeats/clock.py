@@ -37,7 +37,8 @@ MEASURED_SECONDS = 60.0
 
 StatusT = TypeVar("StatusT", WorkerStatus, SupervisorStatus)
 
-_NO_PROCESS = 0
+OF_A_COPY = 0
+"""The process ID in a heartbeat that was copied with its directory."""
 
 _measured: dict[Path, tuple[float, float, float]] = {}
 """The difference, when it was measured, and the offset of this machine's clock then."""
@@ -63,7 +64,7 @@ def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> 
         return None
     if is_pid_valid_here(status):
         is_copied = status.directory is not None and status.directory != run.identity()
-        return msgspec.structs.replace(status, pid=_NO_PROCESS) if is_copied else status
+        return msgspec.structs.replace(status, pid=OF_A_COPY) if is_copied else status
     try:
         ahead = _seconds_ahead(run, path, status.updated_at)
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tfckpt_trainer.rundir.heartbeats.clock import OF_A_COPY
 from tfckpt_trainer.rundir.heartbeats.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
@@ -105,6 +106,8 @@ def why_silent(status: WorkerStatus, now: float, lives: ProcessProbe = process_l
         return f"is stopped by a signal; resume it with `kill -CONT {status.pid}`"
     if worker_state(status, now, lives) is not WorkerState.LOST:
         return ""
+    if status.pid == OF_A_COPY:
+        return "trained in the directory of which this one is a copy"
     if is_process_gone(status, lives):
         return f"is gone (process {status.pid})"
     return f"has sent no heartbeat for {heartbeat_age(status.updated_at, now):.0f} s"
