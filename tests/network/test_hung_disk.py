@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from network_disks import short_directory
 from terminal import Terminal
@@ -188,6 +189,9 @@ def test_on_a_disk_that_answers_all_is_as_on_any_other(mount):
     assert piped.stderr == ""
 
 
+TAKES_TERMINAL = b"\x1b[?1049h"
+
+
 def open_app(root: Path) -> Terminal:
     return Terminal([*TOOL, str(root)])
 
@@ -219,8 +223,12 @@ def test_the_app_can_be_suspended(mount):
         )
         assert stopped.si_pid == pid
         drawn = len(terminal.raw)
-        os.killpg(pid, signal.SIGCONT)
-        # What is typed before is for the shell.
+        # A shell continues both: the app, and the process that waits for it, which may be late.
+        (app,) = psutil.Process(pid).children()
+        os.kill(app.pid, signal.SIGCONT)
         wait_until(lambda: b"unattended" in terminal.raw[drawn:], LEAST_SECONDS, "a new frame")
+        os.kill(pid, signal.SIGCONT)
         terminal.press("q")
         assert terminal.process.wait(timeout=60) == ExitCode.DONE
+        # It took the terminal once: what is typed between two times is lost.
+        assert terminal.raw[drawn:].count(TAKES_TERMINAL) == 1

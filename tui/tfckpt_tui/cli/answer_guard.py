@@ -199,8 +199,10 @@ class _Guard:
 
     def _continued(self, _number: int, _frame: FrameType | None) -> None:
         self._answered = [time.monotonic()] * len(self._paths)
-        with suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGCONT)
+        with suppress(ProcessLookupError, ChildProcessError):
+            # A shell continues both. The app would begin again, and drop what was typed meanwhile.
+            if os.waitid(os.P_PID, self._child, os.WCONTINUED | os.WNOHANG) is None:
+                os.kill(self._child, signal.SIGCONT)
 
     def _look(self, woken: int) -> int | None:
         ready = select.poll()
