@@ -489,7 +489,14 @@ async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> 
         await until_shown(pilot, "Not now: stop")
         slurm.output = waits().output
         with_job(queued, id="1234", started_at=time.time(), requeues=3)
-        await until_shown(pilot, "job 1234: requeued")
+
+        def is_requeued() -> bool:
+            """Whether Slurm was asked again after the record of the job has changed."""
+            job = app.snapshot.job if app.snapshot is not None else None
+            return job is not None and job.record.requeues == 3 and job.is_waiting
+
+        await until(pilot, is_requeued, "the job in the queue again")
+        await until_shown(pilot, "◷ queued")
         await pilot.press("x")
         await until_shown(pilot, "Only its place")
         queued.run.job_file.unlink()
