@@ -169,8 +169,15 @@ def test_a_pause_outlives_a_restart_that_no_person_made(make_run, after_the_paus
     message = queue.look_up(command.id).message
     expected = "Resumed after step 3." if stays else "Training was already running at step 3."
     assert message == expected
-    again = [entry for entry in read_entries(run) if "after the restart" in entry.message]
-    assert [(entry.kind, entry.by) for entry in again] == [(EventKind.PAUSE, "ada@host")] * stays
+    entries = read_entries(run)
+    again = [(e.step, e.by) for e in entries if "after the restart" in e.message]
+    assert again == [(3, "ada@host")] * stays
+    # Nothing of it comes back after the next death.
+    write_entry(run, EventEntry(at=now, kind=EventKind.RESTART, message="It happened."))
+    for _ in make_run(total_steps=5):
+        pass
+    assert len(read_entries(run)) > len(entries)
+    assert sum("after the restart" in e.message for e in read_entries(run)) == stays
 
 
 @pytest.mark.parametrize("value", [None, "much", [1.0, 2.0]])

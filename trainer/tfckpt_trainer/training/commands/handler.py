@@ -62,12 +62,15 @@ class LoopState:
     Attributes:
         paused: Whether training waits for a resume.
         pause_reason: Why, if no person paused it.
+        paused_before: Who had paused the run before it was restarted; it pauses after its next
+            step.
         waiting_stop: A command to stop whose save waits for room on the disk.
         ending: Why a command ended the run; None while none did.
     """
 
     paused: bool = False
     pause_reason: str = ""
+    paused_before: str = ""
     waiting_stop: Command | None = None
     ending: Ending | None = None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import (
@@ -28,30 +30,38 @@ _ENDS_A_PAUSE = {EventKind.RESUME, EventKind.STOP, EventKind.FINISH}
 
 
 def stay_paused(trainer: Trainer) -> None:
-    """Pauses a run after its first step if a person had paused it before it was restarted.
+    """Has a run pause after its first step if it was paused before it was restarted by itself.
 
     A person who starts it again has it train. All workers call it together.
     """
-    by = _paused_before_restart(read_entries(trainer.run)) if trainer.group.is_chief else ""
-    by = trainer.group.broadcast(by, str) or ""
-    if by:
-        trainer.loop.paused = True
-        trainer.loop.pause_reason = f"{by} paused the run before it was restarted."
-        message = "Paused again after the restart; resume to continue."
-        trainer.telemetry.note(EventKind.PAUSE, message, by=by)
+    found = None
+    if trainer.group.is_chief:
+        found = _earlier_pause(read_entries(trainer.run))
+        if found.by and not found.is_restarted:
+            trainer.telemetry.note(EventKind.RESUME, "The pause ended with a new start.")
+    found = trainer.group.broadcast(found, _EarlierPause)
+    assert found is not None
+    if found.is_restarted:
+        trainer.loop.paused_before = found.by
 
 
-def _paused_before_restart(entries: Iterable[EventEntry]) -> str:
-    """Returns who paused a run that was then restarted by itself; empty if nobody did."""
-    by, is_restarted = "", False
+class _EarlierPause(msgspec.Struct, frozen=True):
+    """Who paused a run that did not go on; empty if nobody did. And whether it was restarted."""
+
+    by: str = ""
+    is_restarted: bool = False
+
+
+def _earlier_pause(entries: Iterable[EventEntry]) -> _EarlierPause:
+    found = _EarlierPause()
     for entry in entries:
         if entry.kind is EventKind.PAUSE:
-            by, is_restarted = entry.by, False
+            found = _EarlierPause(entry.by)
         elif entry.kind in _ENDS_A_PAUSE:
-            by = ""
-        elif entry.kind in {EventKind.RESTART, EventKind.REQUEUE}:
-            is_restarted = True
-    return by if is_restarted else ""
+            found = _EarlierPause()
+        elif entry.kind in {EventKind.RESTART, EventKind.REQUEUE} and found.by:
+            found = _EarlierPause(found.by, is_restarted=True)
+    return found
 
 
 class PauseHandler(Handler[PauseArguments]):

@@ -172,7 +172,8 @@ class Coordinator:
         agreed, self._sync_agreed = self._sync_agreed, None
         if agreed is None:
             agreed = self._group.any(self.needs_sync)
-        if agreed or self._schedule.decides_after(step, call.steps):
+        stays_paused = bool(self._loop.paused_before)
+        if agreed or stays_paused or self._schedule.decides_after(step, call.steps):
             waited = self._telemetry.metrics.wait_for_step()
             call = call._replace(seconds=call.seconds + waited)
         if trigger is None:
@@ -181,6 +182,8 @@ class Coordinator:
         self._telemetry.save_overhead.call_done(call)
         if trigger:
             self._save(trigger)
+        if stays_paused:
+            self._pause_again()
         if agreed:
             self._synchronize()
         if self._loop.paused:
@@ -281,6 +284,13 @@ class Coordinator:
             outcome = self._saves.save_last(trigger) if self.ending is None else outcome
         if outcome.name is None and self.ending is None:
             raise TfckptError(f"The last steps could not be saved: {outcome.problem}")
+
+    def _pause_again(self) -> None:
+        by, self._loop.paused_before = self._loop.paused_before, ""
+        self._loop.paused = True
+        self._loop.pause_reason = f"{by} paused the run before it was restarted."
+        message = "Paused again after the restart; resume to continue."
+        self._telemetry.note(EventKind.PAUSE, message, by=by)
 
     def _pause_for_disk_space(self) -> None:
         self._waits_for_disk_space = self._loop.paused = True
