@@ -162,7 +162,7 @@ class Watch:
             port_taken=says_port_taken("\n".join(lines)),
             silent=worker.is_silent,
             fault=fault,
-            step=own.step if own is not None else None,
+            step=own.step if own is not None and own.has_position else None,
             memory_bytes=own.memory_bytes if own is not None else None,
             memory_limit_bytes=self._memory.limit if is_here else None,
             out_of_memory=self._out_of_memory(code, "\n".join(lines), is_here=is_here),

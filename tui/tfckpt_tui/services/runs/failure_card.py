@@ -205,9 +205,10 @@ def _what(facts: FailureFacts) -> str:
     """Returns what happened, when and at which step."""
     clock = units.local_time(facts.at, "%H:%M:%S") if facts.at else ""
     if facts.hangs:
-        return f"{facts.message} The last step ended at {clock}." if clock else facts.message
+        return f"{facts.message} The last known step ended at {clock}." if clock else facts.message
     at = f" at {clock}" if clock else ""
-    step = f", at step {facts.step:,}" if facts.step is not None else ""
+    later = "" if _has_told_all(facts) else " or later"
+    step = f", at step {facts.step:,}{later}" if facts.step is not None else ""
     return f"{facts.message.removesuffix('.')}{at}{step}." if at or step else facts.message
 
 
@@ -221,12 +222,16 @@ def _resources(facts: FailureFacts) -> str:
     return " ".join(words)
 
 
+def _has_told_all(facts: FailureFacts) -> bool:
+    """Whether no step can have followed the last heartbeat: nothing killed or stopped a process."""
+    return not facts.hangs and facts.exit_code is not None and facts.exit_code >= 0
+
+
 def _resume(facts: FailureFacts) -> str:
     steps = units.count(facts.lost_steps, "step")
     took = f" ({units.duration(facts.lost_seconds)})" if facts.lost_seconds else ""
     fate = "not saved" if facts.hangs else "lost"
-    # A process that was killed or stopped may have made steps after its last heartbeat.
-    is_sure = not facts.hangs and facts.exit_code is not None and facts.exit_code >= 0
+    is_sure = _has_told_all(facts)
     known = "" if is_sure else "at least "
     lost = f"{known}{steps} {units.noun(facts.lost_steps, 'is', 'are')} {fate}{took}."
     if facts.checkpoint is None:
