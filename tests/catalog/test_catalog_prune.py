@@ -74,6 +74,28 @@ class TestPrune:
         assert [t.name for t in manifest.checkpoints] == ["ckpt-200"]
         assert manifest.phase is TrashPhase.TRASHED
 
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_files_that_only_have_its_name_stay(self, made, is_deleted):
+        """Those of another number of data files, and a graph file that is none."""
+        for name, shards in (("ckpt-50", 1), ("ckpt-60", 2), ("ckpt-70", 1)):
+            made.tensorflow(name, shards=shards)
+        (made.root / "ckpt-60.meta").write_bytes(b"\x0a\x04meta")
+        of_others = {
+            "ckpt-50.data-00001-of-00002": b"mine",
+            "ckpt-50.meta": b"my notes",
+            "ckpt-60.data-00000-of-00001": b"mine",
+        }
+        for name, content in of_others.items():
+            (made.root / name).write_bytes(content)
+        if is_deleted:
+            names = ["ckpt-50", "ckpt-60"]
+            delete_for_good(made.run, names, now=NOW, update_state_file=True)
+        else:
+            prune(made, "ckpt-50", "ckpt-60")
+        left = {name: data for name, data in contents(made.root).items() if "0." in name}
+        own = {name: data for name, data in left.items() if name.startswith("ckpt-70")}
+        assert {name: data for name, data in left.items() if name not in own} == of_others
+
     @pytest.mark.parametrize(
         ("fails", "outcome"),
         [(False, "Nothing was moved."), (True, "Now in the trash: ckpt-50.")],

@@ -10,6 +10,7 @@ numbers of element and component: `      0_0` (`cache_dataset_ops.cc`).
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from enum import Enum, auto
@@ -19,8 +20,8 @@ from pathlib import Path
 from tfckpt_trainer.bundle.index import HEADER
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.table import Table
-from tfckpt_trainer.bundle.wire import WireError, typed_fields
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.bundle.wire import WireError, read_varint, typed_fields
+from tfckpt_trainer.errors import BundleError, DamagedFileError
 
 _HEAD = 256
 """Bytes that are read of a file. A header takes some ten."""
@@ -36,6 +37,13 @@ _CACHED = re.compile(rb" *[0-9]+_ *[0-9]+")
 
 _APPLE_DOUBLE = bytes.fromhex("00051607")
 """How the `._NAME` begin that macOS writes beside each file on other file systems."""
+
+
+_META_GRAPH_TAGS = {field << 3 | 2 for field in range(1, 8)}
+"""The fields of a `MetaGraphDef` (`meta_graph.proto`), each with a length."""
+
+_LONGEST_HEAD = 11
+"""Bytes of a tag and the longest number."""
 
 
 class IndexKind(Enum):
@@ -68,6 +76,23 @@ def recognize_index(path: Path) -> IndexKind:
         return IndexKind.UNKNOWN
     is_cache = is_of_cache(name) if name else _has_no_tensor(path)
     return IndexKind.OTHER if is_cache else IndexKind.BUNDLE
+
+
+def is_meta_graph(path: Path) -> bool:
+    """Whether a file begins with two fields of a `MetaGraphDef`; false if it cannot be read."""
+    with suppress(OSError, DamagedFileError, WireError), open_inside(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        at = 0
+        for _ in range(2):
+            file.seek(at)
+            head = file.read(_LONGEST_HEAD)
+            if not head or head[0] not in _META_GRAPH_TAGS:
+                # One field may be all.
+                return 0 < at == size
+            length, used = read_varint(head, 1)
+            at += used + length
+        return at <= size
+    return False
 
 
 def is_of_cache(name: bytes) -> bool:

@@ -19,6 +19,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.bundle.index import IndexReader, index_path
+from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     Identity,
@@ -61,6 +63,8 @@ from tfckpt_trainer.catalog.scan.protection import (
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
+    BundleError,
+    DamagedFileError,
     RefusedError,
     TfckptError,
     UnknownCheckpointError,
@@ -574,10 +578,19 @@ def _trashed(
 
 
 def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity]]:
-    """Returns all existing files and directories of a checkpoint, the index file first."""
+    """Returns all existing files and directories of a checkpoint, the index file first.
+
+    What only has its name is of somebody else: data files of another number than its index says,
+    and a graph file that is none.
+    """
     name, aside = evidence.files.name, run.saving_directory
     paths: list[tuple[Path, Identity | None]] = []
-    paths += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
+    others = _names_of_others(run.root, evidence.files)
+    paths += [
+        (run.root / fact.name, fact.identity)
+        for fact in evidence.files.index_first
+        if fact.name not in others
+    ]
     if evidence.aside is not None:
         paths += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
     record = [run.record(name), run.record_copy(name)]
@@ -590,6 +603,21 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
         if not path.is_symlink():
             paths.append((path, identity_of(path)))
     return [(path, identity) for path, identity in paths if identity is not None]
+
+
+def _names_of_others(root: Path, files: CheckpointFiles) -> set[str]:
+    """Returns the names of the files that the content of a checkpoint does not make its own."""
+    if files.is_usual:
+        return set()
+    names: set[str] = set()
+    if files.has_index_and_data:
+        # Of a damaged index nothing is known but the name.
+        with suppress(BundleError, DamagedFileError, OSError):
+            count = IndexReader.checked(str(index_path(root / files.name))).shard_count
+            names |= {fact.name for (_, of), fact in files.shards.items() if of != count}
+    if files.graph is not None and not is_meta_graph(root / files.graph.name):
+        names.add(files.graph.name)
+    return names
 
 
 def _refuse_another_device(run: RunDirectory) -> None:
