@@ -109,9 +109,19 @@ async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECON
 
     def is_shown() -> bool:
         screens = shown(pilot.app)
-        return text in screens or text in " ".join(screens.split())
+        return text in screens or text in " ".join(screens.replace("│", " ").split())
 
     await until(pilot, is_shown, f"{text!r} on the screen", timeout)
+    await pilot.pause()
+
+
+async def until_told(pilot: Pilot[int], text: str) -> None:
+    """Waits until a toast says `text`: at its place, lines of the screen may be beside its own."""
+
+    def is_told() -> bool:
+        return any(text in toast.message for toast in pilot.app._notifications)
+
+    await until(pilot, is_told, f"a toast with {text!r}")
     await pilot.pause()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from app_driving import POLL, top, until, until_shown
+from app_driving import POLL, top, until, until_shown, until_told
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -409,7 +409,7 @@ async def test_a_path_is_copied(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("y")
-        await until_shown(pilot, "to the clipboard of the terminal.")
+        await until_told(pilot, "to the clipboard of the terminal.")
         assert app.clipboard == str(made.run.root / "ckpt-30")
 
 

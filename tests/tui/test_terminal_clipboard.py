@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from app_driving import opened, top, until_shown
+from app_driving import opened, top, until_told
 from rundir_factory import RunFactory
 
 from tfckpt_tui.app.terminal_clipboard import copied_in_words, give_to_tmux
@@ -68,6 +68,6 @@ async def test_a_path_that_is_no_utf8_is_copied(tmp_path: Path) -> None:
     made.checkpoint(100)
     async with opened(made.run) as pilot:
         await pilot.press("y")
-        await until_shown(pilot, "to the clipboard")
+        await until_told(pilot, "to the clipboard")
         assert "ckpt-100" in top(pilot.app)
         assert "run-?/ckpt-100" in pilot.app.clipboard
