@@ -89,7 +89,8 @@ def test_a_sound_one_leaves_a_record_of_exactly_these_files(run: RunDirectory) -
     assert found.record.findings == []
     facts = FileScanner(run.root).scan()[NAME].facts
     assert holds_for(found.record, facts, run.root)
-    own = run.worker_state_directory(NAME).glob("*")
+    directory = run.worker_state_directory(NAME)
+    own = [directory, *directory.glob("*")]
     notes = [run.record(NAME), run.record_copy(NAME)]
     everything = [*run.root.glob(f"{NAME}.*"), *own, *notes]
     assert set(found.record.files) == {str(path.relative_to(run.root)) for path in everything}
@@ -198,6 +199,18 @@ def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
     content[8] ^= 1
     path.write_bytes(content)
     assert not holds_for(found.record, facts, run.root)
+
+
+def test_a_finding_does_not_hold_once_a_missing_file_is_back(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    save(run)
+    state = run.worker_state_directory(NAME) / "worker-0.index"
+    os.rename(state, tmp_path / "aside")
+    found = verified(run)
+    assert not found.ok
+    os.rename(tmp_path / "aside", state)
+    assert not holds_for(found.record, FileScanner(run.root).scan()[NAME].facts, run.root)
 
 
 def test_no_flipped_bit_of_a_record_passes(run: RunDirectory) -> None:

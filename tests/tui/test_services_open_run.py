@@ -84,6 +84,11 @@ def test_checkpoints_one_level_deeper_are_offered(tmp_path: Path) -> None:
     (tmp_path / "run" / "ckpt-5.index").touch()
     with pytest.raises(UsageError, match=r"has no checkpoints itself; its checkpoints are in run"):
         open_run(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "ckpt-7.index").touch()
+    words = r"there are some in other and run\. List the runs with `tfckpt-tui browse "
+    with pytest.raises(UsageError, match=words):
+        open_run(tmp_path)
 
 
 def test_a_directory_that_may_not_be_read(

@@ -208,9 +208,11 @@ class _OwnFiles:
     def identities(self) -> Iterator[tuple[str, Identity]]:
         """Yields size, time and inode of each file, by its path relative to the run directory.
 
-        Leaves out what cannot be looked at: if the record names it, its reading tells why.
+        Leaves out what cannot be looked at: if the record names it, its reading tells why. The
+        directory of the workers' state tells that a file that is missing has come back.
         """
-        for path in (*self._states(), self.copy.removesuffix(".copy"), self.copy):
+        directory, record = self.start.rstrip("/"), self.copy.removesuffix(".copy")
+        for path in (directory, *self._states(), record, self.copy):
             with suppress(OSError):
                 identity = identity_of(f"{self.run.root}/{path}")
                 if identity is not None:

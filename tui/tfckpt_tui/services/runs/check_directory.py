@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_neighbours
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.directory.version_one import find_version_one
+from tfckpt_trainer.counts import join_names
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
@@ -70,12 +71,17 @@ def _no_checkpoints(root: Path, names: Sequence[str]) -> UsageError:
             f"{root} is empty; start a run there with "
             f"`tfckpt-tui launch {RunDirectory(root).shell_word} -- COMMAND`."
         )
-    inside = _checkpoints_inside(root, names)
-    if inside is not None:
+    inside = _with_checkpoints(root, names)
+    if len(inside) > 1:
+        return UsageError(
+            f"{root} has no checkpoints itself; there are some in {join_names(inside)}. "
+            f"List the runs with `tfckpt-tui browse {RunDirectory(root).shell_word}`."
+        )
+    if inside:
         what = "is a SavedModel" if SAVED_MODEL_FILES & set(names) else "has no checkpoints itself"
         return UsageError(
-            f"{root} {what}; its checkpoints are in {inside.name}. "
-            f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
+            f"{root} {what}; its checkpoints are in {inside[0]}. "
+            f"Open them with `tfckpt-tui {shlex.quote(str(root / inside[0]))}`."
         )
     others = units.count(len(names), "other entry", "other entries")
     return UsageError(
@@ -109,11 +115,12 @@ def _has_other_files(root: Path) -> bool:
     return False
 
 
-def _checkpoints_inside(root: Path, names: Sequence[str]) -> Path | None:
-    """Returns the first subdirectory with checkpoints, such as `variables` of a SavedModel."""
+def _with_checkpoints(root: Path, names: Sequence[str]) -> list[str]:
+    """Returns the subdirectories with checkpoints, such as `variables` of a SavedModel."""
+    found = []
     for name in sorted(names)[:_MOST_SEARCHED]:
         # Most names are not those of directories.
         with suppress(OSError):
             if _has_checkpoint(root / name):
-                return root / name
-    return None
+                found.append(name)
+    return found
