@@ -90,21 +90,22 @@ def test_the_same_command_succeeds_wherever_it_was_killed(
         assert {None, CheckpointState.ORPHANED} <= seen
 
 
-def start_slowly(root: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Starts a command on a sparse file, which takes long."""
+def stopped_while_it_writes(root: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Starts a command on sparse files, which takes seconds, and stops it by a signal."""
     size = 8 << 30
     for name in ("ckpt-1", "ckpt-2"):
         write(root / name, {"w": Stored(NUMBERS["float32"], (size // 4,), [], size=size)})
         os.truncate(root / f"{name}.data-00000-of-00001", size)
     process = subprocess.Popen([BINARY, *words], stdout=subprocess.DEVNULL)
     wait_until(lambda: leftovers(root), 60, "the beginning of the file")
+    process.send_signal(signal.SIGSTOP)
     return process
 
 
 def test_a_command_that_writes_is_told_from_one_that_was_killed(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
     root.mkdir()
-    process = start_slowly(root, words_for(root, "average"))
+    process = stopped_while_it_writes(root, words_for(root, "average"))
     for path in root.rglob("*"):
         os.utime(path, (1e9, 1e9))
     assert tool("ls", root, "--json").json["checkpoints"][0]["state"] == "writing"
@@ -127,7 +128,7 @@ def test_what_an_extract_left_is_removed_and_a_live_one_is_not_disturbed(
     root = tmp_path / "run"
     root.mkdir()
     words = words_for(root, "extract")
-    process = start_slowly(root, words)
+    process = stopped_while_it_writes(root, words)
     write(root / "ckpt-3", {"w": array(np.ones(3))})
     small = [word if word != "2" else "3" for word in words]
     (live,) = leftovers(root)
