@@ -28,7 +28,7 @@ from tfckpt_trainer.catalog.directory.save_directories import (
     look_into_temporary,
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
-from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
+from tfckpt_trainer.catalog.scan.states import quiet_seconds_of, worker_state_files
 from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, temporary_directory
@@ -241,8 +241,7 @@ def _copy_worker_state(
     """
     if source is None:
         return []
-    directory = run.worker_state_directory(source.name)
-    own = [facts for facts in source.files if (run.root / facts.name).parent == directory]
+    own = worker_state_files(source.name, source.files)
     if not own:
         return []
     target = place / _WORKERS

@@ -102,6 +102,10 @@ class CheckpointFiles(msgspec.Struct, frozen=True, gc=False):
             if packed[0] < _AT_INDEX
         }
 
+    def shards_of_other_counts(self, count: int) -> list[FileFact]:
+        """Returns data files whose names tell another number of them than `count`."""
+        return [fact for (_, of), fact in self.shards.items() if of != count]
+
     @property
     def shard_counts(self) -> set[int]:
         """The numbers of data files that their names tell: one, unless saves are mixed."""

@@ -614,7 +614,7 @@ def _names_of_others(root: Path, files: CheckpointFiles) -> set[str]:
         # Of a damaged index nothing is known but the name.
         with suppress(BundleError, DamagedFileError, OSError):
             count = IndexReader.checked(str(index_path(root / files.name))).shard_count
-            names |= {fact.name for (_, of), fact in files.shards.items() if of != count}
+            names |= {fact.name for fact in files.shards_of_other_counts(count)}
     if files.graph is not None and not is_meta_graph(root / files.graph.name):
         names.add(files.graph.name)
     return names

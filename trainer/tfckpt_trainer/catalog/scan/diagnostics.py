@@ -264,7 +264,7 @@ def _extra_data(observed: Observation, before: float) -> Iterator[Diagnostic]:
         index = files.index
         if index is None:
             continue
-        extra = [f for (_, count), f in files.shards.items() if count != checkpoint.shards]
+        extra = files.shards_of_other_counts(checkpoint.shards)
         if not extra or any(fact.modified_at > before for fact in extra):
             continue
         names = [fact.name for fact in extra]

@@ -377,7 +377,7 @@ def _with_index(
             state, problem = link_problem(files, name) or missing
             return Verdict(state, count, problem, deferred=deferred, lacks_file=True)
         present.append(fact)
-    own = [] if deferred else _worker_state(files.name, recorded)
+    own = [] if deferred else worker_state_files(files.name, recorded)
     doubtful = [*(fact.name for fact in present if fact.is_doubtful), *(one.name for one in own)]
     denied = next((name for name in doubtful if _is_denied(root / name)), None)
     if denied is not None:
@@ -517,7 +517,7 @@ def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
     )
 
 
-def _worker_state(name: str, recorded: Sequence[FileFacts]) -> list[FileFacts]:
+def worker_state_files(name: str, recorded: Sequence[FileFacts]) -> list[FileFacts]:
     """Returns the files of the workers' own state that the record of a checkpoint names."""
     place = f".tfckpt/workers/{name}/"
     return [

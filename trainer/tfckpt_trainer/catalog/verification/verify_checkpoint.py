@@ -218,11 +218,6 @@ class _OwnFiles:
                 if identity is not None:
                     yield path, identity
 
-    @property
-    def has_states(self) -> bool:
-        """Whether there is state of workers, which only a save with a record writes."""
-        return bool(self._states())
-
     def _states(self) -> list[str]:
         with suppress(OSError):
             return [
@@ -297,7 +292,8 @@ def _record_findings(
         problem = f"{own.record.name} cannot be read: {error.strerror}"
         yield Finding("error", UNREADABLE, own.record.name, None, problem)
         return
-    if record is None and not damage and own.has_states:
+    # Only a save with a record writes the state of workers.
+    if record is None and not damage and any(name.startswith(own.start) for name in read):
         damage = f"{own.record.name} is missing. {WITHOUT_RECORD}"
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"

@@ -48,7 +48,7 @@ class HyperparametersOfRun:
     checkpoint: str | None
     step: int | None
     is_live: bool
-    is_starting: bool = False
+    is_starting: bool
 
     @property
     def why_none(self) -> str:
