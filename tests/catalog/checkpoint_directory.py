@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 from bundle_writing import write_floats
@@ -117,6 +118,14 @@ class CheckpointDirectory:
         self.touch(part, age if part_age is None else part_age)
         self.touch(directory, age)
         return directory
+
+    def index_of_part(self, temporary: Path, name: str, age: float) -> Path:
+        """Puts an index into a directory of parts: that of a checkpoint, which TensorFlow wrote."""
+        index = temporary / "part-00000-of-00001.index.tempstate123"
+        shutil.copy(self.root / f"{name}.index", index)
+        self.touch(index, age)
+        self.touch(temporary, age)
+        return index
 
     def touch(self, path: Path, age: float) -> None:
         """Says when a file was changed."""

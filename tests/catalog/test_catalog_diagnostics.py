@@ -252,6 +252,13 @@ class TestLeftovers:
         assert list(found) == ["leftover-temp"]
         assert (found["leftover-temp"].name, found["leftover-temp"].bytes) == ("ckpt-1_temp", 4)
 
+    def test_the_names_of_parts_alone_are_not_called_left_by_a_save(self, made):
+        made.tensorflow("ckpt-1", age=LONG_AGO)
+        made.temporary("ckpt-1", age=LONG_AGO)
+        found = diagnostics(made)["leftover-temp"]
+        assert "Nothing shows that TensorFlow wrote them" in found.message
+        assert advises_no_loss(found)
+
     def test_not_while_its_save_may_go_on(self, made):
         made.tensorflow("ckpt-1", age=1)
         made.temporary("ckpt-1", age=1)
@@ -489,16 +496,17 @@ class TestAdviceThatCouldLoseSomething:
 
     def test_a_temporary_directory_is_moved_away(self, made):
         made.tensorflow("ckpt-1")
-        made.temporary("ckpt-1", age=LONG_AGO)
+        made.index_of_part(made.temporary("ckpt-1", age=LONG_AGO), "ckpt-1", LONG_AGO)
         message = diagnostics(made)["leftover-temp"].message
         command = message[message.index("`") + 1 : message.rindex("`")]
         subprocess.run(command, shell=True, check=True)
-        assert len(list((made.root / "moved-away" / "ckpt-1_temp").iterdir())) == 1
+        assert len(list((made.root / "moved-away" / "ckpt-1_temp").iterdir())) == 2
         assert diagnostics(made) == {}
 
     def test_a_temporary_directory_with_parts_of_a_later_save_is_kept(self, made):
         made.tensorflow("ckpt-1", age=LONG_AGO)
-        made.temporary("ckpt-1", age=LONG_AGO - 60)
+        parts = made.temporary("ckpt-1", age=LONG_AGO - 60)
+        made.index_of_part(parts, "ckpt-1", LONG_AGO - 60)
         found = diagnostics(made)["leftover-temp"]
         assert "Keep it" in found.message
         assert advises_no_loss(found)

@@ -144,6 +144,35 @@ def test_a_folder_of_others_stays_when_the_checkpoint_of_its_name_goes(made):
     assert diary.read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize(
+    "name", ["part-00000-of-00001.data-00000-of-00001", "part-00000-of-00001.index"]
+)
+@pytest.mark.parametrize("forever", [False, True])
+def test_names_of_parts_beside_a_checkpoint_do_not_go_with_it(made, name, forever):
+    made.tensorflow("ckpt-1", listed=False)
+    made.tensorflow("ckpt-2")
+    notes = made.root / "ckpt-1_temp" / name
+    notes.parent.mkdir()
+    notes.write_bytes(b"my notes")
+    made.touch(notes, LONG_AGO)
+    made.touch(notes.parent, LONG_AGO)
+    if forever:
+        delete_for_good(made.run, ["ckpt-1"], now=NOW, update_state_file=False)
+    else:
+        move_to_trash(made.run, ["ckpt-1"], by="t", now=NOW, update_state_file=False)
+    assert notes.read_bytes() == b"my notes"
+    assert not (made.root / "ckpt-1.index").exists()
+
+
+def test_parts_that_tensorflow_wrote_go_with_their_checkpoint(made):
+    made.tensorflow("ckpt-1", listed=False)
+    made.tensorflow("ckpt-2")
+    parts = made.temporary("ckpt-1", age=LONG_AGO)
+    made.index_of_part(parts, "ckpt-1", LONG_AGO)
+    delete_for_good(made.run, ["ckpt-1"], now=NOW, update_state_file=False)
+    assert not parts.exists()
+
+
 @pytest.mark.parametrize("cut", [0, 1, 30])
 def test_a_cache_of_tf_data_is_no_checkpoint(made, cut):
     made.tensorflow("ckpt-1")
@@ -244,9 +273,7 @@ class TestDamaged:
 
     def test_the_index_of_a_part_of_a_save_that_was_killed_proves_it(self, made):
         made.tensorflow("ckpt-1")
-        index = made.temporary("ckpt-2", age=LONG_AGO) / "part-00000-of-00001.index.tempstate123"
-        shutil.copy(made.root / "ckpt-1.index", index)
-        made.touch(index, LONG_AGO)
+        made.index_of_part(made.temporary("ckpt-2", age=LONG_AGO), "ckpt-1", LONG_AGO)
         assert deleted_by_rules(made) == ["ckpt-2"]
 
     @pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])

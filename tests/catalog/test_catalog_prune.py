@@ -96,6 +96,19 @@ class TestPrune:
         own = {name: data for name, data in left.items() if name.startswith("ckpt-70")}
         assert {name: data for name, data in left.items() if name not in own} == of_others
 
+    @pytest.mark.parametrize("is_recorded", [False, True])
+    def test_a_damaged_index_takes_no_files_that_may_be_of_others(self, made, is_recorded):
+        """A record says which are its own; without one, nothing tells two numbers apart."""
+        made.ours(5) if is_recorded else made.tensorflow("ckpt-5")
+        made.tensorflow("ckpt-70")
+        index, data = made.root / "ckpt-5.index", made.root / "ckpt-5.data-00000-of-00001"
+        index.write_bytes(index.read_bytes()[:-1])
+        mine = made.root / "ckpt-5.data-00001-of-00002"
+        mine.write_bytes(b"mine")
+        delete_for_good(made.run, ["ckpt-5"], now=NOW, update_state_file=True)
+        assert mine.read_bytes() == b"mine"
+        assert (index.exists(), data.exists()) == (False, not is_recorded)
+
     @pytest.mark.parametrize(
         ("fails", "outcome"),
         [(False, "Nothing was moved."), (True, "Now in the trash: ckpt-50.")],

@@ -55,6 +55,7 @@ from tfckpt_trainer.catalog.retention.state_list import (
 )
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
+from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
 from tfckpt_trainer.catalog.scan.protection import (
     NOT_IN_USE,
     protections,
@@ -585,7 +586,7 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     """
     name, aside = evidence.files.name, run.saving_directory
     paths: list[tuple[Path, Identity | None]] = []
-    others = _names_of_others(run.root, evidence.files)
+    others = _names_of_others(run.root, evidence)
     paths += [
         (run.root / fact.name, fact.identity)
         for fact in evidence.files.index_first
@@ -597,7 +598,11 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
     places = (run.root, evidence.files), (aside, evidence.aside or CheckpointFiles(name))
     temporary = [
-        at / f"{name}{TEMPORARY}" for at, files in places if files.temporary_at is not None
+        at / f"{name}{TEMPORARY}"
+        for at, files in places
+        # Beside a checkpoint, the names of parts alone show nothing.
+        if files.temporary_at is not None
+        and (at == aside or not files.has_index or has_proven_parts(at, files))
     ]
     for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():
@@ -605,16 +610,21 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     return [(path, identity) for path, identity in paths if identity is not None]
 
 
-def _names_of_others(root: Path, files: CheckpointFiles) -> set[str]:
+def _names_of_others(root: Path, evidence: Evidence) -> set[str]:
     """Returns the names of the files that the content of a checkpoint does not make its own."""
+    files = evidence.files
     if files.is_usual:
         return set()
     names: set[str] = set()
     if files.has_index_and_data:
-        # Of a damaged index nothing is known but the name.
-        with suppress(BundleError, DamagedFileError, OSError):
+        try:
             count = IndexReader.checked(str(index_path(root / files.name))).shard_count
             names |= {fact.name for fact in files.shards_of_other_counts(count)}
+        except (BundleError, DamagedFileError, OSError):
+            # A damaged index tells nothing. Of two sets of data files, either may be its own.
+            if len(files.shard_counts) > 1:
+                recorded = {f.name for f in evidence.record.files} if evidence.record else set()
+                names |= {fact.name for fact in files.shards.values()} - recorded
     if files.graph is not None and not is_meta_graph(root / files.graph.name):
         names.add(files.graph.name)
     return names

@@ -293,7 +293,12 @@ def _leftover_directories(observed: Observation, before: float) -> Iterator[Diag
         is_newer = (
             files.part_at is not None and index is not None and files.part_at > index.modified_at
         )
-        if is_newer:
+        if checkpoint.name not in observed.proven_temporaries:
+            message = (
+                f"{name} has files with the names of parts of a save. Nothing shows that "
+                f"TensorFlow wrote them. A prune of {checkpoint.name} leaves them."
+            )
+        elif is_newer:
             message = (
                 f"{name} has parts of a later save of {checkpoint.name}, which was cut off. The "
                 "parts may be complete. Keep it until a newer checkpoint is saved."

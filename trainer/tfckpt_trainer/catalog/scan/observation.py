@@ -38,6 +38,7 @@ from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
+from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
 from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
@@ -114,6 +115,7 @@ class Observation(msgspec.Struct, frozen=True):
             without targets of symbolic links.
         other_directories: Directories `NAME_temp` that no save has made.
         temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
+        proven_temporaries: The checkpoints whose `NAME_temp` is known to be of a save.
         newer: For each document of a newer release, which release is needed.
         damaged_prunes: What is wrong with each prune in the trash that cannot be brought back, by
             its id.
@@ -138,6 +140,7 @@ class Observation(msgspec.Struct, frozen=True):
     unowned: Mapping[str, FileFact] = {}
     other_directories: Sequence[str] = ()
     temporary_bytes: Mapping[str, int] = {}
+    proven_temporaries: frozenset[str] = frozenset()
     newer: Sequence[str] = ()
     damaged_prunes: Mapping[str, str] = {}
     neighbours: Neighbours = NO_NEIGHBOURS
@@ -247,6 +250,11 @@ class Observer:
                 for name, checkpoint in files.files.items()
                 if checkpoint.temporary_at is not None
             },
+            proven_temporaries=frozenset(
+                name
+                for name, checkpoint in files.files.items()
+                if has_proven_parts(root, checkpoint)
+            ),
             newer=[*self._newer_documents(), *newer_records.values()],
             damaged_prunes=damaged_prunes,
             neighbours=self._neighbours(changed_at),

@@ -45,7 +45,7 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
         verdict: The state that follows from it, if they are a checkpoint.
     """
     files = evidence.files
-    if verdict.state.restorable or _is_recorded(evidence) or _is_of_a_save(root, files):
+    if verdict.state.restorable or _is_recorded(evidence) or has_proven_parts(root, files):
         return Ownership.PROVEN
     kind = _kind_of_index(root, evidence)
     if kind is IndexKind.BUNDLE:
@@ -79,8 +79,11 @@ def _is_recorded(evidence: Evidence) -> bool:
     )
 
 
-def _is_of_a_save(root: Path, files: CheckpointFiles) -> bool:
-    """Whether a command of this library writes in `NAME_temp`, or it has the index of a part."""
+def has_proven_parts(root: Path, files: CheckpointFiles) -> bool:
+    """Whether a command of this library writes in `NAME_temp`, or it has the index of a part.
+
+    Reads the indexes of the parts.
+    """
     if files.temporary_at is None or files.writer:
         return bool(files.writer)
     try:
