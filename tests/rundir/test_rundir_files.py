@@ -51,7 +51,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["there"]
 
 
-@pytest.mark.parametrize("make", ["link", "directory", "fifo", "large"])
+@pytest.mark.parametrize("make", ["link", "directory", "fifo", "socket", "large"])
 def test_read_bounded_refuses_what_is_not_a_small_plain_file(tmp_path, make):
     target = tmp_path / "x"
     if make == "link":
@@ -60,6 +60,8 @@ def test_read_bounded_refuses_what_is_not_a_small_plain_file(tmp_path, make):
         target.mkdir()
     elif make == "fifo":
         os.mkfifo(target)
+    elif make == "socket":
+        os.mknod(target, stat.S_IFSOCK | 0o644)
     else:
         target.write_bytes(b"x" * 101)
     with pytest.raises(DamagedFileError, match=str(target)):
@@ -158,6 +160,13 @@ def test_a_pipe_in_the_place_of_a_log_keeps_no_writer_waiting(tmp_path):
         assert os.read(reader, 10) == b""
     finally:
         os.close(reader)
+
+
+def test_a_socket_in_the_place_of_a_log_is_told_apart_from_a_failing_disk(tmp_path):
+    target = tmp_path / "journal"
+    os.mknod(target, stat.S_IFSOCK | 0o644)
+    with pytest.raises(IrregularFileError, match="not a regular file"):
+        append_line(target, b"one")
 
 
 @given(step=st.integers(0, 10**15), branch=st.integers(0, 10**6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +246,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "bytes": write(bytes(range(256)) * 16),
     "directory": lambda path: path.mkdir(),
     "pipe": os.mkfifo,
+    "socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o644),
     "link": lambda path: path.symlink_to("/etc/passwd"),
     "loop": lambda path: path.symlink_to(path.name),
     "unreadable": lambda path: (path.touch(), path.chmod(0)),

@@ -17,6 +17,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -120,6 +121,7 @@ CONTENTS: dict[str, Callable[[Path, bytes], object]] = {
     "grown": with_hole,
     "link": lambda path, data: path.symlink_to(secret_beside(path)),
     "pipe": lambda path, data: os.mkfifo(path),
+    "socket": lambda path, data: os.mknod(path, stat.S_IFSOCK | 0o644),
     "directory": lambda path, data: path.mkdir(),
 }
 

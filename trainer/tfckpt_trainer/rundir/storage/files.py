@@ -288,7 +288,7 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         os.close(descriptor)
-        raise DamagedFileError(f"{path} is not a regular file. Move it away.")
+        raise _irregular(path)
     return descriptor, facts
 
 
@@ -303,7 +303,13 @@ def _open_itself(path: Path | str, flags: int) -> int:
             raise DamagedFileError(
                 f"{path} is a symbolic link; expected a regular file. Move the link away."
             ) from error
+        if error.errno == errno.ENXIO:
+            raise _irregular(path) from error
         raise
+
+
+def _irregular(path: Path | str) -> DamagedFileError:
+    return DamagedFileError(f"{path} is not a regular file. Move it away.")
 
 
 def read_bounded(
@@ -339,7 +345,7 @@ def _read_once(path: Path | str, limit: int, written_by: int | None) -> bytes:
         # The size that the kernel remembers may be an old one on a network disk.
         facts = ask_server(descriptor)
         if not stat.S_ISREG(facts.mode):
-            raise DamagedFileError(f"{path} is not a regular file. Move it away.")
+            raise _irregular(path)
         if written_by is not None:
             require_owner(path, descriptor, written_by)
         if facts.size > limit:
@@ -399,7 +405,7 @@ def open_shared(path: Path, flags: int) -> int:
 
     Raises:
         LinkedFileError: It is a symbolic link.
-        IrregularFileError: It is a pipe or a device, which could keep a writer waiting.
+        IrregularFileError: It is a pipe, a device or a socket; a pipe could keep a writer waiting.
         OSError: It cannot be opened.
     """
     descriptor = _open_or_create(path, flags | os.O_NONBLOCK, 0o644, 0o064)
@@ -434,6 +440,9 @@ def _open_or_create(path: Path, flags: int, mode: int, most: int) -> int:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise LinkedFileError(str(path)) from None
+            # A socket, or a pipe that nobody reads.
+            if error.errno == errno.ENXIO:
+                raise IrregularFileError(str(path)) from None
             raise
     share(descriptor, path.parent, most)
     return descriptor
