@@ -85,6 +85,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     output, _ = job.communicate(timeout=MOST_SECONDS)
     assert job.returncode == 0, output
     assert f"Restored {name} on 2 workers" in output
+    assert f"Saved {name}" not in output
     assert (run.root / f"ckpt-{saved.step + 10}.index").exists()
 
 

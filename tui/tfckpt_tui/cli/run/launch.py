@@ -22,7 +22,9 @@ from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_word
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.variables import ignored_variables, with_variables
 from tfckpt_trainer.launch.slurm_options import MAX_REQUEUES, SlurmOptions
+from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
@@ -442,11 +444,12 @@ def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:
     from tfckpt_tui.services.processes.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
+    event_log = Tail(run.event_log, EventEntry, from_end=True)
     status = _start(options, force=force)
     assert isinstance(status, SupervisorStatus)
     if as_json:
         print_json(_report(run, status))
-    return follow_run(run, status, print_message)
+    return follow_run(run, status, event_log, print_message)
 
 
 def _without_gpus() -> tuple[tuple[str, str], ...]:

@@ -23,9 +23,18 @@ LOOK_SECONDS = 0.2
 
 
 def follow_run(
-    run: RunDirectory, supervisor: SupervisorStatus, on_event: Callable[[str], None]
+    run: RunDirectory,
+    supervisor: SupervisorStatus,
+    event_log: Tail[EventEntry],
+    on_event: Callable[[str], None],
 ) -> int:
     """Reports new events until the run ends; SIGTERM and SIGINT save and end it.
+
+    Args:
+        run: The run.
+        supervisor: Its supervisor, which was just started.
+        event_log: Its event log from the moment before that.
+        on_event: Called with each event.
 
     Returns:
         DONE if training finished or was stopped, INTERRUPTED after ctrl+c, the status for a
@@ -45,7 +54,6 @@ def follow_run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
-    event_log = Tail(run.event_log, EventEntry)
     while living_supervisor(run, time.time()) is not None:
         _report(event_log, on_event)
         time.sleep(LOOK_SECONDS)
