@@ -9,6 +9,7 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from copy import copy
@@ -309,7 +310,14 @@ def test_a_commit_that_misses_a_file_is_taken_back(tmp_path, lost):
 
 def test_a_discarded_save_can_be_tried_again(tmp_path):
     save = Save(tmp_path / "run")
+    own = save.run.worker_state_directory(NAME)
+    parts = own / "worker-1_temp"
+    parts.mkdir()
+    (parts / "part-00000-of-00001.data-00000-of-00001.tempstate1").write_bytes(b"half")
+    (own / "notes.txt").write_bytes(b"of somebody else")
     discard_save(save.run, NAME)
+    assert list(own.iterdir()) == [own / "notes.txt"]
+    shutil.rmtree(own)
     save.check_gone()
     again = Save(tmp_path / "again")
     again.commit()

@@ -497,6 +497,23 @@ class TestHostile:
         assert own.is_symlink()
         assert len(list(elsewhere.iterdir())) == 4
 
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_what_others_put_beside_a_workers_state_stays(self, history, is_deleted):
+        own = history.run.worker_state_directory("ckpt-100")
+        more = own / "more"
+        more.mkdir()
+        of_others = own / "notes.txt", own / "worker-0.index.bak", more / "worker-0.index"
+        for path in of_others:
+            path.write_bytes(b"mine")
+        if is_deleted:
+            delete_for_good(history.run, ["ckpt-100"], now=NOW, update_state_file=True)
+        else:
+            prune(history, "ckpt-100")
+            empty_trash(history.run)
+        left = [path for path in history.run.control.rglob("*") if "ckpt-100/" in str(path)]
+        files = sorted(path.name for path in left if path.is_file())
+        assert files == sorted(path.name for path in of_others)
+
     def forged(self, history, name, file, checksum, phase) -> TrashManifest:
         """A manifest that another user wrote, with the right facts of a file."""
         manifest = TrashManifest(

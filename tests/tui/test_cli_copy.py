@@ -140,6 +140,15 @@ def test_a_checkpoint_without_a_record_is_copied_with_its_graph(tool, tmp_path, 
     assert contents(made.root) == before
 
 
+def test_what_others_put_beside_a_workers_state_is_not_copied(tool, run, place):
+    own = run / ".tfckpt/workers/ckpt-100"
+    for name in ("notes.txt", "worker-0.index.bak"):
+        (own / name).write_bytes(b"mine")
+    assert tool("copy", run, "100", place).code == 0
+    copied = {path.name for path in (place / ".tfckpt/workers/ckpt-100").iterdir()}
+    assert copied == {path.name for path in own.iterdir()} - {"notes.txt", "worker-0.index.bak"}
+
+
 def test_a_second_copy_sends_nothing_and_changes_nothing(tool, run, place):
     tool("copy", run, "100", "200", place)
     before = contents(place)

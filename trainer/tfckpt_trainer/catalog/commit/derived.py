@@ -25,6 +25,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import (
     TEMPORARY,
     delete_what_is_of_save,
+    delete_worker_state,
     look_into_temporary,
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
@@ -38,7 +39,6 @@ from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     create_file,
-    delete_tree,
     move,
     open_plain,
     sync_directory,
@@ -193,7 +193,7 @@ def _remove_leftovers(run: RunDirectory) -> None:
 
 def _remove_worker_state(run: RunDirectory, name: str) -> None:
     with suppress(OSError):
-        delete_tree(run.worker_state_directory(name))
+        delete_worker_state(run.worker_state_directory(name))
 
 
 def _remove_marked(place: Path) -> None:

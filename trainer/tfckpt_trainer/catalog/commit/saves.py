@@ -19,7 +19,7 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, delete_worker_state
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -119,7 +119,7 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
         )
         _remove_from_place(run, record)
     if not _has_index(run, name):
-        _remove_directory(run.worker_state_directory(name))
+        delete_worker_state(run.worker_state_directory(name))
     for entry in list_directory(run.saving_directory):
         is_manifest = entry.name == run.save_manifest(name).name
         if entry.name.startswith((f"{name}.", f"{name}{TEMPORARY}")) and not is_manifest:
@@ -305,8 +305,3 @@ def _remove(entry: os.DirEntry[str]) -> None:
         delete_tree(Path(entry.path))
     else:
         delete_file(Path(entry.path))
-
-
-def _remove_directory(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        delete_tree(path)

@@ -26,8 +26,12 @@ _PART = re.compile(rf"part-\d{{5}}-of-\d{{5}}{_FILE}")
 """What TensorFlow writes: parts of a checkpoint, one for each device."""
 
 _UNCOMMITTED = re.compile(r"index|data-\d{5}")
-_OF_WORKER = re.compile(rf"worker-\d+({_FILE}|\.json)")
-"""What commands of this library write in directories below theirs."""
+"""What commands of this library write in a directory below theirs."""
+
+_WORKER_NAME = r"(worker-\d+|untracked)"
+_OF_WORKER = re.compile(rf"{_WORKER_NAME}({_FILE}|\.json)")
+_PARTS_OF_WORKER = re.compile(rf"{_WORKER_NAME}{TEMPORARY}")
+"""What workers write of their own state: files, and meanwhile directories of parts."""
 
 
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
@@ -80,7 +84,7 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
         OSError: It cannot be read, or a part of it cannot be deleted.
     """
     if name.startswith(_WORKERS):
-        delete_tree(directory)
+        delete_worker_state(directory)
         return
     content = list_directory(directory)
     mark = _mark_among(entry.name for entry in content)
@@ -91,6 +95,26 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
             delete_tree(Path(entry.path))
         elif is_written(entry):
             delete_file(Path(entry.path))
+    with suppress(OSError):
+        os.rmdir(directory)
+
+
+def is_of_worker(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a directory of workers' own state is a file that they write there."""
+    return _is_file(entry, _OF_WORKER)
+
+
+def delete_worker_state(directory: Path) -> None:
+    """Deletes what workers wrote in the directory of their own state, and it if it is empty then.
+
+    Raises:
+        OSError: It cannot be read, or a part of it cannot be deleted.
+    """
+    for entry in list_directory(directory):
+        if is_of_worker(entry):
+            delete_file(Path(entry.path))
+        elif entry.is_dir(follow_symlinks=False) and _PARTS_OF_WORKER.fullmatch(entry.name):
+            delete_what_is_of_save(Path(entry.path), entry.name)
     with suppress(OSError):
         os.rmdir(directory)
 

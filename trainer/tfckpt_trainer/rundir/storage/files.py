@@ -175,7 +175,12 @@ def delete_tree(directory: Path) -> None:
     import shutil
 
     with ParentDirectory(directory) as parent:
-        shutil.rmtree(parent.name, dir_fd=parent.descriptor)
+        try:
+            shutil.rmtree(parent.name, dir_fd=parent.descriptor)
+        except OSError as error:
+            # Of a file in it, the error has the last name alone.
+            error.filename = str(directory)
+            raise
 
 
 def facts_of(path: Path) -> os.stat_result | None:

@@ -18,6 +18,7 @@ from tfckpt_trainer.bundle.links import open_in_directory
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoint_files import Identity
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.directory.save_directories import is_of_worker
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -185,7 +186,7 @@ def _worker_files(run: RunDirectory, name: str, opened: ExitStack) -> list[Sourc
     with suppress(FileNotFoundError, NotADirectoryError):
         # Refuses a link, which is not the same as a checkpoint without such files.
         os.close(open_directory(directory))
-    paths = [Path(e.path) for e in list_directory(directory) if e.is_file(follow_symlinks=False)]
+    paths = [Path(entry.path) for entry in list_directory(directory) if is_of_worker(entry)]
     return [
         SourceFile(path.relative_to(run.root).as_posix(), opened.enter_context(open_plain(path)))
         for path in sorted(paths)
