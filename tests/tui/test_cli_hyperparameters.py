@@ -209,6 +209,23 @@ def test_the_next_start_can_begin_with_other_values(tool: Tool, tmp_path: Path) 
     assert resumed.values == {}
 
 
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_choice_of_the_next_start_that_fails_changes_nothing(
+    tool: Tool, tmp_path: Path, chosen: bool
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    root, state_file = made.run.root, made.run.state_file
+    if chosen:
+        assert tool("restore", root, "--step", "300", "--next-start").code == 0
+    before = load_head(made.run)
+    state_file.unlink(missing_ok=True)
+    state_file.mkdir()
+    said = tool("restore", root, "--step", "100", "--next-start")
+    assert (said.code, said.data) == (1, "")
+    assert str(state_file) in said.words
+    assert load_head(made.run) == before
+
+
 def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     root = made.run.root

@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.records.event import NEXT_START, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.compatibility import check_compatibility, find_reference
@@ -172,7 +173,15 @@ def _point_to(
             highest_begun=tips.highest,
         )
         store(run.head_file, chosen)
-        point_state_file_at(run, name)
+        try:
+            point_state_file_at(run, name)
+        except OSError:
+            # A choice that failed is none.
+            if head is None:
+                delete_file(run.head_file)
+            else:
+                store(run.head_file, head)
+            raise
     return branch
 
 
