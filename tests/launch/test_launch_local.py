@@ -246,7 +246,9 @@ def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run
     for pid in pids + children:
         wait_until(lambda pid=pid: not _lives(pid), 3, f"end of process {pid}")
     assert run.status().state is SupervisorState.STOPPED
-    assert run.event_log(EventKind.STOP)[-1].by == "me"
+    stop = run.event_log(EventKind.STOP)[-1]
+    assert stop.by == "me"
+    assert stop.message.startswith("Stopped from outside, without their supervisor: worker 0")
     assert stop_supervisor(run.directory, 5) is False
 
 
@@ -266,6 +268,7 @@ def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) 
     assert stop_supervisor(run.directory, 0.5) is True
     for pid in [status.pid, *(worker.pid for worker in status.workers)]:
         wait_until(lambda pid=pid: not _lives(pid), 3, f"end of process {pid}")
+    assert run.status().reason.startswith("Stopped from outside, by force: worker 0 (")
 
 
 def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> None:

@@ -126,7 +126,9 @@ def stop_supervisor(
         workers = orphan_processes(run, time.time())
     killed = _end(run, workers, deadline)
     if supervisor is None or killed:
-        _tell(run, workers, by, on_warning)
+        how = "without their supervisor" if supervisor is None else "by force"
+        named = f", {how}: {', '.join(map(str, workers))}" if workers else ""
+        _tell(run, f"Stopped from outside{named}.", by, on_warning)
     return True
 
 
@@ -194,19 +196,14 @@ def _wait(condition: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _tell(
-    run: RunDirectory, workers: Sequence[OrphanProcess], by: str, on_warning: Callable[[str], None]
-) -> None:
+def _tell(run: RunDirectory, message: str, by: str, on_warning: Callable[[str], None]) -> None:
     """Records the end, because no process is left to do so."""
-    message = "Stopped from outside"
-    if workers:
-        message += f", without their supervisor: {', '.join(map(str, workers))}"
-    if warning := note_event(run, EventKind.STOP, f"{message}.", by=by):
+    if warning := note_event(run, EventKind.STOP, message, by=by):
         on_warning(warning)
     status = read_supervisor(run)
     if status is not None:
         ended = msgspec.structs.replace(
-            status, state=SupervisorState.STOPPED, reason=f"{message}.", next_start_at=None
+            status, state=SupervisorState.STOPPED, reason=message, next_start_at=None
         )
         try:
             store_status(run.supervisor_status, ended, durable=True)
