@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.event_log import read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.hyperparameter import Bounds, ConfirmedChange, PlannedChange
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
@@ -763,17 +764,37 @@ def test_a_whole_number_in_a_variable_stays_one(tmp_path):
     assert int(count) == 9
 
 
-def test_what_another_worker_has_otherwise_is_found():
-    from tfckpt_trainer.rundir.records.hyperparameter import Bounds
+def worker(**values):
+    """A worker whose script declares some hyperparameters."""
     from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
     from tfckpt_trainer.training.hyperparameters.sources import OwnSource
 
-    def worker(**values):
-        made = Hyperparameters()
-        for name, value in values.items():
-            made.add(OwnSource(name, lambda value=value: value, print, Bounds(low=0)))
-        return made
+    made = Hyperparameters()
+    for name, value in values.items():
+        made.add(OwnSource(name, lambda value=value: value, print, Bounds(low=0)))
+    return made
 
+
+def test_what_is_to_be_made_again_is_told_as_planned():
+    one = worker(crop=4.0, noise=1.0, only=2.0)
+    one.make_again(
+        [
+            ConfirmedChange(step=5, values={"crop": 6.0}, begins=5, by="ada"),
+            ConfirmedChange(step=7, values={"crop": 7.0, "noise": 0.5}, begins=9, over=4),
+        ]
+    )
+    one.plan({"only": 3.0}, begins=8, steps=0, by="bob")
+    told = {hyperparameter.name: hyperparameter.planned for hyperparameter in one.told()}
+    assert told == {
+        "crop": PlannedChange(value=6.0, begins=5, by="ada"),
+        "noise": PlannedChange(value=0.5, begins=9, steps=4),
+        "only": PlannedChange(value=3.0, begins=8, by="bob"),
+    }
+    # A checkpoint has none of them: the event log does.
+    assert [had.name for had in one.look(3) if had.planned] == ["only"]
+
+
+def test_what_another_worker_has_otherwise_is_found():
     chief, other = worker(crop=4.0, noise=1.0, only=2.0), worker(crop=5.0, noise=1.0)
     assert chief.differing(list(other.seen.values())) == ["crop", "only"]
     assert other.differing(list(chief.seen.values())) == ["crop", "only"]

@@ -192,6 +192,25 @@ class Hyperparameters:
         """Takes changes from before a crash, in the order of their steps; see `take_again`."""
         self._again = list(changes)
 
+    def told(self) -> list[Hyperparameter]:
+        """Returns what people are told: a change that is to be made again is one that is planned.
+
+        Other threads may call it.
+        """
+        again = {
+            name: PlannedChange(
+                value=to, begins=change.begins, steps=change.over, by=change.by, until=change.until
+            )
+            for change in reversed(self._again)
+            for name, to in change.values.items()
+        }
+        return [
+            one
+            if one.planned is not None or one.name not in again
+            else msgspec.structs.replace(one, planned=again[one.name])
+            for one in list(self.seen.values())
+        ]
+
     def take_again(self, step: int) -> list[ConfirmedChange]:
         """Returns the changes that are to be made again after so many steps, and forgets them."""
         due = [change for change in self._again if change.step <= step]

@@ -124,7 +124,7 @@ class RunState:
         for source in sources_of(passed.optimizers(), strategy):
             self.saved.user.hyperparameters.add(source)
         if group.is_chief:
-            telemetry.metrics.hyperparameters = self.saved.user.hyperparameters.seen
+            telemetry.metrics.hyperparameters = self.saved.user.hyperparameters.told
         inputs.add_tracked(shared.checkpoint)
         inputs.report = telemetry.heartbeat.describe
         remember_state(self.saved)

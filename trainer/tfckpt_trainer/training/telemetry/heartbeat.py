@@ -225,6 +225,6 @@ class Heartbeat:
             cpu_stall_ratio=self._cpu_stall.ratio(),
             not_finite=list(metrics.not_finite.current),
             saves=metrics.saves.status(metrics.step),
-            hyperparameters=list(metrics.hyperparameters.values()),
+            hyperparameters=metrics.hyperparameters(),
             write_problem=metrics.write_problem,
         )

@@ -72,7 +72,7 @@ class StepMetrics:
         finished_steps: Steps that the summary writer has not taken yet.
         not_finite: The metrics whose newest value is NaN or infinite.
         saves: The outcomes of saves.
-        hyperparameters: Values that can be changed, by name; on the chief only.
+        hyperparameters: Returns values that can be changed; none but on the chief.
         write_problem: Why the chief cannot write a file of the run; empty if it can.
         on_step: Called with each step whose metrics are known.
     """
@@ -100,7 +100,7 @@ class StepMetrics:
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
-    hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
+    hyperparameters: Callable[[], list[Hyperparameter]] = list
     write_problem: str = ""
     on_step: Callable[[StepFacts], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()

@@ -140,7 +140,7 @@ class Telemetry:
         Args:
             step: Steps done.
         """
-        values = {one.name: one.value for one in self.metrics.hyperparameters.values()}
+        values = {one.name: one.value for one in self.metrics.hyperparameters()}
         self.summaries.write_hyperparameters(step + 1, values)
 
     def close_alerts(self) -> None:
