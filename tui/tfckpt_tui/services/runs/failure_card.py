@@ -241,8 +241,9 @@ def _resume(facts: FailureFacts) -> str:
         kept += f", step {facts.checkpoint_step:,}"
     if facts.lost_steps:
         return f"{kept}; {lost}"
-    nothing = "all steps are saved" if facts.hangs else "no step is lost"
-    return f"{kept}; {nothing}{'' if is_sure else ', by the last heartbeat'}."
+    if is_sure:
+        return f"{kept}; no step is lost."
+    return f"{kept}; steps after the last heartbeat may {'not be saved' if facts.hangs else 'be lost'}."
 
 
 def _workers(indexes: Sequence[int]) -> str:
