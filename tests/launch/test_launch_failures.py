@@ -16,6 +16,8 @@ from supervised import Run
 
 from real_file_systems import fill, small_tmpfs
 from requirements import MEMORY_GROUPS, require
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
@@ -201,6 +203,18 @@ def test_a_full_disk(tmp_path: Path) -> None:
         failure = card(run)
         assert "OSError: [Errno 28] No space left on device" in text_of(failure)
         assert f"{script}:4" in text_of(failure)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_launch_on_a_full_disk_says_where_and_what_to_do(tmp_path: Path, is_known: bool) -> None:
+    with small_tmpfs(tmp_path / "disk") as disk:
+        run = Run(disk / "run")
+        if is_known:
+            run.directory.create()
+        fill(disk)
+        words = r"Training cannot start in .*/run: .*/run/.*: No space left on device\. .*again\."
+        with pytest.raises(TfckptError, match=words):
+            launch(run.options("sleep=60", workers=1))
 
 
 def test_a_worker_lost_on_a_full_disk_is_named_although_nothing_can_be_noted(

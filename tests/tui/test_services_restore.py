@@ -134,7 +134,7 @@ def test_the_plan_says_how_many_steps_are_lost(tmp_path: Path) -> None:
     said = "The last 38 steps so far are in no checkpoint and are lost."
     assert describe_plan(plan).endswith(said)
     one = replace(plan, unsaved_steps=1)
-    assert describe_plan(one).endswith("The last 1 step so far is in no checkpoint and is lost.")
+    assert describe_plan(one).endswith("The last step so far is in no checkpoint and is lost.")
 
 
 def test_a_restore_of_the_tip_continues_its_branch(tmp_path: Path) -> None:

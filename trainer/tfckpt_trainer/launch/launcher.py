@@ -22,6 +22,7 @@ from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.slurm.submission import submit
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -65,13 +66,15 @@ def launch(
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
     check_directory(run)
-    lock = _take_lock(run)
+    with explain_disk_errors(run):
+        lock = _take_lock(run)
     if lock is None:
         raise already_alive(run)
     try:
         check_no_orphans(run, force=force)
-        _write_run_file(run, options)
-        store(run.launch_file, options)
+        with explain_disk_errors(run):
+            _write_run_file(run, options)
+            store(run.launch_file, options)
         if options.slurm is not None:
             job = submit(run, options, by)
             delete_file(run.supervisor_status)

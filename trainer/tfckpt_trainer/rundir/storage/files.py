@@ -88,8 +88,8 @@ def write_atomic(
         except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=parent.descriptor)
-            if isinstance(error, OSError) and error.filename is not None:
-                # Nobody else knows the temporary file.
+            if isinstance(error, OSError):
+                # Nobody else knows the temporary file, and a full disk names none.
                 error.filename, error.filename2 = str(path), None
             raise
     if durable:

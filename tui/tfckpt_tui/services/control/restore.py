@@ -216,7 +216,7 @@ def describe_plan(plan: RestorePlan) -> str:
         names = ", ".join(plan.target.not_finite)
         sentence += f" At its step, these metrics were not finite: {names}."
     if plan.unsaved_steps:
-        steps = units.count(plan.unsaved_steps, "step")
+        steps = "step" if plan.unsaved_steps == 1 else units.count(plan.unsaved_steps, "step")
         are = noun(plan.unsaved_steps, "is", "are")
         sentence += f" The last {steps} so far {are} in no checkpoint and {are} lost."
     return sentence

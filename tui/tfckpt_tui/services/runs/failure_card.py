@@ -243,7 +243,8 @@ def _resume(facts: FailureFacts) -> str:
         return f"{kept}; {lost}"
     if is_sure:
         return f"{kept}; no step is lost."
-    return f"{kept}; steps after the last heartbeat may {'not be saved' if facts.hangs else 'be lost'}."
+    fate = "not be saved" if facts.hangs else "be lost"
+    return f"{kept}; steps after the last heartbeat may {fate}."
 
 
 def _workers(indexes: Sequence[int]) -> str:
