@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,10 +111,20 @@ def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, smal
     assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
     (refused,) = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
     # Four or more elements, as far as another thread has filled them.
-    needed = re.match(
-        r".*ckpt-2 needs about ([\d.]+) MB, and 16\.8 MB have to stay free; ", refused.message
-    )
-    assert needed is not None and 6 < float(needed[1]) < 12, refused.message
+    needed = r".*ckpt-{} needs about ([\d.]+) MB, and 16\.8 MB have to stay free; "
+    found = re.match(needed.format(2), refused.message)
+    assert found is not None and 6 < float(found[1]) < 12, refused.message
+
+    # The first save after a start knows it from the restored checkpoint.
+    shutil.rmtree(run.worker_state_directory("ckpt-1"))
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (18 << 20)))
+    training = make_run(small_disk / "run", dataset=dataset, save_every_steps=1, total_steps=5)
+    for _ in training:
+        if training.step == 4:
+            *_, refused = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
+            found = re.match(needed.format(4), refused.message)
+            assert found is not None and 6 < float(found[1]) < 12, refused.message
+            filler.unlink()
 
 
 def test_a_directory_that_was_moved_away_is_described_anew(make_run):

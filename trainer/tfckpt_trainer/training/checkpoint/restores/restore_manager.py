@@ -316,6 +316,8 @@ class RestoreManager:
         position.parent = target.name
         position.best = dict(target.best)
         position.sequence += 1
+        if outcome.record is not None:
+            self._saves.has_restored(outcome.record)
         changes = self._state.user.restore(
             outcome.record, position.step, worker_restored=outcome.worker_restored
         )

@@ -91,6 +91,10 @@ class SaveManager:
         """Whether one more save fits on the disk."""
         return self._saver.has_disk_space
 
+    def has_restored(self, record: CheckpointRecord) -> None:
+        """Takes from a restored checkpoint how large the next one is."""
+        self._saver.has_restored(record)
+
     def request_save(
         self, trigger: str, command: Command | None = None, on_outcome: OnOutcome = lambda _: None
     ) -> None:

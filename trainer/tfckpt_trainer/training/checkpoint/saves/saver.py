@@ -92,6 +92,10 @@ class Saver:
         """Whether one more save fits on the disk."""
         return self._disk.missing_bytes() <= 0
 
+    def has_restored(self, record: CheckpointRecord) -> None:
+        """Takes the size of the workers' own state from a checkpoint: the next one has it too."""
+        self._disk.worker_bytes = record.worker_bytes
+
     def in_directory(self, run: RunDirectory) -> Saver:
         """Returns a saver of the same state into another run directory, created if missing."""
         disk = DiskSpace(run, self._state.shared, self._options, make_room=lambda _: 0)
