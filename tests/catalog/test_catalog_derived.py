@@ -84,6 +84,16 @@ def test_the_record_has_all_files(run):
     assert not (run.root / "mean_temp").exists()
 
 
+def test_of_two_of_one_name_the_second_leaves_the_first_alone(run, monkeypatch):
+    place = run.root / "mean_temp"
+    # The first one begins after the second has looked.
+    monkeypatch.setattr(derived, "_remove_leftovers", lambda _: derived._make_marked(place))
+    with pytest.raises(RefusedError, match="mean_temp exists; choose another name"):
+        add_derived_checkpoint(run, record("mean"), one)
+    (mark,) = place.iterdir()
+    assert mark.name.startswith(WRITER)
+
+
 @pytest.mark.parametrize("when", range(6))
 def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
     """The moves of the new directory, workers' files, data and index, the record, the flush."""

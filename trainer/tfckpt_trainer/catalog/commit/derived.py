@@ -8,6 +8,7 @@ left does not take the name, and the next command removes it.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -121,8 +122,8 @@ def add_derived_checkpoint(
     place = _temporary(run, name)
     touch = _touching(place)
     with ExitStack() as clean:
-        clean.callback(_remove_marked, place)
         _make_marked(place)
+        clean.callback(_remove_marked, place)
         with BundleWriter(place / name, shard_size=shard_size) as writer:
             write(writer, touch)
             paths = writer.commit()
@@ -152,10 +153,15 @@ def _make_marked(place: Path) -> None:
     """Makes a directory with the mark of this process; others never see it without.
 
     Raises:
-        FileExistsError: It exists.
+        RefusedError: It exists.
     """
     with temporary_directory(place) as made:
-        move(made, place)
+        try:
+            move(made, place)
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
+            raise RefusedError(f"{place} exists; choose another name.") from error
 
 
 def _is_leftover(run: RunDirectory, name: str) -> bool:
