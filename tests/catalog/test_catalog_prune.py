@@ -23,6 +23,7 @@ from checkpoint_directory import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
@@ -932,6 +933,37 @@ class TestDoneBut:
         monkeypatch.undo()
         undo(history.run, None, update_state_file=True)
         assert history.scan()["ckpt-100"].restorable
+
+    def test_an_undo_that_was_refused_is_not_done_by_whoever_comes_next(self, history, monkeypatch):
+        from tfckpt_trainer.catalog.retention import prune as module
+
+        prune(history, "ckpt-100")
+        before = contents(history.root)
+
+        def refuse(*_):
+            raise PermissionError(13, "Permission denied", str(history.root / "ckpt-100.index"))
+
+        monkeypatch.setattr(module, "bring_back", refuse)
+        with pytest.raises(PermissionError):
+            undo(history.run, None, update_state_file=True)
+        monkeypatch.undo()
+        assert contents(history.root) == before
+        assert finish_interrupted_prunes(history.run) == []
+        undo(history.run, None, update_state_file=True)
+        assert history.scan()["ckpt-100"].restorable
+
+    def test_an_undo_that_was_interrupted_is_the_one_that_the_next_finishes(self, history):
+        """No other prune is brought back with it, and nobody is told that the trash is empty."""
+        older = prune(history, "ckpt-50", at=NOW)
+        manifest = prune(history, "ckpt-100", at=NOW + 10)
+        place = history.run.trash / manifest.id
+        store(place / "manifest.json", replace(manifest, phase=TrashPhase.UNDOING))
+        data = "ckpt-100.data-00000-of-00001"
+        os.rename(place / data, history.root / data)
+        returned = undo(history.run, None, update_state_file=True)
+        assert [one.name for one in returned.checkpoints] == ["ckpt-100"]
+        assert history.scan()["ckpt-100"].restorable
+        assert [one.id for one in list_trash(history.run)] == [older.id]
 
     def test_a_list_that_cannot_be_written_after_an_undo(self, history, monkeypatch):
         from tfckpt_trainer.catalog.retention import prune as module

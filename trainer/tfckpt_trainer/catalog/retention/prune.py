@@ -72,6 +72,7 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
+from tfckpt_trainer.permissions import advice_about
 from tfckpt_trainer.rundir.disk_reserve import (
     disk_full_error,
     keep_reserve,
@@ -208,10 +209,12 @@ def _telling_what_moved(run: RunDirectory) -> Iterator[None]:
         if isinstance(cause, OSError) and is_full(cause):
             full = disk_full_error(run, cause, outcome)
             raise DiskFullError(full.found, advice_for_undo(run)) from error
+        is_closed = isinstance(cause, OSError) and advice_about(cause) is not None
+        first = "Then" if is_closed else "When the disk works again"
         raise TfckptError(
             f"{_why(error)}. {outcome}",
             Advice.of(
-                "When the disk works again, bring them back with {undo}.",
+                f"{first}, bring them back with {{undo}}.",
                 undo=command_or_key("undo", "undo", run.root),
             ),
         ) from error
@@ -272,19 +275,37 @@ def undo(
 
     def act() -> TrashManifest:
         with locked_trash(run):
-            _finish_interrupted(run, time.time())
-            manifest = find_in_trash(run, identifier)
-            place = run.trash / manifest.id
-            for trashed in manifest.checkpoints:
-                check_can_return(run, place, trashed)
-            manifest = replace(
-                manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file
-            )
-            store(place / MANIFEST, manifest)
-            return _move_back(run, manifest, on_warning)
+            finished = _finish_interrupted(run, time.time())
+            for manifest in finished:
+                if manifest.phase is TrashPhase.UNDOING and identifier in (None, manifest.id):
+                    # That one was asked for, too.
+                    return manifest
+            return _undo(run, find_in_trash(run, identifier), update_state_file, on_warning)
 
     with replace_advice(advice_for_undo(run)), _telling_what_moved(run):
         return retry_with_reserve(run, act)
+
+
+def _undo(
+    run: RunDirectory, manifest: TrashManifest, update_state_file: bool, on_warning: OnWarning
+) -> TrashManifest:
+    place = run.trash / manifest.id
+    _check_can_return(run, manifest)
+    begun = replace(manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file)
+    store(place / MANIFEST, begun)
+    try:
+        return _move_back(run, begun, on_warning)
+    except OSError:
+        with suppress(OSError, RefusedError):
+            # Nothing was moved. What was refused must not be done by whoever comes next.
+            _check_can_return(run, manifest)
+            store(place / MANIFEST, manifest)
+        raise
+
+
+def _check_can_return(run: RunDirectory, manifest: TrashManifest) -> None:
+    for trashed in manifest.checkpoints:
+        check_can_return(run, run.trash / manifest.id, trashed)
 
 
 def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
