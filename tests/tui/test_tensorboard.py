@@ -66,6 +66,18 @@ def listening() -> socket.socket:
     return taken
 
 
+def test_one_that_cannot_be_recorded_is_ended(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(tensorboard, "store", refuse)
+    with pytest.raises(PermissionError, match=r"tensorboard\.json"):
+        tensorboard.start(run)
+    assert not [p for p in psutil.Process().children() if "tensorboard" in " ".join(p.cmdline())]
+
+
 def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     run: RunDirectory,
     tmp_path: Path,

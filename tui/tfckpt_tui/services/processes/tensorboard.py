@@ -161,19 +161,21 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # Written before it answers, so that an interrupted start can be stopped.
-    store(
-        _file(run),
-        TensorBoardProcess(
-            pid=process.pid,
-            process_started_at=psutil.Process(process.pid).create_time(),
-            port=chosen,
-            directory=str(directory),
-            host=place,
-            with_run=with_run,
-            run=run.identity(),
-        ),
+    started = TensorBoardProcess(
+        pid=process.pid,
+        process_started_at=psutil.Process(process.pid).create_time(),
+        port=chosen,
+        directory=str(directory),
+        host=place,
+        with_run=with_run,
+        run=run.identity(),
     )
+    try:
+        # Written before it answers, so that an interrupted start can be stopped.
+        store(_file(run), started)
+    except BaseException:
+        _kill(process)
+        raise
     _await(process, place, chosen, log)
     return TensorBoard(
         chosen, process.pid, str(directory), started=True, host=place, with_run=with_run
@@ -250,9 +252,7 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
                 break
             deadline = time.monotonic() + IDLE_SECONDS
         time.sleep(POLL_SECONDS)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    _kill(process)
     ending = last_lines(log, LOG_LINES)
     if any(PKG_RESOURCES in line for line in ending):
         raise TfckptError(
@@ -261,6 +261,12 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
         )
     lines = "\n".join(f"  {line}" for line in ending)
     raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{lines}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _processor_seconds(pid: int) -> float:
