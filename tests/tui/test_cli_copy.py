@@ -149,6 +149,15 @@ def test_what_others_put_beside_a_workers_state_is_not_copied(tool, run, place):
     assert copied == {path.name for path in own.iterdir()} - {"notes.txt", "worker-0.index.bak"}
 
 
+def test_a_file_of_others_in_the_place_of_the_state_file_is_not_replaced(tool, run, place):
+    place.mkdir(parents=True)
+    (place / "checkpoint").write_bytes(b"my notes")
+    said = tool("copy", run, "100", place)
+    assert (said.code, said.data) == (4, "")
+    assert f"{place}/checkpoint is no state file of TensorFlow" in said.words
+    assert contents(place) == {"checkpoint": b"my notes"}
+
+
 def test_a_second_copy_sends_nothing_and_changes_nothing(tool, run, place):
     tool("copy", run, "100", "200", place)
     before = contents(place)

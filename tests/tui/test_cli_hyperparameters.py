@@ -9,6 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 from answering_trainer import AnsweringTrainer, done
+from checkpoint_directory import latest_name
 from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
@@ -224,6 +225,20 @@ def test_a_choice_of_the_next_start_that_fails_changes_nothing(
     assert (said.code, said.data) == (1, "")
     assert str(state_file) in said.words
     assert load_head(made.run) == before
+
+
+def test_a_file_of_others_in_the_place_of_the_state_file_is_kept(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    made.run.state_file.write_text("my notes")
+    said = tool("restore", made.run.root, "--step", "300", "--next-start")
+    assert said.code == 0
+    assert f"{made.run.state_file} was no state file of TensorFlow. It is " in said.data
+    (aside,) = made.run.root.glob("checkpoint.damaged-*")
+    assert aside.read_text() == "my notes"
+    assert aside.name in said.data
+    assert latest_name(made.run.root) == "ckpt-300"
 
 
 def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:

@@ -128,6 +128,14 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
     )
 
 
+def is_foreign(data: bytes) -> bool:
+    """Whether the content of a `checkpoint` file is that of somebody else, not a damaged one.
+
+    TensorFlow writes the path of the newest checkpoint first; a power cut may leave nothing.
+    """
+    return bool(data.strip(b"\0 \n")) and not data.startswith(_LATEST.encode())
+
+
 def write_state_file(path: Path, state: StateFile) -> None:
     """Replaces the `checkpoint` file atomically and flushes it to disk."""
     write_atomic(path, encode_state_file(state))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
+from tfckpt_trainer.bundle.state_file import (
+    StateFile,
+    is_foreign,
+    read_state_file,
+    write_state_file,
+)
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, delete_worker_state
 from tfckpt_trainer.errors import DamagedFileError, describe_error
@@ -35,6 +41,7 @@ from tfckpt_trainer.rundir.storage.files import (
     delete_tree,
     list_directory,
     move,
+    move_aside,
     read_bounded,
     sync_directory,
 )
@@ -157,16 +164,24 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
     return Recovered(tuple(completed), tuple(problems))
 
 
-def point_state_file_at(run: RunDirectory, name: str) -> None:
+def point_state_file_at(run: RunDirectory, name: str) -> str:
     """Makes `name` the latest checkpoint in TensorFlow's state file.
 
     The order of the list stays: without records, it tells in which order checkpoints were saved.
+
+    Returns:
+        What became of a file of other content, as a sentence; empty if there was none.
     """
+    told = ""
     try:
         state = read_state_file(run.state_file)
     except DamagedFileError:
         # TensorFlow cannot read a damaged state file either; this write replaces it.
         state = None
+        with suppress(DamagedFileError):
+            if is_foreign(read_bounded(run.state_file)):
+                aside = move_aside(run.state_file)
+                told = f"{run.state_file} was no state file of TensorFlow. It is {aside} now."
     listed = state.all_paths if state else ()
     stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
     times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
@@ -180,6 +195,7 @@ def point_state_file_at(run: RunDirectory, name: str) -> None:
             last_preserved=state.last_preserved if state else None,
         ),
     )
+    return told
 
 
 def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool:

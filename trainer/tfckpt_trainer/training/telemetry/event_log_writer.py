@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.files import NotFlushedError
 
-_Queue = deque[Callable[[], None]]
+_Queue = deque[Callable[[], object]]
 
 WRITE_TIMEOUT_SECONDS = 0.5
 """How long a caller waits for its write. A disk that does not answer must not stop training."""
@@ -86,7 +86,7 @@ class EventLogWriter:
             self._write(self._answers, lambda: self._queue.update(newer))
         return newer
 
-    def later(self, path: Path, action: Callable[[], None]) -> None:
+    def later(self, path: Path, action: Callable[[], object]) -> None:
         """Runs `action`, which writes another file, now or once the disk allows it."""
         self._write(self._files.setdefault(path, deque()), action)
 
@@ -128,7 +128,7 @@ class EventLogWriter:
     def _queues(self) -> list[_Queue]:
         return [*self._files.values(), self._answers, self._lines]
 
-    def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
+    def _write(self, waiting: _Queue, action: Callable[[], object]) -> None:
         if self.is_chief:
             waiting.append(action)
             self._finish_round(WRITE_TIMEOUT_SECONDS)

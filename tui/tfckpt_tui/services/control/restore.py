@@ -124,11 +124,12 @@ def choose_start(
         plan = _plan_restore(reading, position, step=step, name=name)
         values = dict(values or {})
         _require_possible(plan.target, values)
-        branch = _point_to(run, plan, reading.tips, values)
+        branch, told = _point_to(run, plan, reading.tips, values)
     name = plan.target.name
     message = f"The next start restores {name} if it matches the model, on branch {branch}"
     changed = ", ".join(f"{key} {number(value)}" for key, value in values.items())
     message += f", and sets {changed}." if changed else "."
+    message += f" {told}" if told else ""
     warning = log_event(
         run,
         EventKind.NOTE,
@@ -155,12 +156,17 @@ def _require_possible(target: Checkpoint, values: dict[str, float]) -> None:
 
 def _point_to(
     run: RunDirectory, plan: RestorePlan, tips: BranchTips, values: dict[str, float]
-) -> int:
-    """Lets the next start carry out a plan; returns the branch of its saves."""
+) -> tuple[int, str]:
+    """Lets the next start carry out a plan.
+
+    Returns:
+        The branch of its saves, and what became of a foreign file, as a sentence.
+    """
     name, resumed, head = plan.target.name, resume_point(run), read_head(run)
     is_chosen = resumed is not None and resumed.checkpoint == name
     known_branch = resumed.branch if resumed is not None and is_chosen else None
     branch = plan.branch if known_branch is None else known_branch
+    told = ""
     is_finished = head is not None and head.finish is not None and head.checkpoint == name
     if is_finished or known_branch is None or resumed is None or values != resumed.values:
         # As a restore leaves it behind: the next start continues from the last one.
@@ -174,7 +180,7 @@ def _point_to(
         )
         store(run.head_file, chosen)
         try:
-            point_state_file_at(run, name)
+            told = point_state_file_at(run, name)
         except OSError:
             # A choice that failed is none.
             if head is None:
@@ -182,7 +188,7 @@ def _point_to(
             else:
                 store(run.head_file, head)
             raise
-    return branch
+    return branch, told
 
 
 def mismatch_warnings(run: RunDirectory, chosen: ChosenStart) -> tuple[str, ...]:

@@ -10,7 +10,12 @@ import tempfile
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import Index, index_path, read_index
-from tfckpt_trainer.bundle.state_file import StateFile, encode_state_file, parse_state_file
+from tfckpt_trainer.bundle.state_file import (
+    StateFile,
+    encode_state_file,
+    is_foreign,
+    parse_state_file,
+)
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_tui.services.copying.destination import Destination
@@ -96,10 +101,19 @@ def _newest_name(destination: Destination) -> str:
 
 
 def _read_state(destination: Destination) -> StateFile | None:
-    """Returns the state file; None if there is none, or if it is damaged."""
-    data = destination.read(_NAME)
+    """Returns the state file; None if there is none, or if it is damaged.
+
+    Raises:
+        RefusedError: It is a file of somebody else.
+    """
+    data, path = destination.read(_NAME) or b"", Path(destination.label) / _NAME
+    if is_foreign(data):
+        raise RefusedError(
+            f"{path} is no state file of TensorFlow, and a copy would replace it. Move it away, or "
+            "copy to another directory."
+        )
     try:
-        return parse_state_file(data, Path(destination.label) / _NAME) if data else None
+        return parse_state_file(data, path) if data else None
     except DamagedFileError:
         # TensorFlow cannot read it either; the next write replaces it.
         return None
