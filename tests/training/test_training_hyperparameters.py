@@ -448,7 +448,14 @@ def test_what_was_confirmed_is_made_again_at_its_step_after_a_crash(tmp_path):
         "weight_decay 0.25 after step 18 is not made again: The script now begins with "
         "weight_decay 0.07, not 0.01."
     )
-    # So does what a person left behind.
+    # So does what a person left behind, and is told.
+    left = Script(copy_before(20, lost, tmp_path / "left"), total_steps=20)
+    left.train({12: {"name": "ckpt-10"}})
+    assert left.values[19] == pytest.approx(left.values[10])
+    assert left.events("restore")[-1].endswith(
+        " No longer to be made again: learning_rate 0.03, mixup 0.25 after step 14; mixup 0.75 "
+        "after step 17; weight_decay 0.5 after step 17; weight_decay 0.25 after step 18."
+    )
     choose_start(RunDirectory(lost), "ckpt-10", through=FrontEnd.COMMAND_LINE)
     chosen = Script(lost, total_steps=20).train()
     assert chosen.values[19] == pytest.approx(chosen.values[10])

@@ -192,6 +192,11 @@ class Hyperparameters:
         """Takes changes from before a crash, in the order of their steps; see `take_again`."""
         self._again = list(changes)
 
+    @property
+    def promised(self) -> list[str]:
+        """The changes that are to be made again, in words."""
+        return [change.words for change in self._again if change.values]
+
     def told(self) -> list[Hyperparameter]:
         """Returns what people are told: a change that is to be made again is one that is planned.
 

@@ -311,6 +311,8 @@ class RestoreManager:
         # Before anything is told of the restore: the last step was trained before it.
         self._telemetry.metrics.settle()
         position, left = self._state.position, self._state.position.step
+        # Whoever restores leaves later changes behind.
+        dropped = first_lines(self._state.user.hyperparameters.promised, SHOWN_CHANGES)
         position.step = self._state.shared.step
         position.branch = target.branch
         position.parent = target.name
@@ -343,7 +345,8 @@ class RestoreManager:
             f"Restored {target.name} on {count(self._group.size, 'worker')}: "
             f"{count(outcome.variables, 'variable')} proven equal, {left_out}now on branch "
             f"{position.branch}.{outcome.input_words}{outcome.note_words}"
-            + (f" Hyperparameters: {changed}." if changed else ""),
+            + (f" Hyperparameters: {changed}." if changed else "")
+            + (f" No longer to be made again: {'; '.join(dropped)}." if dropped else ""),
             command,
             checkpoint=target.name,
             details={
