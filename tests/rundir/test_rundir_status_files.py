@@ -71,13 +71,12 @@ def test_nothing_but_a_plain_file_with_one_name_is_written_over(tmp_path: Path) 
     link, second = tmp_path / "link", tmp_path / "second"
     link.symlink_to(target)
     os.link(target, second)
-    for path in (link, second):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (link, second, tmp_path / "pipe"):
         with pytest.raises(DamagedFileError):
             overwrite(path, b"new")
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(OSError, match=r"No such device|Is a directory"):
-            overwrite(path, b"new")
+    with pytest.raises(OSError, match="Is a directory"):
+        overwrite(tmp_path, b"new")
     with pytest.raises(FileNotFoundError):
         overwrite(tmp_path / "missing", b"new")
     assert target.read_bytes() == b"of somebody else"
