@@ -19,6 +19,7 @@ from test_monitor import Watching
 from real_file_systems import small_tmpfs
 from requirements import WITHOUT_FILE_EVENTS, needs
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.monitor import file_events
 from tfckpt_tui.monitor.file_events import MISSED, DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
@@ -194,6 +195,18 @@ def test_one_event_resets_the_detector() -> None:
     for _ in range(MISSED):
         detector.update(has_new=True, had_event=False)
     assert detector.detected
+
+
+def test_a_directory_that_goes_before_it_is_watched_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = [(str(tmp_path / "gone"), 1)]
+    monkeypatch.setattr(file_events, "_identified", lambda directories: gone)
+    before = set(threading.enumerate())
+    watcher = DirectoryWatcher([tmp_path / "gone"], print)
+    watcher.refresh()
+    assert "No such file or directory" in watcher.problem
+    assert set(threading.enumerate()) == before
 
 
 def test_polling_uses_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ class DirectoryWatcher:
                 observer.schedule(handler, path, recursive=False, event_filter=wanted)
             observer.start()
         except OSError:
-            # Stop what was started before the failure.
-            observer.unschedule_all()
+            # Stop what was started before the failure, such as a directory that is gone.
+            observer.stop()
             raise
         return observer
 
