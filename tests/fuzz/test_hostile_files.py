@@ -19,8 +19,9 @@ SCRIPT = Path(__file__).parent / "scripts" / "hostile_files.py"
 @pytest.mark.parametrize(
     "contents",
     [
-        ["depth", "grown", "link", "pipe"],
-        *weekly(["lines", "sparse", "lists", "digits", "directory"]),
+        ["depth", "grown"],
+        ["link", "pipe"],
+        *weekly(["lines", "sparse", "lists"], ["digits", "directory", "socket"]),
     ],
     ids=" ".join,
 )
@@ -42,5 +43,5 @@ def test_each_file_that_a_command_reads_may_hold_anything(
     assert (problems, ended.stderr, ended.returncode) == ([], "", 0)
     counted = re.fullmatch(r"(\d+) cases, (\d+) files", summary)
     assert counted is not None
-    assert int(counted[1]) > 80
+    assert int(counted[1]) > 40
     assert int(counted[2]) > 15

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from command_running import BINARY, Tool
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import run as run_command
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
@@ -90,29 +92,40 @@ def test_the_same_command_succeeds_wherever_it_was_killed(
         assert {None, CheckpointState.ORPHANED} <= seen
 
 
-def stopped_while_it_writes(root: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Starts a command on sparse files, which takes seconds, and stops it by a signal."""
+def written(root: Path) -> list[Path]:
+    """The files, without its mark, that a command has begun to write."""
+    found = [root / name for name in leftovers(root)]
+    inside = [file for path in found if path.is_dir() for file in path.rglob("*")]
+    return [p for p in (*found, *inside) if p.is_file() and not p.name.startswith(WRITER)]
+
+
+@contextmanager
+def stopped_while_it_writes(root: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command on sparse files, which takes seconds, and is stopped by a signal meanwhile."""
     size = 8 << 30
     for name in ("ckpt-1", "ckpt-2"):
         write(root / name, {"w": Stored(NUMBERS["float32"], (size // 4,), [], size=size)})
         os.truncate(root / f"{name}.data-00000-of-00001", size)
     process = subprocess.Popen([BINARY, *words], stdout=subprocess.DEVNULL)
-    wait_until(lambda: leftovers(root), 60, "the beginning of the file")
-    process.send_signal(signal.SIGSTOP)
-    return process
+    try:
+        wait_until(lambda: written(root), 60, "the beginning of the file")
+        process.send_signal(signal.SIGSTOP)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_command_that_writes_is_told_from_one_that_was_killed(tool: Tool, tmp_path: Path) -> None:
     root = tmp_path / "run"
     root.mkdir()
-    process = stopped_while_it_writes(root, words_for(root, "average"))
-    for path in root.rglob("*"):
-        os.utime(path, (1e9, 1e9))
-    assert tool("ls", root, "--json").json["checkpoints"][0]["state"] == "writing"
-    refused = tool(*words_for(root, "average"))
-    assert (refused.code, "choose another name" in refused.words) == (4, True)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with stopped_while_it_writes(root, words_for(root, "average")):
+        for path in root.rglob("*"):
+            os.utime(path, (1e9, 1e9))
+        listed = tool("ls", root, "--json").json["checkpoints"]
+        assert {one["name"]: one["state"] for one in listed}["new-2"] == "writing"
+        refused = tool(*words_for(root, "average"))
+        assert (refused.code, "choose another name" in refused.words) == (4, True)
     listed = tool("ls", root, "--json").json["checkpoints"]
     assert {one["name"]: one["state"] for one in listed}["new-2"] == "orphaned"
     said = tool("ls", root)
@@ -128,14 +141,12 @@ def test_what_an_extract_left_is_removed_and_a_live_one_is_not_disturbed(
     root = tmp_path / "run"
     root.mkdir()
     words = words_for(root, "extract")
-    process = stopped_while_it_writes(root, words)
-    write(root / "ckpt-3", {"w": array(np.ones(3))})
     small = [word if word != "2" else "3" for word in words]
-    (live,) = leftovers(root)
-    assert tool(*small).code == 0
-    assert leftovers(root) == [live]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with stopped_while_it_writes(root, words):
+        write(root / "ckpt-3", {"w": array(np.ones(3))})
+        (live,) = leftovers(root)
+        assert tool(*small).code == 0
+        assert leftovers(root) == [live]
     (root / "out").unlink()
     assert tool(*small).code == 0
     assert leftovers(root) == []
