@@ -161,7 +161,10 @@ class TestOrphaned:
         made.temporary("ckpt-1", age=LONG_AGO)
         found = made.scan()["ckpt-1"]
         assert found.state is CheckpointState.ORPHANED
-        assert found.problem == "Its save was cut off. Prune it to free its space."
+        assert found.problem.endswith("look at them before you prune it.")
+        made.tensorflow("ckpt-2")
+        made.index_of_part(made.root / "ckpt-1_temp", "ckpt-2", LONG_AGO)
+        assert made.scan()["ckpt-1"].problem == "Its save was cut off. Prune it to free its space."
 
     def test_killed_before_the_index(self, made):
         made.tensorflow("ckpt-1")

@@ -116,7 +116,7 @@ def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group
     assert (failure.worker, failure.exit_code) == (1, -signal.SIGKILL)
     assert failure.out_of_memory is OutOfMemory.ON_HOST
     assert "probably this one" in text_of(failure)
-    why = "Worker 1 was killed by SIGKILL probably because memory ran out."
+    why = "Worker 1 was killed by SIGKILL perhaps because memory ran out."
     assert run.status().reason.startswith(why)
     assert run.event_log(EventKind.WORKER_LOST)[0].message.startswith(why)
     assert (failure.place, failure.error) == ("", "")

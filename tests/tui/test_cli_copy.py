@@ -130,7 +130,7 @@ def test_without_a_name_the_newest_is_copied(tool, run, place):
 def test_a_checkpoint_without_a_record_is_copied_with_its_graph(tool, tmp_path, place):
     made = CheckpointDirectory(tmp_path / "plain run")
     made.tensorflow("model", shards=3)
-    (made.root / "model.meta").write_bytes(b"graph")
+    (made.root / "model.meta").write_bytes(b"\x0a\x04meta")
     before = contents(made.root)
     assert tool("copy", made.root, "model", place).code == 0
     assert {path: before[path] for path in named_files(made.root)} == {
@@ -144,7 +144,9 @@ def test_what_others_put_beside_a_workers_state_is_not_copied(tool, run, place):
     own = run / ".tfckpt/workers/ckpt-100"
     for name in ("notes.txt", "worker-0.index.bak"):
         (own / name).write_bytes(b"mine")
+    (run / "ckpt-100.meta").write_bytes(b"my notes")
     assert tool("copy", run, "100", place).code == 0
+    assert not (place / "ckpt-100.meta").exists()
     copied = {path.name for path in (place / ".tfckpt/workers/ckpt-100").iterdir()}
     assert copied == {path.name for path in own.iterdir()} - {"notes.txt", "worker-0.index.bak"}
 

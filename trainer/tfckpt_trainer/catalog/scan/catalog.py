@@ -431,6 +431,10 @@ class _Budget:
 
 
 _NO_METRICS: Mapping[str, float] = {}
+_NAMES_ALONE = (
+    "Its files have the names of a save that was cut off. Nothing else shows that they are one: "
+    "look at them before you prune it."
+)
 
 
 def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkpoint | None:
@@ -465,6 +469,7 @@ def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkp
             links=files.links,
         )
     parsed = parse_numbered_name(files.name)
+    is_by_name = not is_proven and verdict.state is CheckpointState.ORPHANED
     return Checkpoint(
         name=files.name,
         step=parsed.step if parsed else None,
@@ -477,7 +482,7 @@ def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkp
         results=evidence.results,
         is_proven=is_proven,
         lacks_file=verdict.lacks_file,
-        problem=verdict.problem,
+        problem=_NAMES_ALONE if is_by_name else verdict.problem,
         verified_at=verdict.verified_at,
         not_finite_tensors=verdict.not_finite_tensors,
         links=files.links,

@@ -27,7 +27,7 @@ PORT_RETRIES = 3
 _MEMORY_WORDS = {
     OutOfMemory.COUNTED: "because memory ran out",
     OutOfMemory.LOGGED: "because memory ran out",
-    OutOfMemory.ON_HOST: "probably because memory ran out",
+    OutOfMemory.ON_HOST: "perhaps because memory ran out",
 }
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import open_in_directory
+from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoint_files import Identity
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -142,8 +143,9 @@ def open_checkpoint(
     try:
         count = read_shard_count(prefix)
         shared = [shard_path(prefix, number, count) for number in range(count)]
-        if os.path.lexists(f"{prefix}.meta"):
-            shared.append(Path(f"{prefix}.meta"))
+        graph = Path(f"{prefix}.meta")
+        if graph.is_symlink() or is_meta_graph(graph):
+            shared.append(graph)
         index = SourceFile(
             index_path(prefix).name, opened.enter_context(open_in_directory(index_path(prefix)))
         )
