@@ -247,6 +247,23 @@ def test_a_lock_can_be_held_only_by_who_may_write(
     assert modes == {"new.lock": of_lock, "old.lock": of_lock}
 
 
+def test_a_lock_that_a_colleague_can_replace_is_named_with_what_to_do(
+    tool: Tool, shared: Path
+) -> None:
+    with acting_as(ALICE, 0o002):
+        made = two_branches(shared, time.time() - 3600)
+        made.run.control.chmod(0o3775)
+    with acting_as(BOB, 0o002):
+        os.close(open_lock(made.run.trash_lock))
+    with acting_as(ALICE):
+        refused = tool("pin", shared, "ckpt-100")
+        assert refused.code == 4
+        assert f"{made.run.trash_lock} belongs to " in refused.words
+        assert f"`chmod -t {made.run.control}`" in refused.words
+        made.run.control.chmod(0o2775)
+        assert tool("pin", shared, "ckpt-100").code == 0
+
+
 def test_all_locks_of_a_run_are_closed_to_others(shared: Path) -> None:
     with acting_as(ALICE, 0o022):
         made = two_branches(shared, time.time() - 3600)

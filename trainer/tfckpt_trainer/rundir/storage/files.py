@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.storage.owners import require_owner
+from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
     LinkedFileError,
@@ -479,9 +481,11 @@ def open_lock(path: Path) -> int:
 
     Raises:
         LinkedFileError: It is a symbolic link.
+        RefusedError: Somebody else can replace it while it is held.
         OSError: It cannot be opened.
     """
-    writable = os.stat(path.parent).st_mode
+    directory = os.stat(path.parent)
+    writable = directory.st_mode
     most = (0o060 if writable & stat.S_IWGRP else 0) | (0o006 if writable & stat.S_IWOTH else 0)
     descriptor = _open_or_create(path, os.O_RDWR, 0o600, most)
     facts = os.fstat(descriptor)
@@ -490,13 +494,30 @@ def open_lock(path: Path) -> int:
         _separate(path, facts)
         os.close(descriptor)
         descriptor = _open_or_create(path, os.O_RDWR, 0o600, most)
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    facts = os.fstat(descriptor)
+    if writable & stat.S_ISVTX and facts.st_uid not in {0, os.geteuid(), directory.st_uid}:
+        os.close(descriptor)
+        raise _lock_of_others(path, facts.st_uid)
+    mode = stat.S_IMODE(facts.st_mode)
     closed = mode & (0o700 | most)
     if closed != mode:
         # Of an earlier release. Only its owner can close it.
         with suppress(PermissionError):
             os.fchmod(descriptor, closed)
     return descriptor
+
+
+def _lock_of_others(path: Path, owner: int) -> RefusedError:
+    return RefusedError(
+        f"{path} belongs to {user_name(owner)}, who can replace it while somebody else holds it: "
+        f"{path.parent} has the sticky bit.",
+        Advice.of(
+            "Take the bit away with `chmod -t {directory}`, or delete the lock with `rm {lock}` "
+            "while nobody uses the run.",
+            directory=shlex.quote(os.fspath(path.parent)),
+            lock=shlex.quote(os.fspath(path)),
+        ),
+    )
 
 
 def _is_free(descriptor: int) -> bool:
