@@ -308,6 +308,18 @@ def test_a_commit_that_misses_a_file_is_taken_back(tmp_path, lost):
     save.check_gone()
 
 
+def test_what_others_put_beside_an_interrupted_save_stays(tmp_path):
+    save = Save(tmp_path / "run")
+    place = save.run.saving_directory
+    of_others = place / "mine" / "notes.txt", place / "notes.txt", place / "x_temp" / "diary.txt"
+    for path in of_others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+    assert save.finish() == ()
+    left = {path for path in place.rglob("*") if path.is_file()}
+    assert left == set(of_others)
+
+
 def test_a_discarded_save_can_be_tried_again(tmp_path):
     save = Save(tmp_path / "run")
     own = save.run.worker_state_directory(NAME)

@@ -8,6 +8,7 @@ file in the run directory is ever replaced.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from contextlib import suppress
@@ -25,7 +26,11 @@ from tfckpt_trainer.bundle.state_file import (
     write_state_file,
 )
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, delete_worker_state
+from tfckpt_trainer.catalog.directory.save_directories import (
+    TEMPORARY,
+    delete_what_is_of_save,
+    delete_worker_state,
+)
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -45,6 +50,14 @@ from tfckpt_trainer.rundir.storage.files import (
     read_bounded,
     sync_directory,
 )
+
+_OF_WORKER = re.compile(r"worker-\d+")
+_SAVED = re.compile(
+    rf"{_OF_WORKER.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp"
+    r"|.+\.(json(\.copy)?|index|data-\d{5}-of-\d{5})(\.tempstate\d+)?",
+    re.DOTALL,
+)
+"""What saves write in `saving/`, by its name."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,8 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
             kept.append(name)
             problems.append(f"The save of {name} could not be completed: {describe_error(error)}.")
     for entry in list_directory(run.saving_directory):
-        if not entry.name.startswith(tuple(f"{name}." for name in kept)):
+        is_kept = entry.name.startswith(tuple(f"{name}." for name in kept))
+        if _SAVED.fullmatch(entry.name) and not is_kept:
             try:
                 _remove(entry)
             except OSError as error:
@@ -317,7 +331,10 @@ def _has_checksum(path: Path, facts: FileFacts) -> bool:
 
 
 def _remove(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        delete_tree(Path(entry.path))
-    else:
-        delete_file(Path(entry.path))
+    path = Path(entry.path)
+    if not entry.is_dir(follow_symlinks=False):
+        delete_file(path)
+    elif entry.name.endswith(TEMPORARY):
+        delete_what_is_of_save(path, entry.name)
+    elif _OF_WORKER.fullmatch(entry.name):
+        delete_tree(path)
