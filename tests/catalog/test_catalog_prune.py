@@ -935,15 +935,16 @@ class TestDoneBut:
         assert history.scan()["ckpt-100"].restorable
 
     def test_an_undo_that_was_refused_is_not_done_by_whoever_comes_next(self, history, monkeypatch):
-        from tfckpt_trainer.catalog.retention import prune as module
-
         prune(history, "ckpt-100")
         before = contents(history.root)
+        refused = history.root / "ckpt-100.index"
 
-        def refuse(*_):
-            raise PermissionError(13, "Permission denied", str(history.root / "ckpt-100.index"))
+        def refuse_the_index(source, target):
+            if target == refused:
+                raise PermissionError(13, "Permission denied", str(refused))
+            move(source, target)
 
-        monkeypatch.setattr(module, "bring_back", refuse)
+        monkeypatch.setattr(moving, "move", refuse_the_index)
         with pytest.raises(PermissionError):
             undo(history.run, None, update_state_file=True)
         monkeypatch.undo()

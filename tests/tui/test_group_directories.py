@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from checkpoint_directory import CheckpointDirectory
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
 
 from accounts import ALICE, BOB, GROUP, acting_as, share
@@ -27,6 +28,8 @@ from tfckpt_trainer.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import (
     append_line,
     make_directory,
@@ -165,6 +168,46 @@ def test_a_verification_goes_on_after_what_a_colleague_keeps_private(
     assert "cannot be read: Permission denied" in said.data
     if place.is_dir():
         assert listed["ckpt-2"]["problem"].startswith(".tfckpt/workers/ckpt-2")
+
+
+def test_who_may_not_delete_what_is_in_the_trash_takes_no_undo_away(
+    tool: Tool, shared: Path
+) -> None:
+    with acting_as(ALICE, 0o022):
+        made = two_branches(shared, time.time() - 3600)
+        assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+    (place,) = made.run.trash.iterdir()
+    place.chmod(0o2755)
+    before = read_entries(made.run)
+    with acting_as(BOB, 0o022):
+        refused = tool("trash", shared, "empty", "--yes")
+    assert refused.code == 1
+    assert "Deleted 0 checkpoints" in refused.data
+    assert f"{place}: Permission denied" in refused.words
+    assert read_entries(made.run) == before
+    with acting_as(ALICE, 0o022):
+        assert tool("undo", shared).data == "Brought back ckpt-100.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("undo",), "Brought back: ckpt-100."),
+        (("prune", "ckpt-200", "--yes"), "Brought back: ckpt-100. It had been interrupted."),
+    ],
+)
+def test_an_interrupted_undo_is_told_by_the_command_that_finishes_it(
+    tool: Tool, shared: Path, words: tuple[str, ...], told: str
+) -> None:
+    made = two_branches(shared, time.time() - 3600)
+    assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+    (manifest,) = made.run.trash.glob("*/manifest.json")
+    begun = replace(load(manifest, TrashManifest), phase=TrashPhase.UNDOING)
+    store(manifest, begun)
+    command, *others = words
+    assert tool(command, shared, *others).code == 0
+    assert told in [entry.message for entry in read_entries(made.run)]
+    assert (shared / "ckpt-100.index").exists()
 
 
 def test_a_checkpoint_of_which_a_part_may_not_be_deleted_stays_whole(

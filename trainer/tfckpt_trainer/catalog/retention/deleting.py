@@ -7,8 +7,6 @@ names them, a prune by name deletes them. Otherwise nothing shows any more what 
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -16,13 +14,12 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import locked_trash
-from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_part
+from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_part, require_permission
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
-from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -109,7 +106,7 @@ class _Deletion:
         gone: list[str] = []
         changed: set[Path] = set()
         for name, paths in files.items():
-            if not self.attempt(partial(_require_permission, paths)):
+            if not self.attempt(partial(require_permission, paths)):
                 continue
             indexes = [path for path in paths if path.suffix == ".index"]
             # That of a save that is not committed comes before that of the checkpoint.
@@ -160,16 +157,3 @@ def _locked_if_possible(run: RunDirectory) -> Iterator[None]:
             if run.control.exists():
                 raise
         yield
-
-
-def _require_permission(paths: Iterable[Path]) -> None:
-    """Raises an error if a file of a checkpoint may not be deleted; otherwise half would be gone.
-
-    Raises:
-        PermissionError: A directory may not be changed.
-    """
-    there = [path for path in paths if os.path.lexists(path)]
-    inner = [path for path in there if path.is_dir() and not path.is_symlink()]
-    for directory in dict.fromkeys([*(path.parent for path in there), *inner]):
-        if is_closed(directory):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))

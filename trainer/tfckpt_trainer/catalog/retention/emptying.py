@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tfckpt_trainer.catalog.directory.trash import (
 )
 from tfckpt_trainer.catalog.retention.moving import remove_empty
 from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
@@ -154,7 +156,9 @@ class _Emptying:
             return
         directory = self._run.trash / manifest.id
         emptied = self._run.trash / f"{manifest.id}{EMPTIED}"
+        files = [directory / name for one in manifest.checkpoints for name in one.files]
         try:
+            require_permission([directory / MANIFEST, *files])
             # A rename needs no space. It is flushed before the files: a power loss must not restore
             # a prune without them.
             move(directory, emptied)
@@ -249,3 +253,16 @@ def delete_part(path: Path, name: str) -> int | None:
 def _bytes_freed(facts: os.stat_result) -> int:
     """Returns the bytes that a deletion frees: none while the file has other names."""
     return facts.st_size if facts.st_nlink == 1 else 0
+
+
+def require_permission(paths: Iterable[Path]) -> None:
+    """Raises an error if a file of a checkpoint may not be deleted; otherwise half would be gone.
+
+    Raises:
+        PermissionError: A directory may not be changed.
+    """
+    there = [path for path in paths if os.path.lexists(path)]
+    inner = [path for path in there if path.is_dir() and not path.is_symlink()]
+    for directory in dict.fromkeys([*(path.parent for path in there), *inner]):
+        if is_closed(directory):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))

@@ -276,10 +276,9 @@ def undo(
     def act() -> TrashManifest:
         with locked_trash(run):
             finished = _finish_interrupted(run, time.time())
-            for manifest in finished:
-                if manifest.phase is TrashPhase.UNDOING and identifier in (None, manifest.id):
-                    # That one was asked for, too.
-                    return manifest
+            undone = next((m for m in finished if _is_undo_of(m, identifier)), None)
+            if undone is not None:
+                return undone
             return _undo(run, find_in_trash(run, identifier), update_state_file, on_warning)
 
     with replace_advice(advice_for_undo(run)), _telling_what_moved(run):
@@ -297,10 +296,15 @@ def _undo(
         return _move_back(run, begun, on_warning)
     except OSError:
         with suppress(OSError, RefusedError):
-            # Nothing was moved. What was refused must not be done by whoever comes next.
+            # What was refused must not be done by whoever comes next.
+            trash_files(run, place, manifest.checkpoints, strict=False, heed_pins=False)
             _check_can_return(run, manifest)
             store(place / MANIFEST, manifest)
         raise
+
+
+def _is_undo_of(manifest: TrashManifest, identifier: str | None) -> bool:
+    return manifest.phase is TrashPhase.UNDOING and identifier in (None, manifest.id)
 
 
 def _check_can_return(run: RunDirectory, manifest: TrashManifest) -> None:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.permissions import is_closed
 from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
@@ -154,6 +155,8 @@ def rename(source: Path, target: Path) -> None:
             os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
         except OSError as error:
             error.filename, error.filename2 = str(source), str(target)
+            if isinstance(error, PermissionError) and is_closed(target.parent):
+                error.filename = str(target)
             raise
 
 

@@ -27,12 +27,13 @@ from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.scan.protection import file_protections, require_proven
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.disk_reserve import begin_change
+from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import create_lock
 from tfckpt_tui.formats import units
@@ -341,12 +342,15 @@ def set_pins(
 
 
 @contextmanager
-def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[None]:
+def without_trainer(
+    run: RunDirectory, *, needs_room: bool = True, finishes: bool = True
+) -> Iterator[None]:
     """Holds the lock of the trainer, so that none starts; finishes interrupted prunes and undos.
 
     Args:
         run: The run directory.
         needs_room: Whether to fail if the disk is full.
+        finishes: Whether to finish them; an undo does, and may be one of them.
 
     Raises:
         RefusedError: A trainer runs but does not answer.
@@ -379,10 +383,20 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
     try:
         _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):
-            finish_interrupted_prunes(run)
+            if finishes:
+                _note_finished(run, finish_interrupted_prunes(run))
         yield
     finally:
         lock.release()
+
+
+def _note_finished(run: RunDirectory, finished: Sequence[TrashManifest]) -> None:
+    """Tells of what was interrupted and is finished now: nobody else does."""
+    for manifest in finished:
+        is_undo = manifest.phase is TrashPhase.UNDOING
+        kind = EventKind.UNDO if is_undo else EventKind.PRUNE
+        message, details = event_of(kind, manifest)
+        note_event(run, kind, f"{message} It had been interrupted.", details=details)
 
 
 def _refuse_silent_trainer(run: RunDirectory) -> None:
@@ -414,7 +428,7 @@ def _in_this_process(
     act: Callable[[OnWarning], TrashManifest],
 ) -> PruneOutcome:
     warnings: list[str] = []
-    with without_trainer(run):
+    with without_trainer(run, finishes=kind is not EventKind.UNDO):
         manifest = act(warnings.append)
     message, details = event_of(kind, manifest)
     warnings.append(log_event(run, kind, message, through=through, details=details))

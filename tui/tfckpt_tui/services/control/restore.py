@@ -16,8 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import NEXT_START, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
-from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.files import delete_file
+from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
 from tfckpt_tui.services.checkpoints.compatibility import check_compatibility, find_reference
@@ -184,7 +183,7 @@ def _point_to(
         except OSError:
             # A choice that failed is none.
             if head is None:
-                delete_file(run.head_file)
+                remove(run.head_file)
             else:
                 store(run.head_file, head)
             raise
