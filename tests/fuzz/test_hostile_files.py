@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,13 @@ SCRIPT = Path(__file__).parent / "scripts" / "hostile_files.py"
 def test_each_file_that_a_command_reads_may_hold_anything(
     tmp_path: Path, contents: list[str]
 ) -> None:
-    place = tmp_path / "place"
+    # Each case is a run of its own, made anew: thousands of files.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as directory:
+        try_each_file(Path(directory, "place"), tmp_path, contents)
+
+
+def try_each_file(place: Path, tmp_path: Path, contents: list[str]) -> None:
     place.mkdir()
     homes = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CACHE", "STATE", "CONFIG")}
     ended = subprocess.run(

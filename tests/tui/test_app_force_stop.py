@@ -86,8 +86,9 @@ async def test_a_stop_of_a_script_that_hangs_while_its_heart_beats_promises_none
 ) -> None:
     def beat() -> bool:
         for index in (0, 1):
-            hangs = {"last_step_at": time.time() - 150} if index in workers else {}
-            live.worker(index, **hangs)
+            now = time.time()
+            last = now - 150 if index in workers else now
+            live.worker(index, updated_at=now, last_step_at=last)
         return True
 
     beat()

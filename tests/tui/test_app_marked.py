@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from app_driving import opened, shown, top, until, until_shown
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
+from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.widgets.base.marks import Marks
@@ -59,6 +62,20 @@ async def test_an_undo_brings_no_mark_back(ended: RunFactory) -> None:
         await pilot.press("y")
         await until_shown(pilot, "6 checkpoints")
         assert not pilot.app.screen_stack[0].query_one(History).marked
+
+
+async def test_a_mark_goes_while_a_prune_moves_its_checkpoint(ended: RunFactory) -> None:
+    """An app that reads seldom sees no moment without the checkpoint."""
+    async with opened(ended.run) as pilot:
+        mark(pilot, "ckpt-100", "ckpt-500")
+        history, snapshot = pilot.app.screen.query_one(History), pilot.app.snapshot
+        moving = [
+            replace(one, state=CheckpointState.TRASHED) if one.name == "ckpt-100" else one
+            for one in snapshot.checkpoints
+        ]
+        trash = (SimpleNamespace(names=["ckpt-100"], checkpoints=[moving[0]]),)
+        history.show(replace(snapshot, checkpoints=tuple(moving), trash=trash))
+        assert [one.name for one in history.marked] == ["ckpt-500"]
 
 
 async def test_prune_deletes_nothing_if_all_marked_are_required(ended: RunFactory) -> None:

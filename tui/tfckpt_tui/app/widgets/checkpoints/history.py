@@ -150,7 +150,9 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             self._take(snapshot.checkpoints, snapshot.lineage)
             # An undo would bring the marks back, unseen, with the checkpoints.
             trashed = {name for manifest in snapshot.trash for name in manifest.names}
-            self._marks.remove(trashed - {checkpoint.name for checkpoint in snapshot.checkpoints})
+            # Those that a prune or undo moves at this moment are listed, and in the trash.
+            there = {c.name for c in snapshot.checkpoints if c.state is not CheckpointState.TRASHED}
+            self._marks.remove(trashed - there)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             self.choose_rows()
