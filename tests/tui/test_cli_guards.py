@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import note_event
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter
@@ -23,6 +25,7 @@ from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui.cli.main import cli
 from tfckpt_tui.reports.guards import GuardReplayReport, GuardsReport
+from tfckpt_tui.services.control import guard_settings
 from tfckpt_tui.services.runs.brief_reading import read_next_start
 
 SPIKE = "spike loss: go_back, skip_batches 10"
@@ -194,6 +197,22 @@ def test_a_wrong_change_changes_nothing(
     assert refused.code == 2
     assert said in refused.words
     assert path.read_text() == "guards = ['spike loss: pause']\n"
+
+
+def test_what_somebody_changed_meanwhile_is_not_lost(
+    tool: Tool, ended: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ended.run.config_file
+    theirs = 'guards = ["not_finite loss: stop"]\n'
+
+    def begin(run: RunDirectory, write: Callable[[], None]) -> None:
+        path.write_text(theirs)
+        write()
+
+    monkeypatch.setattr(guard_settings, "begin_change", begin)
+    said = tool("guards", ended.run.root, "--add", "not_finite accuracy: stop", "--yes")
+    assert (said.code, path.read_text()) == (4, theirs)
+    assert f"Somebody changed {path} meanwhile. Nothing was changed" in said.words
 
 
 @pytest.mark.parametrize(

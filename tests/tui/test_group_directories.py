@@ -307,6 +307,24 @@ def test_a_lock_that_a_colleague_can_replace_is_named_with_what_to_do(
         assert tool("pin", shared, "ckpt-100").code == 0
 
 
+def test_a_copy_whose_state_file_cannot_be_replaced_copies_nothing(
+    tool: Tool, shared: Path
+) -> None:
+    source = CheckpointDirectory(shared.with_name("source"))
+    source.tensorflow("ckpt-2")
+    made = CheckpointDirectory(shared)
+    made.tensorflow("ckpt-1")
+    for path in shared.iterdir():
+        os.chown(path, ALICE, GROUP)
+    shared.chmod(0o3775)
+    before = set(shared.rglob("*"))
+    with acting_as(BOB, 0o002):
+        refused = tool("copy", source.root, "2", shared)
+    assert refused.code == 4
+    assert f"{made.run.state_file} cannot be replaced by this user" in refused.words
+    assert set(shared.rglob("*")) == before
+
+
 def test_all_locks_of_a_run_are_closed_to_others(shared: Path) -> None:
     with acting_as(ALICE, 0o022):
         made = two_branches(shared, time.time() - 3600)

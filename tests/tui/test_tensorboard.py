@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -88,8 +89,12 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     # A module of the same name where the person stands must not be taken for the real one.
     (tmp_path / "tensorboard.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path)
-    first = tensorboard.start(run, host="127.0.0.2")
-    assert first.started
+    # Two people at the same instant: the second one finds the first one's.
+    with ThreadPoolExecutor(2) as people:
+        both = [people.submit(tensorboard.start, run, host="127.0.0.2") for _ in range(2)]
+    second, first = sorted((each.result() for each in both), key=lambda one: one.started)
+    assert (second.started, first.started) == (False, True)
+    assert second.pid == first.pid
     assert first.url == f"http://127.0.0.2:{first.port}/"
     assert first.port == usual_port
     assert first.directory == str(run.tensorboard)

@@ -121,6 +121,17 @@ def is_closed(place: Path) -> bool:
     return not os.access(place, wanted, effective_ids=BY_EFFECTIVE_ID)
 
 
+def may_replace(path: Path) -> bool:
+    """Whether the sticky bit of its directory lets this user replace a file; it may not exist."""
+    try:
+        directory, file = os.stat(path.parent), os.lstat(path)
+    except FileNotFoundError:
+        return True
+    if not directory.st_mode & stat.S_ISVTX:
+        return True
+    return os.geteuid() in {0, directory.st_uid, file.st_uid}
+
+
 def _within_run(path: Path) -> Iterator[Path]:
     """Yields a path of a run and the directories above it, up to `.tfckpt` if it is below."""
     yield path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 
-from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_trainer.rundir.disk_reserve import begin_change
@@ -13,9 +13,13 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import GuardsArguments
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask
 from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
+
+LOCK_SECONDS = 10.0
+"""How long a change waits for another one, which takes milliseconds."""
 
 
 def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str]) -> None:
@@ -29,7 +33,7 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
     Raises:
         UsageError: A text is no guard, one to add is there or can never act, one to remove is not
             there, or the file is invalid. Nothing is changed.
-        RefusedError: The run directory must not be changed.
+        RefusedError: The run directory must not be changed, or somebody changed the file meanwhile.
         NotWritableError: It cannot be changed.
         OSError: The file cannot be written.
     """
@@ -65,7 +69,12 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
 
     def write() -> None:
         make_directory(run.control, durable=True)
-        write_atomic(path, tomlkit.dumps(document).encode(), is_private=is_private)
+        with locked(path.with_name("config.lock"), LOCK_SECONDS, f"change of {path}"):
+            if before != (path.read_text(encoding="utf-8") if path.exists() else ""):
+                raise RefusedError(
+                    f"Somebody changed {path} meanwhile. Nothing was changed; run this again."
+                )
+            write_atomic(path, tomlkit.dumps(document).encode(), is_private=is_private)
 
     begin_change(run, write)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
+from tfckpt_trainer.permissions import may_replace
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
@@ -71,6 +74,15 @@ class LocalDestination:
         if self._root.exists() and not self._root.is_dir():
             raise UsageError(f"{self._root} is a file; name a directory.")
         self._run.require_changeable()
+        if not may_replace(self._run.state_file):
+            raise RefusedError(
+                f"{self._run.state_file} cannot be replaced by this user: {self._root} has the "
+                "sticky bit. Nothing was copied.",
+                Advice.of(
+                    "Run this as its owner, or share the directory with `chmod -t {root}`.",
+                    root=shlex.quote(os.fspath(self._root)),
+                ),
+            )
         with self._explained():
             if self._run.is_ours:
                 self._refuse_trainer()
@@ -223,8 +235,8 @@ class LocalDestination:
                     f"The disk of {self._root} is full: {free} are free. Make room there"
                 ) from error
             raise TfckptError(
-                f"{self._root} cannot be written to ({error.strerror}). Check its permissions, "
-                "or copy to another directory."
+                f"{describe_error(error)}. Check the permissions in {self._root}, or copy to "
+                "another directory."
             ) from error
 
 

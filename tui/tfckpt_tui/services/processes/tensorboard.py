@@ -25,7 +25,11 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.services.runs.reading import event_directory
+
+START_SECONDS = 120.0
+"""How long a start waits for another one."""
 
 IDLE_SECONDS = 60.0
 """A start is given up if it took no processor time for so long.
@@ -132,21 +136,34 @@ def start(
     Raises:
         TfckptError: It is not installed, the port is taken, or it did not start.
     """
-    adopted = running(run)
+    adopted = _adopt(run, port, host)
     if adopted is not None:
-        if port not in (None, adopted.port) or host not in (None, adopted.host):
-            end = command_or_key("tensorboard", "tensorboard", "--stop", run.root)
-            raise TfckptError(
-                f"TensorBoard already runs on {adopted.url} for this run.",
-                Advice.of("Stop it first with {end}.", end=end),
-            )
         return adopted
-    place = host or LOOPBACK
-    chosen = _free_port(place, port)
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
-    directory = event_directory(run)
     run.create()
+    with locked(run.control / "tensorboard.lock", START_SECONDS, "start of TensorBoard"):
+        # Somebody may have started one meanwhile.
+        return _adopt(run, port, host) or _start(run, port, host, with_run=with_run)
+
+
+def _adopt(run: RunDirectory, port: int | None, host: str | None) -> TensorBoard | None:
+    adopted = running(run)
+    if adopted is None:
+        return None
+    if port not in (None, adopted.port) or host not in (None, adopted.host):
+        end = command_or_key("tensorboard", "tensorboard", "--stop", run.root)
+        raise TfckptError(
+            f"TensorBoard already runs on {adopted.url} for this run.",
+            Advice.of("Stop it first with {end}.", end=end),
+        )
+    return adopted
+
+
+def _start(run: RunDirectory, port: int | None, host: str | None, *, with_run: bool) -> TensorBoard:
+    place = host or LOOPBACK
+    chosen = _free_port(place, port)
+    directory = event_directory(run)
     # -P: modules in the working directory must not shadow those of TensorBoard.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]
