@@ -961,6 +961,8 @@ class TestDoneBut:
         store(place / "manifest.json", replace(manifest, phase=TrashPhase.UNDOING))
         data = "ckpt-100.data-00000-of-00001"
         os.rename(place / data, history.root / data)
+        (told,) = empty_trash(history.run, before=NOW).problems
+        assert told.startswith(f"{manifest.id} stays: a prune or undo was interrupted.")
         returned = undo(history.run, None, update_state_file=True)
         assert [one.name for one in returned.checkpoints] == ["ckpt-100"]
         assert history.scan()["ckpt-100"].restorable

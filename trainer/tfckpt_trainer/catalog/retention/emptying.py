@@ -115,6 +115,12 @@ def empty_trash(
         manifests = _trashed_before(reader, before)
         if only is None:
             emptying.problems += reader.damaged.values()
+        if by is None and only is None:
+            emptying.problems += [
+                f"{manifest.id} stays: a prune or undo was interrupted. The next one finishes it."
+                for manifest in reader.read()
+                if manifest.phase is not TrashPhase.TRASHED
+            ]
         for manifest in reversed(manifests):
             if until_freed is not None and emptying.freed >= until_freed:
                 break
