@@ -24,7 +24,7 @@ from tfckpt_trainer.catalog.directory.trash import (
 )
 from tfckpt_trainer.catalog.retention.moving import remove_empty
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.permissions import is_closed
+from tfckpt_trainer.permissions import is_closed, may_replace
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
@@ -272,3 +272,6 @@ def require_permission(paths: Iterable[Path]) -> None:
     for directory in dict.fromkeys([*(path.parent for path in there), *inner]):
         if is_closed(directory):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    for path in there:
+        if not may_replace(path):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
