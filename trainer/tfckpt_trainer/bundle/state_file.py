@@ -129,7 +129,7 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
 
 
 def is_foreign(data: bytes) -> bool:
-    """Whether the content of a `checkpoint` file is that of somebody else, not a damaged one.
+    """Whether what is no valid `checkpoint` file is a file of somebody else, not a damaged one.
 
     TensorFlow writes the path of the newest checkpoint first; a power cut may leave nothing.
     """

@@ -28,7 +28,7 @@ from tfckpt_trainer.bundle.state_file import (
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import (
     TEMPORARY,
-    delete_what_is_of_save,
+    delete_parts,
     delete_worker_state,
 )
 from tfckpt_trainer.errors import DamagedFileError, describe_error
@@ -335,6 +335,6 @@ def _remove(entry: os.DirEntry[str]) -> None:
     if not entry.is_dir(follow_symlinks=False):
         delete_file(path)
     elif entry.name.endswith(TEMPORARY):
-        delete_what_is_of_save(path, entry.name)
+        delete_parts(path)
     elif _OF_WORKER.fullmatch(entry.name):
         delete_tree(path)

@@ -26,7 +26,7 @@ _PART = re.compile(rf"part-\d{{5}}-of-\d{{5}}{_FILE}")
 """What TensorFlow writes: parts of a checkpoint, one for each device."""
 
 _UNCOMMITTED = re.compile(r"index|data-\d{5}")
-"""What commands of this library write in a directory below theirs."""
+"""What this library writes before the checkpoint is whole."""
 
 _WORKER_NAME = r"(worker-\d+|untracked)"
 _OF_WORKER = re.compile(rf"{_WORKER_NAME}({_FILE}|\.json)")
@@ -114,7 +114,20 @@ def delete_worker_state(directory: Path) -> None:
         if is_of_worker(entry):
             delete_file(Path(entry.path))
         elif entry.is_dir(follow_symlinks=False) and _PARTS_OF_WORKER.fullmatch(entry.name):
-            delete_what_is_of_save(Path(entry.path), entry.name)
+            delete_parts(Path(entry.path))
+    with suppress(OSError):
+        os.rmdir(directory)
+
+
+def delete_parts(directory: Path) -> None:
+    """Deletes what saves write in a directory below `.tfckpt`, and it if it is empty then.
+
+    Raises:
+        OSError: It cannot be read, or a part of it cannot be deleted.
+    """
+    for entry in list_directory(directory):
+        if _is_file(entry, _PART) or _is_file(entry, _UNCOMMITTED):
+            delete_file(Path(entry.path))
     with suppress(OSError):
         os.rmdir(directory)
 

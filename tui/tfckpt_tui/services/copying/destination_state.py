@@ -107,14 +107,14 @@ def _read_state(destination: Destination) -> StateFile | None:
         RefusedError: It is a file of somebody else.
     """
     data, path = destination.read(_NAME) or b"", Path(destination.label) / _NAME
-    if is_foreign(data):
-        raise RefusedError(
-            f"{path} is no state file of TensorFlow, and a copy would replace it. Move it away, or "
-            "copy to another directory."
-        )
     try:
         return parse_state_file(data, path) if data else None
-    except DamagedFileError:
+    except DamagedFileError as error:
+        if is_foreign(data):
+            raise RefusedError(
+                f"{path} is no state file of TensorFlow, and a copy would replace it. Move it "
+                "away, or copy to another directory."
+            ) from error
         # TensorFlow cannot read it either; the next write replaces it.
         return None
 
