@@ -8,7 +8,6 @@ file in the run directory is ever replaced.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from contextlib import suppress
@@ -28,8 +27,9 @@ from tfckpt_trainer.bundle.state_file import (
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import (
     TEMPORARY,
-    delete_parts,
+    delete_unfinished,
     delete_worker_state,
+    is_of_unfinished_save,
 )
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -43,21 +43,12 @@ from tfckpt_trainer.rundir.storage.documents import load, remove, store
 from tfckpt_trainer.rundir.storage.files import (
     NotFlushedError,
     delete_file,
-    delete_tree,
     list_directory,
     move,
     move_aside,
     read_bounded,
     sync_directory,
 )
-
-_OF_WORKER = re.compile(r"worker-\d+")
-_SAVED = re.compile(
-    rf"{_OF_WORKER.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp"
-    r"|.+\.(json(\.copy)?|index|data-\d{5}-of-\d{5})(\.tempstate\d+)?",
-    re.DOTALL,
-)
-"""What saves write in `saving/`, by its name."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +134,7 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
     for entry in list_directory(run.saving_directory):
         is_manifest = entry.name == run.save_manifest(name).name
         if entry.name.startswith((f"{name}.", f"{name}{TEMPORARY}")) and not is_manifest:
-            _remove(entry)
+            delete_unfinished(entry)
     delete_file(run.save_manifest(name))
 
 
@@ -170,9 +161,9 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
             problems.append(f"The save of {name} could not be completed: {describe_error(error)}.")
     for entry in list_directory(run.saving_directory):
         is_kept = entry.name.startswith(tuple(f"{name}." for name in kept))
-        if _SAVED.fullmatch(entry.name) and not is_kept:
+        if is_of_unfinished_save(entry.name) and not is_kept:
             try:
-                _remove(entry)
+                delete_unfinished(entry)
             except OSError as error:
                 problems.append(f"{entry.name} could not be removed: {describe_error(error)}.")
     return Recovered(tuple(completed), tuple(problems))
@@ -328,13 +319,3 @@ def _has_checksum(path: Path, facts: FileFacts) -> bool:
         return crc32c(read_bounded(path, facts.size)) == facts.crc32c
     except (FileNotFoundError, NotADirectoryError, DamagedFileError):
         return False
-
-
-def _remove(entry: os.DirEntry[str]) -> None:
-    path = Path(entry.path)
-    if not entry.is_dir(follow_symlinks=False):
-        delete_file(path)
-    elif entry.name.endswith(TEMPORARY):
-        delete_parts(path)
-    elif _OF_WORKER.fullmatch(entry.name):
-        delete_tree(path)

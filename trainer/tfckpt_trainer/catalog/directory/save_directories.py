@@ -33,6 +33,13 @@ _OF_WORKER = re.compile(rf"{_WORKER_NAME}({_FILE}|\.json)")
 _PARTS_OF_WORKER = re.compile(rf"{_WORKER_NAME}{TEMPORARY}")
 """What workers write of their own state: files, and meanwhile directories of parts."""
 
+_WORKER_DIRECTORY = re.compile(r"worker-\d+")
+_UNFINISHED = re.compile(
+    rf"{_WORKER_DIRECTORY.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp|.+(\.json(\.copy)?|{_FILE})",
+    re.DOTALL,
+)
+"""What saves write in `saving/`, before it is in view."""
+
 
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
     """Returns the newest time of a directory with its content, that of the content, and its mark.
@@ -114,17 +121,33 @@ def delete_worker_state(directory: Path) -> None:
         if is_of_worker(entry):
             delete_file(Path(entry.path))
         elif entry.is_dir(follow_symlinks=False) and _PARTS_OF_WORKER.fullmatch(entry.name):
-            delete_parts(Path(entry.path))
+            _delete_parts(Path(entry.path))
     with suppress(OSError):
         os.rmdir(directory)
 
 
-def delete_parts(directory: Path) -> None:
-    """Deletes what saves write in a directory below `.tfckpt`, and it if it is empty then.
+def is_of_unfinished_save(name: str) -> bool:
+    """Whether something in `saving/` has a name that saves give there."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def delete_unfinished(entry: os.DirEntry[str]) -> None:
+    """Deletes something in `saving/`; of a directory, what saves write there.
 
     Raises:
-        OSError: It cannot be read, or a part of it cannot be deleted.
+        OSError: It cannot be deleted.
     """
+    path = Path(entry.path)
+    if not entry.is_dir(follow_symlinks=False):
+        delete_file(path)
+    elif entry.name.endswith(TEMPORARY):
+        _delete_parts(path)
+    elif _WORKER_DIRECTORY.fullmatch(entry.name):
+        delete_tree(path)
+
+
+def _delete_parts(directory: Path) -> None:
+    """Deletes what saves write in a directory below `.tfckpt`, and it if it is empty then."""
     for entry in list_directory(directory):
         if _is_file(entry, _PART) or _is_file(entry, _UNCOMMITTED):
             delete_file(Path(entry.path))

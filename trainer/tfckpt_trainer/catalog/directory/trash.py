@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.listing import Identity
@@ -15,7 +14,6 @@ from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.errors import (
     DamagedFileError,
-    RefusedError,
     UsageError,
     describe_error,
 )
@@ -28,10 +26,8 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashPhase,
 )
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import create_lock, list_directory, make_directory
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
+from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
+from tfckpt_trainer.rundir.storage.locks import locked
 
 MANIFEST = "manifest.json"
 RETENTION = "retention"
@@ -200,29 +196,17 @@ def locked_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[No
         RefusedError: Another action holds the lock, or a symbolic link is in the way.
         NotWritableError: The directory cannot be written to.
     """
-    # Imported here, because reading the trash does not need it.
-    from filelock import FileLock, Timeout
-
     run.require_changeable()
     seconds = LOCK_SECONDS if timeout is None else timeout
-    lock = FileLock(run.trash_lock, timeout=seconds)
-    try:
-        begin_change(run, lambda: _acquire(run, lock))
-    except Timeout:
-        raise RefusedError(
-            f"Another prune, undo, pin or emptying of {run.root} has been running for more than "
-            f"{seconds:g} s. Nothing was changed; try again when it is done."
-        ) from None
-    try:
+    what = f"prune, undo, pin or emptying of {run.root}"
+    with ExitStack() as held:
+
+        def acquire() -> None:
+            make_directory(run.control, durable=True)
+            held.enter_context(locked(run.trash_lock, seconds, what))
+
+        begin_change(run, acquire)
         yield
-    finally:
-        lock.release()
-
-
-def _acquire(run: RunDirectory, lock: BaseFileLock) -> None:
-    make_directory(run.control, durable=True)
-    create_lock(run.trash_lock)
-    lock.acquire()
 
 
 def next_sequence(run: RunDirectory) -> int:

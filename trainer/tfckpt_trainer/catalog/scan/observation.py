@@ -235,6 +235,7 @@ class Observer:
             [*state.names, state.latest_name or ""] if state is not None else [],
         )
         newest = next((c.name for c in trained_first(checkpoints) if c.restorable), "")
+        saving = [one for one in files.files.values() if one.temporary_at is not None]
         return Observation(
             directory=os.path.realpath(root),
             checkpoints=checkpoints,
@@ -246,15 +247,9 @@ class Observer:
             },
             other_directories=files.other_directories(),
             temporary_bytes={
-                name: size_of_directory(root / f"{name}{TEMPORARY}")
-                for name, checkpoint in files.files.items()
-                if checkpoint.temporary_at is not None
+                one.name: size_of_directory(root / f"{one.name}{TEMPORARY}") for one in saving
             },
-            proven_temporaries=frozenset(
-                name
-                for name, checkpoint in files.files.items()
-                if has_proven_parts(root, checkpoint)
-            ),
+            proven_temporaries=frozenset(one.name for one in saving if has_proven_parts(root, one)),
             newer=[*self._newer_documents(), *newer_records.values()],
             damaged_prunes=damaged_prunes,
             neighbours=self._neighbours(changed_at),

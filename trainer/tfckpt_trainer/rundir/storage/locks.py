@@ -32,7 +32,7 @@ def locked(path: Path, seconds: float, what: str) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise RefusedError(
-            f"Another {what} has been under way for more than {seconds:g} s. Nothing was changed; "
+            f"Another {what} has been running for more than {seconds:g} s. Nothing was changed; "
             "try again when it is done."
         ) from None
     try:
