@@ -15,6 +15,7 @@ from bundle_writing import array, write
 from tfckpt_trainer.bundle.links import NotFetchedError
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
 from tfckpt_trainer.catalog.directory.stored_results import ResultStore
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.plan import plan
@@ -338,6 +339,20 @@ class TestRename:
         (told,) = [d for d in catalog.diagnostics(NOW) if d.kind == "state-file-missing"]
         assert "ckpt-2.data-00000-of-00001 is newer than ckpt-1, and has no index" in told.message
         assert "printf" not in told.message
+
+
+def test_of_the_directory_of_a_check_only_its_checkpoint_is_deleted(made):
+    made.tensorflow("ckpt-7")
+    made.run.records_directory.mkdir(parents=True)
+    (made.root / ".checkpoint.0a1b.tmp").touch()
+    mine = made.root / "ckpt.txt"
+    mine.write_text("mine")
+    delete_checkpoint_of_check(made.root)
+    assert list(made.root.iterdir()) == [mine]
+    mine.unlink()
+    delete_checkpoint_of_check(made.root)
+    assert not made.root.exists()
+    delete_checkpoint_of_check(made.root)
 
 
 def test_what_arrives_is_being_written(made):

@@ -351,10 +351,15 @@ class TestTrash:
         assert [one.names for one in list_trash(history.run)] == [["ckpt-200"]]
         told = []
         emptied = empty_trash(history.run, on_progress=told.append)
-        assert emptied.names == ("ckpt-200",)
+        assert emptied.names == ("ckpt-100", "ckpt-200")
         assert told == sorted(told)
         assert told[-1] == emptied.freed
         assert list(history.run.trash.iterdir()) == []
+
+    def test_what_came_after_the_question_stays(self, history):
+        told, newer = prune(history, "ckpt-100"), prune(history, "ckpt-200")
+        assert empty_trash(history.run, only=[told.id]).names == ("ckpt-100",)
+        assert [one.id for one in list_trash(history.run)] == [newer.id]
 
     def test_without_a_trash(self, made):
         assert empty_trash(made.run).freed == 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.permissions import CONTROL
 from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, list_directory
 
@@ -39,6 +40,9 @@ _UNFINISHED = re.compile(
     re.DOTALL,
 )
 """What saves write in `saving/`, before it is in view."""
+
+_OF_CHECK = re.compile(rf"checkpoint|ckpt-.+{_FILE}|\..+\.[0-9a-f]+\.tmp", re.DOTALL)
+"""Files that a save makes in a run directory, and what it writes first."""
 
 
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:
@@ -144,6 +148,21 @@ def delete_unfinished(entry: os.DirEntry[str]) -> None:
         _delete_parts(path)
     elif _WORKER_DIRECTORY.fullmatch(entry.name):
         delete_tree(path)
+
+
+def delete_checkpoint_of_check(directory: Path) -> None:
+    """Deletes the run directory of a check, if it exists; what no save writes there stays.
+
+    Raises:
+        OSError: It cannot be read, or a part of it cannot be deleted.
+    """
+    for entry in list_directory(directory):
+        if _is_file(entry, _OF_CHECK):
+            delete_file(Path(entry.path))
+        elif entry.name == CONTROL and entry.is_dir(follow_symlinks=False):
+            delete_tree(Path(entry.path))
+    with suppress(OSError):
+        os.rmdir(directory)
 
 
 def _delete_parts(directory: Path) -> None:

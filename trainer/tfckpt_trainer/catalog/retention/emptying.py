@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def empty_trash(
     before: float | None = None,
     *,
     by: str | None = None,
-    only: str | None = None,
+    only: Collection[str] | None = None,
     until_freed: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
@@ -97,7 +97,7 @@ def empty_trash(
         run: The run directory.
         before: Only what was pruned before this time, in seconds since the epoch.
         by: Only what this one pruned.
-        only: Only the prune with this id.
+        only: Only the prunes with these ids.
         until_freed: Stop when so many bytes were freed, oldest prune first.
         on_progress: Called after each file with the bytes freed so far.
 
@@ -109,13 +109,11 @@ def empty_trash(
         return Emptied(0, ())
     with locked_trash(run):
         emptying = _Emptying(run, on_progress)
-        if only is None:
-            emptying.finish_interrupted()
+        emptying.finish_interrupted()
         reader = TrashReader(run)
         manifests = _trashed_before(reader, before)
-        if only is None:
-            emptying.problems += reader.damaged.values()
-        if by is None and only is None:
+        emptying.problems += reader.damaged.values()
+        if by is None:
             emptying.problems += [
                 f"{manifest.id} stays: a prune or undo was interrupted. The next one finishes it."
                 for manifest in reader.read()
@@ -124,9 +122,27 @@ def empty_trash(
         for manifest in reversed(manifests):
             if until_freed is not None and emptying.freed >= until_freed:
                 break
-            if by in (None, manifest.by) and only in (None, manifest.id):
+            if by in (None, manifest.by) and (only is None or manifest.id in only):
                 emptying.delete_prune(manifest)
         # The reserve may have been released to get here.
+        keep_reserve(run)
+    return emptying.done()
+
+
+def delete_from_trash(
+    run: RunDirectory, trash: str, *, on_progress: Callable[[int], None] | None = None
+) -> Emptied:
+    """Deletes one prune for good, and says nothing of others.
+
+    Raises:
+        RefusedError: The trash is locked, or is a symbolic link.
+        OSError: The trash cannot be read.
+    """
+    with locked_trash(run):
+        emptying = _Emptying(run, on_progress)
+        for manifest in trashed_before(run):
+            if manifest.id == trash:
+                emptying.delete_prune(manifest)
         keep_reserve(run)
     return emptying.done()
 
@@ -184,6 +200,9 @@ class _Emptying:
                 manifest, _ = read_manifest(directory)
                 if manifest is not None:
                     self._delete(directory, manifest)
+                    if not os.path.lexists(directory / MANIFEST):
+                        # Who began it was killed before it told of them.
+                        self._names += manifest.names
 
     def _delete(self, directory: Path, manifest: TrashManifest) -> None:
         try:

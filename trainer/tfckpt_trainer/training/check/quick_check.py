@@ -7,12 +7,13 @@ once. Otherwise the check is like that of a script: the same records, compared b
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
 from tfckpt_trainer.exactness.step_differences import (
@@ -219,7 +220,8 @@ class QuickCheck:
         values, facts = self._state.user.collect(position.step, self._telemetry.heartbeat.facts())
         record = begin_record(self._start, "check", **values)
         if self._group.is_chief:
-            shutil.rmtree(self._place.root, ignore_errors=True)
+            with suppress(OSError):
+                delete_checkpoint_of_check(self._place.root)
         with self._telemetry.heartbeat.doing(Activity.SAVING, "for a check"):
             outcome = self._saver.in_directory(self._place).save(record, facts)
         # It is no save of the run, whose next one has the number that it would have had.
@@ -288,6 +290,7 @@ class QuickCheck:
         self._trace, self._batch = {}, ""
         self._telemetry.metrics.background = ""
         if self._group.is_chief:
-            shutil.rmtree(self._place.root, ignore_errors=True)
+            with suppress(OSError):
+                delete_checkpoint_of_check(self._place.root)
         if on_outcome is not None:
             on_outcome(outcome)

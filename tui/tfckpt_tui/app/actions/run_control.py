@@ -421,13 +421,13 @@ class RunControl:
         then = partial(self._report_moved, "came back from the trash")
         self._dashboard.run_app.start_job("undo", work, then)
 
-    def empty_trash(self) -> None:
-        """Permanently deletes everything in the trash."""
+    def empty_trash(self, prunes: Sequence[str]) -> None:
+        """Deletes for good what is in the trash of the prunes with these ids."""
         # In a thread, a dashboard that was closed has no app.
         key_of = self._dashboard.run_app.key_of
         self._dashboard.run_app.start_job(
             "empty trash",
-            lambda: _deletion_result(prune.empty(self._run, through=FrontEnd.APP), key_of),
+            lambda: _deletion_result(prune.empty(self._run, prunes, through=FrontEnd.APP), key_of),
             self._report,
         )
 

@@ -96,7 +96,7 @@ class TrashScreen(Page):
         self,
         snapshot: RunSnapshot,
         bring_back: Callable[[str], None],
-        empty: Callable[[], None],
+        empty: Callable[[Sequence[str]], None],
         refusal: str,
     ) -> None:
         """Creates the screen.
@@ -104,7 +104,7 @@ class TrashScreen(Page):
         Args:
             snapshot: Of the run.
             bring_back: Undoes the prune with this id.
-            empty: Deletes everything in the trash for good.
+            empty: Deletes the prunes with these ids for good.
             refusal: Why both are disabled; empty if they are not.
         """
         super().__init__()
@@ -154,9 +154,9 @@ class TrashScreen(Page):
         if not self._snapshot.trash or self._refuse():
             return
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                self._empty()
+        def answered(prunes: Sequence[str] | None) -> None:
+            if prunes is not None:
+                self._empty(prunes)
 
         self.app.push_screen(EmptyTrashDialog(self._snapshot), answered)
 
@@ -172,7 +172,7 @@ class TrashScreen(Page):
         return bool(self._refusal)
 
 
-class EmptyTrashDialog(Dialog[bool]):
+class EmptyTrashDialog(Dialog[Sequence[str]]):
     """Asks whether to delete everything in the trash."""
 
     caption = " delete for good "
@@ -189,9 +189,10 @@ class EmptyTrashDialog(Dialog[bool]):
         pronoun = "it" if len(checkpoints) == 1 else "them"
         yield ((f"Nothing can bring {pronoun} back.", "muted"),)
 
-    def choices(self) -> list[Choice[bool]]:
+    def choices(self) -> list[Choice[Sequence[str]]]:
         """Returns cancel and delete."""
-        return [Choice("n", "cancel", None), Choice("y", "delete for good", True, "error")]
+        told = [manifest.id for manifest in self.snapshot.trash]
+        return [Choice("n", "cancel", None), Choice("y", "delete for good", told, "error")]
 
 
 def _lines(manifest: TrashManifest | None) -> list[Line]:

@@ -68,7 +68,6 @@ class _Intent:
     Attributes:
         plan: What it moves to the trash.
         refusal: Why it moves nothing: a named checkpoint is protected.
-        before: What was pruned before this time is deleted for good; None deletes nothing.
         overdue: The prunes that are deleted for good.
         doubt: Why the order of the checkpoints, which rules depend on, may be wrong.
         is_guess: Whether nothing at all tells that order.
@@ -76,7 +75,6 @@ class _Intent:
 
     plan: Plan
     refusal: str = ""
-    before: float | None = None
     overdue: tuple[TrashManifest, ...] = ()
     doubt: str = ""
     is_guess: bool = False
@@ -201,7 +199,7 @@ def prune(
             timeout=timeout,
             on_change=CommandProgress(),
         )
-    overdue = empty(run, intent.before, intent.overdue) if intent.overdue else None
+    overdue = empty(run, intent.overdue) if intent.overdue else None
     emptied = _joined(deleted, overdue)
     if as_json:
         print_json(prune_report(intent.rows, outcome, emptied))
@@ -255,7 +253,7 @@ def _by_rules(
     if default.trash_hours is None:
         return intent
     before = time.time() - default.trash_hours * 3600
-    return replace(intent, before=before, overdue=trashed_before(run, before))
+    return replace(intent, overdue=trashed_before(run, before))
 
 
 def _rules_of_script(run: RunDirectory) -> tuple[Verdicts, ...]:

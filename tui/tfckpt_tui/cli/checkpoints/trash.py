@@ -143,7 +143,7 @@ def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool)
     if manifests and not yes:
         pronoun = "it" if trashed_count(manifests) == 1 else "them"
         confirm(f"Delete {trashed_words(manifests)}, for good? Nothing can bring {pronoun} back.")
-    emptied = empty(run, before, manifests)
+    emptied = empty(run, manifests)
     if as_json:
         print_json(
             EmptiedReport(
@@ -159,20 +159,19 @@ def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool)
     return report_problems(emptied)
 
 
-def empty(run: RunDirectory, before: float | None, manifests: Sequence[TrashManifest]) -> Emptied:
-    """Deletes for good what was pruned before a time, and shows the progress.
+def empty(run: RunDirectory, manifests: Sequence[TrashManifest]) -> Emptied:
+    """Deletes prunes in the trash for good, and shows the progress.
 
     Args:
         run: The run directory.
-        before: In seconds since the epoch; None deletes all.
-        manifests: What will be deleted, for the progress.
+        manifests: The prunes.
     """
     meter = ReadProgress("deleting")
     total = trashed_size(manifests)
     try:
         return service.empty(
             run,
-            before,
+            [manifest.id for manifest in manifests],
             through=FrontEnd.COMMAND_LINE,
             on_progress=lambda freed: meter(freed, total),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, format_of
 from tfckpt_trainer.catalog.directory.trash import find_in_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
-from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
+from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_from_trash, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     event_of,
@@ -203,7 +203,7 @@ def delete(
         require_proven(run.root, [c for c in checkpoints if c.name in names])
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
         return _with_event(
-            run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
+            run, delete_from_trash(run, pruned.trash, on_progress=on_progress), through
         )
     _refuse_foreign(presence, beside_trainer)
     with without_trainer(run, needs_room=False):
@@ -287,19 +287,25 @@ def undo(
 
 def empty(
     run: RunDirectory,
-    before: float | None = None,
+    prunes: Collection[str],
     *,
     through: FrontEnd,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
-    """Deletes for good what is in the trash, or only what was pruned before a time.
+    """Deletes for good what is in the trash.
+
+    Args:
+        run: The run directory.
+        prunes: The ids of those that the user has seen. What came since then stays.
+        through: The front end that asks, for the event log.
+        on_progress: Called after each file with the bytes freed so far.
 
     Raises:
         RefusedError: The trash is locked, or a trainer runs that does not answer.
     """
     if run.trash.is_dir() and not detect_trainer(run).answers:
         _refuse_silent_trainer(run)
-    return _with_event(run, empty_trash(run, before, on_progress=on_progress), through)
+    return _with_event(run, empty_trash(run, only=prunes, on_progress=on_progress), through)
 
 
 def _with_event(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptied:

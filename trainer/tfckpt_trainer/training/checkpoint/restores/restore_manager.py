@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
+from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -28,7 +29,6 @@ from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.files import delete_tree
 from tfckpt_trainer.training.checkpoint.restores.restorer import (
     RestoreOutcome,
     Restorer,
@@ -390,7 +390,7 @@ class RestoreManager:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
         with suppress(OSError):
-            delete_tree(self._run.check_directory)
+            delete_checkpoint_of_check(self._run.check_directory)
         self._saves.finish_interrupted()
         self._saves.bring_back()
         for sentence in damage_at_start(self._run):
