@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.e2e
 
 PROGRAMS = (
     "sh", "mkdir", "cat", "dd", "stat", "tail", "df", "sync", "mv", "rm", "rmdir", "touch", "find",
-    "dirname", "rsync",
+    "dirname", "rsync", "ls", "chmod", "id",
 )  # fmt: skip
 """Programs of a host that has neither Python nor this package."""
 
@@ -248,14 +249,46 @@ status=$?
     assert "The connection to far was lost" in said.words
     assert f"continue with `tfckpt-tui copy {run} {name}" in said.words
     assert names(place) == set()
+    (parts,) = (place / ".tfckpt" / "copying").iterdir()
+    (parts / "mine.txt").write_text("mine")
     again = tool("copy", run, name, f"far:{place}", "--json")
     assert again.code == 0, again
+    assert list(parts.iterdir()) == [parts / "mine.txt"]
+    assert {path.stat().st_mode & 0o777 for path in place.glob(f"{name}.*")} == {0o644}
     assert 0 < again.json["checkpoints"][0]["sent_bytes"] < LARGE
     assert (
         copied(place).items()
         >= {path: data for path, data in copied(run).items() if path.startswith(name)}.items()
     )
     assert latest_name(place) == name
+
+
+def test_what_a_copy_writes_is_for_the_group_that_shares_the_directory(tool, host, run, place):
+    require("root")
+    (host.programs.parent / ".bashrc").write_text("umask 077\n")
+    place.mkdir()
+    os.chown(place, -1, 4242)
+    place.chmod(0o2770)
+    assert tool("copy", run, "100", f"far:{place}").code == 0
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*")}
+    rights = {path: 0o2770 if path.is_dir() else 0o640 for path in modes}
+    assert modes == rights
+
+
+def test_a_state_file_that_cannot_be_replaced_is_told_before_anything_is_sent(
+    tool, host, run, place
+):
+    require("root")
+    host.replace("id", "echo 1000")
+    place.mkdir()
+    (place / "checkpoint").touch()
+    for path in (place, place / "checkpoint"):
+        os.chown(path, 4242, -1)
+    place.chmod(0o1777)
+    refused = tool("copy", run, "100", f"far:{place}")
+    assert refused.code == 4
+    assert f"far:{place}/checkpoint cannot be replaced by this user" in refused.words
+    assert list(place.iterdir()) == [place / "checkpoint"]
 
 
 def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):

@@ -540,7 +540,12 @@ def test_what_a_killed_copy_left_is_listed_until_the_copy_goes_on(tool, run, pla
     assert f"A copy of {name} to this directory was cut off." in note["message"]
     assert f"`rm -r {parts}`" in note["message"]
     assert note["bytes"] == sum(path.stat().st_size for path in parts.rglob("*.*"))
+    mine = parts / "mine.txt"
+    mine.write_text("mine")
     assert tool("copy", run, name, place).code == 0
+    assert list(parts.iterdir()) == [mine]
+    mine.unlink()
+    parts.rmdir()
     assert notes() == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Protocol
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_tui.services.copying.source import SourceFile
 
@@ -39,6 +42,16 @@ class Survey:
     free_bytes: int
     sizes: Mapping[str, int] = field(default_factory=dict)
     others: Sequence[str] = ()
+
+
+def emptied_by(moves: Sequence[tuple[str, str, float]], staging: str) -> list[str]:
+    """Returns the directories from which a commit moved files, deepest first.
+
+    They are removed if they are empty: what others put there stays.
+    """
+    places = {str(parent) for old, _, _ in moves for parent in PurePosixPath(old).parents}
+    top = str(PurePosixPath(staging).parent)
+    return sorted((place for place in places if place.startswith(top)), key=len, reverse=True)
 
 
 class Destination(Protocol):
@@ -100,7 +113,7 @@ class Destination(Protocol):
 
         Args:
             moves: Old path, new path and modification time of each. No file is replaced.
-            staging: The directory of the old paths. It is deleted.
+            staging: The directory of the old paths. It is removed if it is empty then.
         """
 
     def read(self, path: str) -> bytes | None:
@@ -108,6 +121,23 @@ class Destination(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """Replaces a small file atomically, and flushes it."""
+
+
+def refuse_sticky(label: str, directory: str) -> RefusedError:
+    """Returns the error for a directory whose state file this user may not replace.
+
+    Args:
+        label: The destination, as messages name it.
+        directory: Its path.
+    """
+    return RefusedError(
+        f"{label}/checkpoint cannot be replaced by this user: {directory} has the sticky bit. "
+        "Nothing was copied.",
+        Advice.of(
+            "Run this as its owner, or share the directory with `chmod -t {root}`.",
+            root=shlex.quote(directory),
+        ),
+    )
 
 
 def refuse_live(label: str, sign: str) -> RefusedError:

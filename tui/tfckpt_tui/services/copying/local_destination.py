@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, describe_error
@@ -27,7 +25,6 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import (
     create_lock,
     delete_file,
-    delete_tree,
     facts_of,
     make_directory,
     move,
@@ -45,8 +42,10 @@ from tfckpt_tui.services.copying.destination import (
     OnSent,
     Placed,
     Survey,
+    emptied_by,
     in_use,
     refuse_live,
+    refuse_sticky,
 )
 from tfckpt_tui.services.copying.source import SourceFile
 
@@ -75,14 +74,7 @@ class LocalDestination:
             raise UsageError(f"{self._root} is a file; name a directory.")
         self._run.require_changeable()
         if not may_replace(self._run.state_file):
-            raise RefusedError(
-                f"{self._run.state_file} cannot be replaced by this user: {self._root} has the "
-                "sticky bit. Nothing was copied.",
-                Advice.of(
-                    "Run this as its owner, or share the directory with `chmod -t {root}`.",
-                    root=shlex.quote(os.fspath(self._root)),
-                ),
-            )
+            raise refuse_sticky(self.label, os.fspath(self._root))
         with self._explained():
             if self._run.is_ours:
                 self._refuse_trainer()
@@ -154,9 +146,9 @@ class LocalDestination:
                 except FileExistsError:
                     raise RefusedError(f"{target} exists; it was not replaced.") from None
             self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
-            with suppress(OSError):
-                delete_tree(self._root / staging)
-                self._run.copying_directory.rmdir()
+            for directory in emptied_by(moves, staging):
+                with suppress(OSError):
+                    (self._root / directory).rmdir()
 
     def read(self, path: str) -> bytes | None:
         """Returns the content of a small file; None if there is none."""

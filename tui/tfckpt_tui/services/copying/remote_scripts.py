@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from shlex import quote
 
+from tfckpt_tui.services.copying.destination import emptied_by
 from tfckpt_tui.services.copying.ssh_connection import EXISTS, INCOMPLETE
 
 _SIZE = """size() {
@@ -28,6 +29,25 @@ plain() {
 """
 """Whether a directory of a path is a link: no link in the run directory is followed."""
 
+_SHARED = """share() {
+  rights=$1 new=$2
+  set -- $(ls -ldn -- "$3")
+  shared=$1 group=$4
+  set -- $(ls -ldn -- "$new")
+  case $shared in
+    ?????w*) [ "$4" != "$group" ] || chmod "$rights" "$new" ;;
+  esac
+}
+make() {
+  if [ ! -d "$1" ]; then
+    make "$(dirname -- "$1")"
+    mkdir -p -- "$1" || exit 1
+    share g+rwx "$1" "$(dirname -- "$1")"
+  fi
+}
+"""
+"""New files and directories are for the group that shares their directory, as on this machine."""
+
 _DIGITS = "[0-9]" * 5
 _LIVE_MINUTES = 2
 
@@ -36,7 +56,8 @@ def open_script(path: str) -> str:
     """Prints whether the host can be copied to and whether a run trains there.
 
     The answer has the lines `rsync` if the host has it, `missing` without a directory, `locked` if
-    a trainer holds its lock, and recent heartbeats.
+    a trainer holds its lock, `kept` if this user may not replace the state file, and recent
+    heartbeats.
     """
     return f"""
 begin
@@ -49,6 +70,12 @@ if cd -- {_path(path)} 2>/dev/null; then
     flock -n .tfckpt/trainer.lock true
     [ $? = 1 ] && echo locked
   fi
+  case $(ls -ld .) in
+    ?????????[tT]*)
+      if [ -e checkpoint ] && [ ! -O checkpoint ] && [ ! -O . ] && [ "$(id -u)" != 0 ]; then
+        echo kept
+      fi ;;
+  esac
   if [ -d .tfckpt/status ]; then
     find .tfckpt/status -type f -name '*.json' -mmin -{_LIVE_MINUTES} -exec cat {{}} \\; \\
       -exec echo \\; 2>/dev/null
@@ -62,9 +89,9 @@ end"""
 
 
 def create_script(path: str) -> str:
-    """Creates a directory with the one for files of this library."""
-    return f"""
-mkdir -p -- {_path(path)}/.tfckpt || exit 1
+    """Creates a directory with those for files of this library."""
+    return f"""{_SHARED}
+make {_path(path)}/.tfckpt/copying
 begin
 end"""
 
@@ -124,15 +151,19 @@ def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], stagi
     for old, _, modified_at in moves:
         steps.append(f"flush {_path(old)}")
         steps.append(f"TZ=UTC0 touch -t {_stamp(modified_at)} -- {_path(old)}")
-    steps += [f"mkdir -p -- {_path(parent)} || exit 1" for parent in parents]
+        # A file of which rsync was cut off is for its owner alone.
+        steps.append(f"chmod =rw,g-w,o-w {_path(old)}")
+    steps += [f"make {_path(parent)}" for parent in parents]
+    steps += [f"share g+r {_path(old)} {_path(PurePosixPath(new).parent)}" for old, new, _ in moves]
     steps += [f"move {_path(old)} {_path(new)}" for old, new, _ in others]
     steps += [f"flush {_path(parent)}" for parent in parents]
-    steps += [f"move {_path(last[0])} {_path(last[1])}", "flush ./.", f"rm -rf -- {_path(staging)}"]
-    steps += ["rmdir .tfckpt/copying 2>/dev/null"]
+    steps += [f"move {_path(last[0])} {_path(last[1])}", "flush ./."]
+    steps += [f"rmdir -- {_path(place)} 2>/dev/null" for place in emptied_by(moves, staging)]
     return _in(
         directory,
         _FLUSH,
         _LINKED,
+        _SHARED,
         f"""move() {{
   if [ -e "$2" ] || [ -L "$2" ]; then
     echo "$2 exists; it was not replaced" >&2
@@ -161,10 +192,12 @@ def write_script(directory: str, path: str, size: int) -> str:
         directory,
         _SIZE,
         _FLUSH,
+        _SHARED,
         f"cat >{temporary} || exit 1",
         f'if [ "$(size {temporary})" -ne {size} ]; then exit {INCOMPLETE}; fi',
         f"flush {temporary}",
-        f"mv -f -- {temporary} {_path(path)} || exit 1",
+        f"share g+r {temporary} {_path(str(place.parent))}",
+        f"if ! mv -f -- {temporary} {_path(path)}; then rm -f -- {temporary}; exit 1; fi",
         f"flush {_path(str(place.parent))}",
         "begin",
         "end",
@@ -179,8 +212,9 @@ def _in(directory: str, *lines: str) -> str:
     return "\n".join([f"cd -- {_path(directory)} || exit 1", *lines])
 
 
-def _path(path: str) -> str:
+def _path(path: str | PurePosixPath) -> str:
     """Returns a path as one word for `sh` that no program takes for an option."""
+    path = str(path)
     return quote(path if path.startswith("/") else f"./{path}")
 
 

@@ -7,6 +7,7 @@ line that the user's login shell on the host interprets, whichever shell that is
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -39,6 +40,7 @@ _LOST_SECONDS = 0.5
 _RSYNC_MISMATCH = {1, 2, 4, 12, 127}
 """Exit statuses of rsync if the two programs do not understand each other."""
 
+_OF_A_FILE = re.compile(r'rsync: .*".*" (\(in .*\) )?failed: ')
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 _PREAMBLE = f"""LC_ALL=C; export LC_ALL; unset CDPATH
@@ -285,11 +287,15 @@ def _encoded(script: str) -> bytes:
 
 
 def _problem(errors: IO[bytes]) -> str:
-    """Returns the last line of what a program printed, or the one about a full disk."""
+    """Returns the last line of what a program printed, or one that says more.
+
+    That is the one about a full disk, or the first file that rsync could not write.
+    """
     errors.seek(0)
     lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
     full = [line for line in lines if _is_full(line)]
-    return (full or lines or [""])[-1].strip()
+    files = [line for line in lines if _OF_A_FILE.match(line)]
+    return (full or files[:1] or lines or [""])[-1].strip()
 
 
 def _is_full(message: str) -> bool:

@@ -25,6 +25,7 @@ from tfckpt_tui.services.copying.destination import (
     Survey,
     in_use,
     refuse_live,
+    refuse_sticky,
 )
 from tfckpt_tui.services.copying.source import SourceFile
 from tfckpt_tui.services.copying.ssh_connection import SshConnection
@@ -65,6 +66,8 @@ class SshDestination:
         self._is_missing = "missing" in lines
         if "locked" in lines:
             raise in_use(self.label)
+        if "kept" in lines:
+            raise refuse_sticky(self.label, self._directory)
         for line in lines:
             if line.startswith("{") and _is_live(line.encode()):
                 raise refuse_live(self.label, "it has recent heartbeats")
