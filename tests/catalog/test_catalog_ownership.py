@@ -341,6 +341,14 @@ class TestRename:
         assert "printf" not in told.message
 
 
+def test_what_a_saver_keeps_for_good_stays_until_it_is_named(made):
+    for step in range(1, 5):
+        made.tensorflow(f"ckpt-{step}", age=LONG_AGO + 10 - step)
+    listed = "".join(f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in (3, 4))
+    made.run.state_file.write_text(f'model_checkpoint_path: "ckpt-4"\n{listed}')
+    assert deleted_by_rules(made) == ["ckpt-3"]
+
+
 def test_of_the_directory_of_a_check_only_its_checkpoint_is_deleted(made):
     made.tensorflow("ckpt-7")
     made.run.records_directory.mkdir(parents=True)

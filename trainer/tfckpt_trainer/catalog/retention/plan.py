@@ -183,7 +183,7 @@ def _why_left(checkpoint: Checkpoint) -> str:
     if made is not None:
         return f"made by `{made.operation}`: delete it by name"
     if checkpoint.restorable:
-        return "its CheckpointManager may keep it: delete it by name"
+        return "its CheckpointManager or Saver may keep it: delete it by name"
     if checkpoint.state in {CheckpointState.UNREADABLE, CheckpointState.UNSUPPORTED}:
         problem = checkpoint.problem.rstrip(".")
         return f"{checkpoint.state}: delete it by name ({problem})"

@@ -39,11 +39,17 @@ class Annotations:
 
     @property
     def is_managed(self) -> bool:
-        """Whether a `tf.train.CheckpointManager` writes the state file.
+        """Whether what writes the state file keeps some checkpoints that it does not list.
 
-        `tf.train.Checkpoint.save` writes it without the time that is checked here.
+        Those are `tf.train.CheckpointManager`, which writes when it kept one, and the `Saver` of
+        TensorFlow 1, which lists several without times. `tf.train.Checkpoint.save` lists one.
         """
-        return self.state is not None and self.state.last_preserved is not None
+        state = self.state
+        if state is None:
+            return False
+        return state.last_preserved is not None or (
+            len(state.all_paths) > 1 and not state.timestamps
+        )
 
     def refresh(self) -> bool:
         """Reads all of it again; returns whether anything changed."""
