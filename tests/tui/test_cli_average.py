@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write, write_floats
+from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -84,6 +86,20 @@ def test_values_that_are_not_finite_are_said(tool, tmp_path):
     assert tool("average", tmp_path, "ckpt-1", "ckpt-2", "--json").json["warning"] == (
         words.replace("average-", "average2-")
     )
+
+
+def test_a_step_is_not_that_of_what_a_killed_command_left(tool, tmp_path):
+    for step in (1, 2):
+        with_model(tmp_path, step, 1.0)
+    assert tool("average", tmp_path, "1", "2").code == 0
+    for path in tmp_path.glob("ckpt-2.*"):
+        path.unlink()
+    left = tmp_path / "average2-2_temp"
+    left.mkdir()
+    (left / f"{WRITER}{mark_of_a_killed_process()}").touch()
+    said = tool("verify", tmp_path, "2")
+    assert said.data.startswith("average-2 ")
+    assert tool("pin", tmp_path, "2").data == "Pinned average-2.\n"
 
 
 def test_provenance_is_shown_and_kept(tool, made):

@@ -9,7 +9,7 @@ from heapq import nlargest
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.directory.history import load_head, read_state_list
 from tfckpt_trainer.catalog.directory.stored_results import names_with_results
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
@@ -85,9 +85,13 @@ def _names_with_steps(run: RunDirectory, steps: AbstractSet[str]) -> dict[str, s
 
 
 def _only_trained(step: str, candidates: Sequence[Checkpoint | None]) -> Checkpoint | None:
-    """Returns the only checkpoint with a step that training saved; None if that is not certain."""
+    """Returns the only checkpoint with a step that training saved; None if that is not certain.
+
+    Nothing tells who wrote what a killed command left.
+    """
     checkpoints = [candidate for candidate in candidates if candidate is not None]
-    if len(checkpoints) < len(candidates):
+    is_left = CheckpointState.ORPHANED in {checkpoint.state for checkpoint in checkpoints}
+    if len(checkpoints) < len(candidates) or is_left:
         return None
     trained = [
         checkpoint

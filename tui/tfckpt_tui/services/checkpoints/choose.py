@@ -200,10 +200,10 @@ def _named(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint | None:
 def _trained_first(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Leaves out checkpoints of a step that are hardly meant, unless there are no others.
 
-    These are checkpoints made from others, killed saves, and those whose number may be an epoch.
+    These are killed saves, checkpoints made from others, and those whose number may be an epoch.
     """
-    found = [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
-    found = [c for c in found if can_be_verified(c)] or found
+    found = [c for c in checkpoints if can_be_verified(c)] or list(checkpoints)
+    found = [c for c in found if not is_derived(c)] or found
     return [c for c in found if c.packed is not None or parse_checkpoint_name(c.name)] or found
 
 
