@@ -15,6 +15,7 @@ from beating import beating
 from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
+from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.rundir.disk_reserve import RESERVE_BYTES, keep_reserve, release_reserve
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.full_disk import DiskFullError
@@ -53,6 +54,10 @@ def names(run: RunDirectory) -> set[str]:
     return {path.stem for path in run.root.glob("*.index")}
 
 
+def trashed(run: RunDirectory) -> list[str]:
+    return [manifest.id for manifest in list_trash(run)]
+
+
 def test_prune_undo_pin_and_emptying_with_the_reserve(ended: RunFactory) -> None:
     run = ended.run
     fill(run.root.parent)
@@ -64,7 +69,7 @@ def test_prune_undo_pin_and_emptying_with_the_reserve(ended: RunFactory) -> None
     assert "ckpt-100" in names(run)
     prune.set_pins(run, ["ckpt-100"], pinned=True, through=TEST)
     prune.prune(run, ["ckpt-200", "ckpt-300"], through=TEST)
-    emptied = prune.empty(run, through=TEST)
+    emptied = prune.empty(run, trashed(run), through=TEST)
     assert set(emptied.names) == {"ckpt-200", "ckpt-300"}
     assert emptied.problems == ()
     assert [entry.kind.value for entry in read_entries(run)][-5:] == [
@@ -169,7 +174,7 @@ def test_the_reserve_comes_back_when_there_is_room(ended: RunFactory) -> None:
     assert not run.reserve.exists()
     assert not keep_reserve(run)
     filler.unlink()
-    prune.empty(run, through=TEST)
+    prune.empty(run, trashed(run), through=TEST)
     assert run.reserve.stat().st_size == RESERVE_BYTES
 
 

@@ -16,7 +16,7 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats import liveness
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -59,7 +59,7 @@ def test_neither_prune_nor_undo_nor_emptying(
                 lambda: prune.prune(run, ["ckpt-200"], through=TEST),
                 lambda: prune.delete(run, ["ckpt-200"], through=TEST),
                 lambda: prune.undo(run, through=TEST),
-                lambda: prune.empty(run, through=TEST),
+                lambda: prune.empty(run, [], through=TEST),
             ):
                 with pytest.raises(RefusedError, match=r"A trainer is running .* worker 0 "):
                     act()
@@ -68,6 +68,19 @@ def test_neither_prune_nor_undo_nor_emptying(
         wait_until(lambda: not trainer_answers(run, time.time()), 10, "the heartbeat is old")
         monkeypatch.setattr(liveness, "WATCH_SECONDS", 0.5)
         assert prune.undo(run, through=TEST).names == ("ckpt-100",)
+
+
+def test_a_worker_that_starts_is_told_as_such(ended: RunFactory) -> None:
+    run = ended.run
+    before = files(run)
+    with beating(run, 1) as pid:
+        # Its heartbeat stays as it is written here.
+        os.kill(pid, signal.SIGSTOP)
+        status = load(run.worker_status(1), WorkerStatus)
+        store(run.worker_status(1), replace(status, activity=Activity.STARTING))
+        with pytest.raises(RefusedError, match=rf"is starting in .* worker 1 \(process {pid}\)\."):
+            prune.prune(run, ["ckpt-200"], through=TEST)
+    assert files(run) == before
 
 
 def test_where_the_lock_is_not_shared(ended: RunFactory, monkeypatch: pytest.MonkeyPatch) -> None:

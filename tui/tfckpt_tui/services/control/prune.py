@@ -30,6 +30,7 @@ from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
+from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -414,6 +415,11 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
     other = find_other_trainer(run)
     if other is None:
         return
+    if other.is_starting and is_pid_valid_here(other):
+        raise RefusedError(
+            f"A trainer is starting in {run.root}: worker {other.index} (process {other.pid}). It "
+            "takes no commands yet. Nothing was changed. Try again in a moment."
+        )
     age = max(0.0, heartbeat_age_on_disk(run, other.index))
     raise RefusedError(
         f"A trainer is running in {run.root}: worker {other.index} (process {other.pid} on "
