@@ -16,7 +16,7 @@ from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER, own_mark
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
@@ -88,7 +88,8 @@ def test_values_that_are_not_finite_are_said(tool, tmp_path):
     )
 
 
-def test_a_step_is_not_that_of_what_a_killed_command_left(tool, tmp_path):
+@pytest.mark.parametrize("mark", [mark_of_a_killed_process, own_mark])
+def test_a_step_is_not_that_of_what_a_command_has_begun(tool, tmp_path, mark):
     for step in (1, 2):
         with_model(tmp_path, step, 1.0)
     assert tool("average", tmp_path, "1", "2").code == 0
@@ -96,7 +97,7 @@ def test_a_step_is_not_that_of_what_a_killed_command_left(tool, tmp_path):
         path.unlink()
     left = tmp_path / "average2-2_temp"
     left.mkdir()
-    (left / f"{WRITER}{mark_of_a_killed_process()}").touch()
+    (left / f"{WRITER}{mark()}").touch()
     said = tool("verify", tmp_path, "2")
     assert said.data.startswith("average-2 ")
     assert tool("pin", tmp_path, "2").data == "Pinned average-2.\n"

@@ -87,11 +87,11 @@ def _names_with_steps(run: RunDirectory, steps: AbstractSet[str]) -> dict[str, s
 def _only_trained(step: str, candidates: Sequence[Checkpoint | None]) -> Checkpoint | None:
     """Returns the only checkpoint with a step that training saved; None if that is not certain.
 
-    Nothing tells who wrote what a killed command left.
+    Nothing tells who writes what is not whole.
     """
     checkpoints = [candidate for candidate in candidates if candidate is not None]
-    is_left = CheckpointState.ORPHANED in {checkpoint.state for checkpoint in checkpoints}
-    if len(checkpoints) < len(candidates) or is_left:
+    begun = {CheckpointState.WRITING, CheckpointState.ORPHANED}
+    if len(checkpoints) < len(candidates) or any(c.state in begun for c in checkpoints):
         return None
     trained = [
         checkpoint
