@@ -268,8 +268,8 @@ def test_the_stall_of_every_thread_is_read_and_never_falls():
 def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes(
     tmp_path, monkeypatch
 ):
+    from tfckpt_trainer.rundir.heartbeats import stacks
     from tfckpt_trainer.training.start import start_heartbeat
-    from tfckpt_trainer.training.telemetry import stacks
     from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 

@@ -13,12 +13,12 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.stacks import answer_before_run
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.training.process.signals_and_exit import is_restart
-from tfckpt_trainer.training.telemetry.stacks import answer_before_run
 
 START_SECONDS = 60.0
 """Interval announced in these heartbeats, because the next one follows with the next phase."""

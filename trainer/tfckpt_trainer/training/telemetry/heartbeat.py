@@ -14,13 +14,13 @@ import psutil
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.stacks import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
-from tfckpt_trainer.training.telemetry.stacks import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
