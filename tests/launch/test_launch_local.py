@@ -271,6 +271,15 @@ def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) 
     assert run.status().reason.startswith("Stopped from outside, by force: worker 0 (")
 
 
+def test_a_supervisor_that_is_killed_without_a_worker_is_told(run: Run) -> None:
+    status = launch(run.options("sleep=60", workers=1))
+    os.kill(status.pid, signal.SIGSTOP)
+    (worker,) = run.status().workers
+    os.kill(worker.pid, signal.SIGKILL)
+    assert stop_supervisor(run.directory, 0.5) is True
+    assert run.status().reason.startswith("Stopped from outside, by force")
+
+
 def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> None:
     launch(run.options("exit=0", workers=1))
     wait_for_end(run.directory, 20, lambda alive: None)

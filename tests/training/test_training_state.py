@@ -263,6 +263,8 @@ numbers = st.integers() | st.floats()
 scalars = (
     st.none() | st.booleans() | st.text() | st.binary() | numbers
     | st.sampled_from([np.float32(0.1), np.int8(-3), np.bool_(True), np.float16("nan")])
+    | st.sampled_from([np.str_("a\0"), np.bytes_(b"a\0"), "\ud800", np.str_("\udcff")])
+    | st.sampled_from([np.void(b"ab"), np.array((1, 0.5), [("step", "i4"), ("at", ">f8", 2)])[()]])
 )  # fmt: skip
 hashable = st.recursive(
     st.booleans() | st.text() | st.integers() | st.binary(),
@@ -284,6 +286,8 @@ values = st.recursive(
 
 def bits(value):
     """A value as text that shows types and bits."""
+    if isinstance(value, (np.str_, np.bytes_)):
+        return f"{type(value).__name__}:{value!r}:{len(value)}"
     if isinstance(value, np.generic):
         return f"{value.dtype}:{value.tobytes().hex()}"
     if type(value) is float:
@@ -336,6 +340,8 @@ def test_a_check_tells_values_apart_and_no_set_from_an_equal_one():
         ({"at": datetime(2026, 1, 1)}, r"run\.state\['at'\] is a datetime, which cannot be saved"),
         ({"a": [{"b": Kind.ONE}]}, r"run\.state\['a'\]\[0\]\['b'\] is a Kind"),
         ({"a": Pair(1, 2)}, r"run\.state\['a'\] is a Pair"),
+        ({"a": np.ma.masked_array([1], [True])}, r"run\.state\['a'\] is a MaskedArray"),
+        ({"a": np.zeros(1, [("x", "bfloat16")])}, r"run\.state\['a'\] is a ndarray"),
         ({"deep": nested(500)}, "is nested more than 100 levels deep"),
     ],
 )

@@ -117,18 +117,20 @@ def stop_supervisor(
     workers = orphan_processes(run, time.time())
     if supervisor is None and not workers:
         return False
+    is_forced = False
     if supervisor is not None:
         _check_here(run, supervisor, workers)
         _signal(supervisor.pid, signal.SIGTERM)
         if not _wait(lambda: not is_live(supervisor, time.time()), deadline):
             _signal(supervisor.pid, signal.SIGKILL)
+            is_forced = True
         # It may have started others meanwhile.
         workers = orphan_processes(run, time.time())
-    killed = _end(run, workers, deadline)
-    if supervisor is None or killed:
+    is_forced |= _end(run, workers, deadline)
+    if supervisor is None or is_forced:
         how = "without their supervisor" if supervisor is None else "by force"
-        named = f", {how}: {', '.join(map(str, workers))}" if workers else ""
-        _tell(run, f"Stopped from outside{named}.", by, on_warning)
+        named = f": {', '.join(map(str, workers))}" if workers else ""
+        _tell(run, f"Stopped from outside, {how}{named}.", by, on_warning)
     return True
 
 

@@ -7,6 +7,7 @@ import math
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,10 @@ class _Encoder:
     def encode(self, value: Any, place: str, depth: int) -> Any:
         kind = type(value)
         self._count(len(value) if kind in (str, bytes) else _BITS.size, place)
-        if value is None or kind in (bool, str):
+        if value is None or kind is bool:
             return value
+        if kind is str:
+            return value if _is_unicode(value) else _encode_text("text", value)
         if kind is int:
             is_small = abs(value) < _LARGEST_INTEGER
             # As hexadecimal digits, whose number Python does not limit.
@@ -85,8 +88,11 @@ class _Encoder:
                 listed.sort(key=repr)
             encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
             return {**encoded, "most": value.maxlen} if kind is deque else encoded
-        if kind is bytes:
-            return {_SPECIAL: "bytes", "value": base64.b64encode(value).decode()}
+        if kind in (bytes, np.bytes_):
+            name = "bytes" if kind is bytes else "numpy bytes"
+            return {_SPECIAL: name, "value": base64.b64encode(value).decode()}
+        if kind is np.str_:
+            return _encode_text("numpy text", value)
         return self._encode_array(value, place)
 
     def _encode_dictionary(self, value: dict[Any, Any], place: str, depth: int) -> Any:
@@ -94,14 +100,17 @@ class _Encoder:
             [self.encode(key, place, depth), self.encode(item, f"{place}[{key!r}]", depth)]
             for key, item in value.items()
         ]
-        if all(type(key) is str for key in value) and _SPECIAL not in value:
+        if all(type(key) is str and _is_unicode(key) for key in value) and _SPECIAL not in value:
             return dict(items)
         return {_SPECIAL: "dictionary", "value": items}
 
     def _encode_array(self, value: Any, place: str) -> Any:
         if self._takes_tensors and (isinstance(value, tf.Tensor) or is_variable(value)):
             value = raw_variable(value).numpy()
-        if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
+        # Others than arrays themselves have more than their elements, such as a mask.
+        is_array = type(value) is np.ndarray or isinstance(value, np.generic)
+        code = _code_of(value.dtype) if is_array else None
+        if code is None:
             raise UsageError(
                 f"{place} is a {type(value).__name__}, which cannot be saved. Use numbers, texts, "
                 "bytes, lists, tuples, sets, deques, dictionaries and arrays of NumPy or "
@@ -111,7 +120,7 @@ class _Encoder:
         array = np.asarray(value)
         return {
             _SPECIAL: "array",
-            "dtype": array.dtype.name if array.dtype.kind == "V" else array.dtype.str,
+            "dtype": code,
             "shape": list(array.shape),
             "value": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
             "scalar": isinstance(value, np.generic),
@@ -123,9 +132,61 @@ class _Encoder:
             raise UsageError(f"{place[:200]} has more than {self._most:,} bytes.")
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be in a document; names of files may have bytes that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encode_text(name: str, text: str) -> dict[str, str]:
+    data = text.encode("utf-8", "surrogatepass")
+    return {_SPECIAL: name, "value": base64.b64encode(data).decode()}
+
+
+def _decode_text(value: Mapping[str, Any]) -> str:
+    return base64.b64decode(value["value"]).decode("utf-8", "surrogatepass")
+
+
+def _code_of(dtype: np.dtype[Any]) -> Any:
+    """Returns what JSON supports of a type; None if that would not be the same type again.
+
+    Most types have a code, those of other packages a name, and those with fields a list of them.
+    """
+    if dtype.hasobject:
+        return None
+    codes = (dtype.str, dtype.name) if dtype.names is None else (dtype.descr,)
+    for code in codes:
+        with suppress(TypeError, ValueError):
+            again = _type_of(code)
+            if again == dtype and again.type is dtype.type:
+                return code
+    return None
+
+
+def _type_of(code: Any) -> np.dtype[Any]:
+    # Beside fields, this knows the bytes between them.
+    return (
+        np.lib.format.descr_to_dtype(_fields_of(code)) if isinstance(code, list) else np.dtype(code)
+    )
+
+
+def _fields_of(code: Any) -> Any:
+    """Returns a list of fields as NumPy wants it, with tuples where JSON has lists."""
+    if not isinstance(code, list):
+        return code
+    fields = []
+    for name, kind, *shape in code:
+        label = tuple(name) if isinstance(name, list) else name
+        fields.append((label, _fields_of(kind), *map(tuple, shape)))
+    return fields
+
+
 def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
     data = base64.b64decode(value["value"])
-    array = np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+    array = np.frombuffer(data, _type_of(value["dtype"])).reshape(value["shape"]).copy()
     return array[()] if value["scalar"] else array
 
 
@@ -144,6 +205,9 @@ _DECODERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     # Older releases wrote the words of Python.
     "float": lambda value: float(value["value"]),
     "bytes": lambda value: base64.b64decode(value["value"]),
+    "numpy bytes": lambda value: np.bytes_(base64.b64decode(value["value"])),
+    "text": _decode_text,
+    "numpy text": lambda value: np.str_(_decode_text(value)),
     "dictionary": lambda value: {
         decode_value(key): decode_value(item) for key, item in value["value"]
     },
