@@ -65,16 +65,9 @@ class _Encoder:
         self._count(len(value) if kind in (str, bytes) else _BITS.size, place)
         if value is None or kind is bool:
             return value
-        if kind is str:
-            return value if _is_unicode(value) else _encode_text("text", value)
-        if kind is int:
-            is_small = abs(value) < _LARGEST_INTEGER
-            # As hexadecimal digits, whose number Python does not limit.
-            return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
-        if kind is float:
-            if math.isfinite(value):
-                return value
-            return {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
+        encode_single = _SINGLE.get(kind)
+        if encode_single is not None:
+            return encode_single(value)
         if depth > _DEEPEST:
             raise UsageError(f"{place[:200]} is nested more than {_DEEPEST} levels deep.")
         if kind is dict:
@@ -88,11 +81,6 @@ class _Encoder:
                 listed.sort(key=repr)
             encoded = {_SPECIAL: _SEQUENCES[kind], "value": listed}
             return {**encoded, "most": value.maxlen} if kind is deque else encoded
-        if kind in (bytes, np.bytes_):
-            name = "bytes" if kind is bytes else "numpy bytes"
-            return {_SPECIAL: name, "value": base64.b64encode(value).decode()}
-        if kind is np.str_:
-            return _encode_text("numpy text", value)
         return self._encode_array(value, place)
 
     def _encode_dictionary(self, value: dict[Any, Any], place: str, depth: int) -> Any:
@@ -141,9 +129,23 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _encode_text(name: str, text: str) -> dict[str, str]:
-    data = text.encode("utf-8", "surrogatepass")
-    return {_SPECIAL: name, "value": base64.b64encode(data).decode()}
+def _encode_integer(value: int) -> Any:
+    # As hexadecimal digits, whose number Python does not limit.
+    is_small = abs(value) < _LARGEST_INTEGER
+    return value if is_small else {_SPECIAL: "integer", "value": hex(value)}
+
+
+def _encode_float(value: float) -> Any:
+    is_number = math.isfinite(value)
+    return value if is_number else {_SPECIAL: "bits", "value": _BITS.pack(value).hex()}
+
+
+def _encode_bytes(value: bytes, name: str = "bytes") -> dict[str, str]:
+    return {_SPECIAL: name, "value": base64.b64encode(value).decode()}
+
+
+def _encode_text(value: str, name: str = "text") -> dict[str, str]:
+    return _encode_bytes(value.encode("utf-8", "surrogatepass"), name)
 
 
 def _decode_text(value: Mapping[str, Any]) -> str:
@@ -167,10 +169,10 @@ def _code_of(dtype: np.dtype[Any]) -> Any:
 
 
 def _type_of(code: Any) -> np.dtype[Any]:
-    # Beside fields, this knows the bytes between them.
-    return (
-        np.lib.format.descr_to_dtype(_fields_of(code)) if isinstance(code, list) else np.dtype(code)
-    )
+    if isinstance(code, list):
+        # Beside fields, this knows the bytes between them.
+        return np.lib.format.descr_to_dtype(_fields_of(code))
+    return np.dtype(code)
 
 
 def _fields_of(code: Any) -> Any:
@@ -189,6 +191,17 @@ def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
     array = np.frombuffer(data, _type_of(value["dtype"])).reshape(value["shape"]).copy()
     return array[()] if value["scalar"] else array
 
+
+_SINGLE: Mapping[type, Callable[[Any], Any]] = {
+    str: lambda value: value if _is_unicode(value) else _encode_text(value),
+    int: _encode_integer,
+    float: _encode_float,
+    bytes: _encode_bytes,
+    # NumPy drops zeros at the end of those in an array.
+    np.str_: lambda value: _encode_text(value, "numpy text"),
+    np.bytes_: lambda value: _encode_bytes(value, "numpy bytes"),
+}
+"""What encodes values without others in them."""
 
 _SEQUENCES: Mapping[type, str] = {
     list: "list",

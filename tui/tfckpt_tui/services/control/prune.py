@@ -203,6 +203,7 @@ def delete(
         _, checkpoints = scan_for_prune(run, names, presence.in_use, time.time())
         require_proven(run.root, [c for c in checkpoints if c.name in names])
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
+        assert pruned.trash is not None
         return _with_event(
             run, delete_from_trash(run, pruned.trash, on_progress=on_progress), through
         )
