@@ -268,7 +268,7 @@ def test_the_stall_of_every_thread_is_read_and_never_falls():
 def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes(
     tmp_path, monkeypatch
 ):
-    from tfckpt_trainer.rundir.heartbeats import stacks
+    from tfckpt_trainer.rundir.heartbeats import stack_writer
     from tfckpt_trainer.training.start import start_heartbeat
     from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
@@ -276,8 +276,8 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     monkeypatch.setenv("TFCKPT_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("TFCKPT_WORKER_INDEX", "0")
     # Other tests of this process may have started before.
-    monkeypatch.setattr(stacks, "_begun", threading.Event())
-    monkeypatch.setattr(stacks, "_heartbeat_answers", threading.Event())
+    monkeypatch.setattr(stack_writer, "_begun", threading.Event())
+    monkeypatch.setattr(stack_writer, "_heartbeat_answers", threading.Event())
     run = RunDirectory(tmp_path)
 
     def ask():

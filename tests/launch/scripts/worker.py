@@ -126,7 +126,7 @@ def serve_a_stop(value: str) -> None:
 
 def answer(_value: str) -> None:
     """Has a thread say at which line this is, whoever asks."""
-    from tfckpt_trainer.rundir.heartbeats.stacks import answer_before_run
+    from tfckpt_trainer.rundir.heartbeats.stack_writer import answer_before_run
 
     answer_before_run(run_directory(), INDEX)
 

@@ -13,7 +13,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.stacks import answer_before_run
+from tfckpt_trainer.rundir.heartbeats.stack_writer import answer_before_run
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus

@@ -171,7 +171,8 @@ def _code_of(dtype: np.dtype[Any]) -> Any:
 def _type_of(code: Any) -> np.dtype[Any]:
     if isinstance(code, list):
         # Beside fields, this knows the bytes between them.
-        return np.lib.format.descr_to_dtype(_fields_of(code))
+        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(_fields_of(code))
+        return dtype
     return np.dtype(code)
 
 

@@ -14,7 +14,7 @@ import psutil
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.stacks import leave_to_heartbeat, stack_writer
+from tfckpt_trainer.rundir.heartbeats.stack_writer import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
