@@ -169,11 +169,13 @@ def _code_of(dtype: np.dtype[Any]) -> Any:
 
 
 def _type_of(code: Any) -> np.dtype[Any]:
+    dtype: np.dtype[Any]
     if isinstance(code, list):
         # Beside fields, this knows the bytes between them.
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(_fields_of(code))
-        return dtype
-    return np.dtype(code)
+        dtype = np.lib.format.descr_to_dtype(_fields_of(code))
+    else:
+        dtype = np.dtype(code)
+    return dtype
 
 
 def _fields_of(code: Any) -> Any:
