@@ -149,11 +149,14 @@ def fill(root: Path, *, leave: int = 0) -> Path:
     assert shutil.disk_usage(root).free < MOST_FILLED, f"{root} is no small file system"
     filler = root / FILLER
     with open(filler, "ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            with suppress(OSError):
-                while file.write(b"\xa5" * size) == size:
-                    pass
-        os.fsync(file.fileno())
+        before = -1
+        # A flush frees what was set aside for it.
+        while before < (before := os.fstat(file.fileno()).st_size):
+            for size in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while file.write(b"\xa5" * size) == size:
+                        pass
+            os.fsync(file.fileno())
         if leave:
             file.truncate(max(0, os.fstat(file.fileno()).st_size - leave))
             os.fsync(file.fileno())

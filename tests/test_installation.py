@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 
 from documentation import ROOT, load_tool
 from requirements import needs
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer import user_directories
 
 IMPORT_ALL = """
@@ -32,10 +32,10 @@ for package in (tfckpt_trainer, tfckpt_tui):
 
 @pytest.mark.matrix
 @pytest.mark.tensorflow
-def test_every_module_can_be_imported():
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", IMPORT_ALL], capture_output=True, text=True, check=False
-    )
+def test_every_module_can_be_imported(tmp_path):
+    script = tmp_path / "import_all.py"
+    script.write_text(IMPORT_ALL)
+    done = run_with_tensorflow(script)
     assert done.returncode == 0, done.stderr
     packages = [line.split() for line in done.stdout.splitlines()]
     assert [name for name, _ in packages] == ["tfckpt_trainer", "tfckpt_tui"]

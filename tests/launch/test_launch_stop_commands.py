@@ -105,7 +105,7 @@ def test_a_stop_is_left_to_workers_that_take_long_to_act(run: Run) -> None:
 
 
 def test_a_worker_that_dies_after_the_trainer_has_stopped_is_not_started_again(run: Run) -> None:
-    actions = ("w0:serve-a-stop", "w1:train=0.1", "w1:wait-for=claimed-0", "w1:kill")
+    actions = ("w0:serve-a-stop", "w1:train=0.1", "w1:wait-for=stopped-0", "w1:kill")
     run.supervise(run.options(*actions, "w0:exit=75"))
     wait_until_all_train(run)
     assert outcome_of(run, ask_to_stop(run)).message == "Stopped after step 1."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,10 +78,17 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
 
 @dataclass
 class EndedWorker:
+    """It ends, and writes its last heartbeat before, while it is looked at."""
+
     process: WorkerProcess
+    write: Callable[[], object]
     index: int = 0
-    exit_code: int = 143
     is_silent: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        self.write()
+        return 143
 
     def kill(self) -> None:
         """It has ended."""
@@ -118,7 +126,7 @@ def test_the_last_heartbeat_of_this_start_says_how_a_worker_ended(
         step=5,
         ending=Ending.PREEMPTED,
     )
-    store(run.worker_status(0), status)
     process = WorkerProcess(index=0, pid=pid, process_started_at=started, host=host)
-    (ended,) = Watch(run, [EndedWorker(process)]).look().exits  # type: ignore[list-item]
+    worker = EndedWorker(process, lambda: store(run.worker_status(0), status))
+    (ended,) = Watch(run, [worker]).look().exits  # type: ignore[list-item]
     assert ended.ending is (Ending.PREEMPTED if is_known else None)

@@ -174,7 +174,8 @@ async def test_workers_in_trouble_come_first_where_not_all_fit(tmp_path: Path) -
     made = RunFactory(tmp_path / "run").create(worker_count=64)
     made.checkpoint(100)
     for index in range(64):
-        made.worker(index, updated_at=made.now - (100 if index == 40 else 0.3))
+        interval = 1.0 if index == 40 else 3600.0
+        made.worker(index, updated_at=made.now - 100, interval_seconds=interval, last_step_at=None)
     async with opened(made.run, size=(80, 29)) as pilot:
         table = pilot.app.screen.query_one(Workers)
         assert "40" in table.row_line(0, 78).spans[1][0]

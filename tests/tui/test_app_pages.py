@@ -379,7 +379,7 @@ async def test_a_save_moves_the_cursor_from_no_row_that_a_key_acted_on(
 
 
 async def test_a_worker_that_waits_for_a_core_keeps_its_measurements(live: RunFactory) -> None:
-    live.worker(1, cpu_stall_ratio=0.43)
+    live.live_worker(1, cpu_stall_ratio=0.43)
     async with opened(live.run, size=(80, 24)) as pilot:
         await until_shown(pilot, "! worker 1 waits for a free core 43%")
         assert all(part in top(pilot.app) for part in ("2.144", "98%", "912 MB", "2 of 2 live"))

@@ -331,7 +331,7 @@ def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck
 def test_without_slurm_the_record_is_shown_and_says_so(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = two_branches(tmp_path)
+    made = two_branches(tmp_path, live=True)
     with_job(made, nodes=["tn0", "tn1"], started_at=made.now - 60, ends_at=made.now + 7300)
     absent = RecordedSlurm()
     absent.raises = FileNotFoundError("squeue")

@@ -160,8 +160,8 @@ def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: 
 
 async def test_a_run_whose_saves_fail_is_marked(runs: Path, tool: Tool) -> None:
     made = RunFactory(runs / "deep" / "digits")
-    made.worker(0, saves=SaveStatus(failed=7, problem="no room"))
-    made.worker(1)
+    made.live_worker(0, saves=SaveStatus(failed=7, problem="no room"))
+    made.live_worker(1)
     said = tool("runs", runs)
     assert "training: 7 saves failed" in said.data
     listed = {one["directory"]: one["alerts"] for one in tool("runs", runs, "--json").json["runs"]}

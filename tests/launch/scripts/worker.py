@@ -122,6 +122,7 @@ def serve_a_stop(value: str) -> None:
     write("stop", message=words, by=command.requested_by)
     CommandQueue(run_directory()).finish(advance(command, CommandState.DONE, words))
     beat("exited", ending="stopped")
+    write_own("stopped", command.id)
 
 
 def answer(_value: str) -> None:

@@ -104,6 +104,8 @@ class Watch:
 
     def _gather(self) -> Attempt:
         self._looked_at = time.monotonic()
+        # Before the heartbeats: the last one of a process that has ended must not be missed.
+        codes = {worker.index: worker.exit_code for worker in self._workers}
         statuses = {status.index: status for status in read_workers(self._run, len(self._workers))}
         # A process that only imported the library may belong to a script that does not use it.
         self._heard.update(i for i, status in statuses.items() if status.phase is not Phase.PREPARE)
@@ -112,7 +114,7 @@ class Watch:
             (status.last_step_at or 0) >= self._began for status in statuses.values()
         )
         for worker in self._workers:
-            code = worker.exit_code
+            code = codes[worker.index]
             if code is not None and worker.index not in self._exits:
                 # End the processes that it started in its group.
                 worker.kill()

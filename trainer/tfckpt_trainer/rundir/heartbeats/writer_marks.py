@@ -5,6 +5,7 @@ A mark is part of a name: a file that is created has it from the beginning.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -89,11 +90,14 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
     """
     remove_leftovers(path.parent)
     temporary = temporary_path(path)
-    if is_private:
-        os.mkdir(temporary, 0o700)
-    else:
-        create_directory(temporary)
+    if os.path.lexists(temporary):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(temporary))
+    # An interrupt may come as soon as it is made.
     try:
+        if is_private:
+            os.mkdir(temporary, 0o700)
+        else:
+            create_directory(temporary)
         (temporary / f"{WRITER}{own_mark()}").touch(exist_ok=False)
         yield temporary
     finally:
