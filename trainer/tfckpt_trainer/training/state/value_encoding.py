@@ -62,7 +62,7 @@ class _Encoder:
 
     def encode(self, value: Any, place: str, depth: int) -> Any:
         kind = type(value)
-        self._count(len(value) if kind in (str, bytes) else _BITS.size, place)
+        self._count(len(value) if issubclass(kind, (str, bytes)) else _BITS.size, place)
         if value is None or kind is bool:
             return value
         encode_single = _SINGLE.get(kind)
