@@ -285,7 +285,9 @@ def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
     has_ended(run, job, "CANCELLED")
 
 
-@pytest.mark.parametrize("actions", [TRAINS, ("ready", "sleep=600")])
+@pytest.mark.parametrize(
+    "actions", [TRAINS, pytest.param(("ready", "sleep=600"), marks=pytest.mark.weekly)]
+)
 def test_a_job_is_requeued_after_a_kill_of_the_process_that_slurm_started(run, actions):
     job = run.launch_worker(*actions, options=TWO_NODES)
     run.wait_for_files("ready-0", "ready-1")

@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.index import read_index, read_shard_count
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError
 
-SECONDS = int(os.environ.get("FUZZ_SECONDS", "10"))
+SECONDS = int(os.environ.get("FUZZ_SECONDS", "3"))
 
 
 @pytest.mark.tensorflow

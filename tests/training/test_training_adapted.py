@@ -193,6 +193,7 @@ def test_a_layer_that_was_adapted_may_be_saved_in_the_background(make_run):
     assert [answers(again, asked) for _ in run] == [before, before]
 
 
+@pytest.mark.weekly  # The others show with one worker what comes back.
 def test_each_worker_keeps_what_it_adapted_its_layer_to(tmp_path):
     def train(steps, *words):
         arguments = ["--steps", str(steps), "--words", *map(",".join, words)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 SCRIPT = SCRIPTS / "fitted_like_keras.py"
 
-FIRST = ["validation_split", "steps_per_execution", "batches by index, threads"]
+FIRST = ["validation_split", "batches by index, threads"]
 """Cases that have most of what the others have."""
 
 

@@ -68,14 +68,13 @@ def test_a_fit_that_was_left_and_resumed_is_that_of_keras_bit_for_bit(on_one_dev
     assert case["resumed"] == case["expected"]
 
 
+@pytest.mark.weekly  # `test_training_late_variables.py` shows it of a loop.
 @pytest.mark.parametrize(
     ("strategy", "workers", "names"),
     [
         ("mirrored", 1, ["metrics of a property, loss=None"]),
-        *weekly(
-            ("mirrored", 1, ["pairs in a tuple"]),
-            ("multi-worker", 2, ["subclass, not built"]),
-        ),
+        ("mirrored", 1, ["pairs in a tuple"]),
+        ("multi-worker", 2, ["subclass, not built"]),
     ],
 )
 def test_variables_that_the_first_step_creates_are_restored_on_all_replicas(

@@ -97,6 +97,7 @@ def test_what_workers_change_in_no_fixed_order_is_named(tmp_path):
     assert unordered(tmp_path / "run") == ("not possible", changed)
 
 
+@pytest.mark.weekly  # Preemptions are tried with workers, and restores with parameter servers.
 def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
     """Until then, two workers compute what two mirrored replicas do."""
     run, log, other = RunDirectory(tmp_path / "run"), tmp_path / "log", tmp_path / "other"
