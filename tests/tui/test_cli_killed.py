@@ -93,9 +93,14 @@ def test_the_same_command_succeeds_wherever_it_was_killed(
 
 
 def written(root: Path) -> list[Path]:
-    """The files, without its mark, that a command has begun to write."""
+    """The files, without its mark, that a command has begun to write.
+
+    It may rename a directory while that is read, which `os.walk` takes for an empty one.
+    """
     found = [root / name for name in leftovers(root)]
-    inside = [file for path in found if path.is_dir() for file in path.rglob("*")]
+    inside = [
+        Path(place, name) for path in found for place, _, names in os.walk(path) for name in names
+    ]
     return [p for p in (*found, *inside) if p.is_file() and not p.name.startswith(WRITER)]
 
 
