@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -340,8 +341,8 @@ def test_status_handles_invalid_process_ids_in_heartbeats(tool: Tool, tmp_path: 
     made = two_branches(tmp_path)
     made.live_worker(0)
     status = made.run.worker_status(0)
-    for lie in (b"-5", b"0", b"99999999999999"):
-        status.write_bytes(status.read_bytes().replace(str(os.getpid()).encode(), lie))
+    for lie in (-5, 0, 99_999_999_999_999):
+        status.write_text(json.dumps({**json.loads(status.read_bytes()), "pid": lie}))
         assert tool("status", tmp_path, "--json").json["workers"][0]["state"] == "lost"
 
 
