@@ -27,6 +27,18 @@ _REPLACEMENT = "\ufffd"
 _STACKED_MARKS = r"[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff]{4,}"
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8.
+
+    Bytes that are not UTF-8, as in the name of a file, are read as lone surrogates.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def clean(text: str) -> str:
     """Returns `text` as one line without terminal controls.
 

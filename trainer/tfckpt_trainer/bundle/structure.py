@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_pa
 from tfckpt_trainer.bundle.links import check_fetched, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import BundleError
 
 UNREADABLE, UNSUPPORTED = "unreadable", "unsupported"
@@ -169,8 +170,8 @@ def _problem_of_kind(dtype: str, shape: tuple[int, ...], size: int) -> tuple[str
 
 
 def _name_findings(file: str, index: Index) -> Iterator[Finding]:
-    for name in index.entries if not _is_utf8("".join(index.entries)) else ():
-        if not _is_utf8(name):
+    for name in index.entries if not is_utf8("".join(index.entries)) else ():
+        if not is_utf8(name):
             message = f"{name} is not UTF-8; tf.train.load_checkpoint cannot list the checkpoint"
             yield Finding("warning", "name", file, name, message)
     parts = {(entry.name, part) for entry in index.entries.values() for part in entry.slices}
@@ -178,15 +179,6 @@ def _name_findings(file: str, index: Index) -> Iterator[Finding]:
         if (name, part) not in parts:
             message = f"{name}: no tensor has the part {_format_slice(part)}"
             yield Finding("warning", "slice-unused", file, name, message)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        # Bytes that are not UTF-8 were read as single surrogates.
-        return False
-    return True
 
 
 def slice_problem(index: Index, entry: TensorEntry) -> str:

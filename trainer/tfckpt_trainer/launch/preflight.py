@@ -12,6 +12,7 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -52,7 +53,7 @@ def check_options(options: LaunchOptions) -> None:
         )
     # They are stored as JSON, which has no other bytes.
     for text in (options.run_directory, options.working_directory, *options.command):
-        if not _is_unicode(text):
+        if not is_utf8(text):
             raise UsageError(f"{text!r} is not valid UTF-8; rename it.")
     if not options.command:
         example = Advice.of("Add it after `--`, as in `-- python train.py`.", "")
@@ -214,14 +215,6 @@ def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
     if report is not None and report.state in ACTIVE:
         verb = "waits in the queue" if report.state in WAITING else "runs"
         raise LaunchError(f"Batch job {job.id} of this run {verb}.", _watch_or_end(run, "it"))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_there(options: LaunchOptions) -> bool:

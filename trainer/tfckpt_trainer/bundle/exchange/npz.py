@@ -23,6 +23,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     new_file,
     refuse_existing,
 )
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 from tfckpt_trainer.rundir.storage.files import create_directory
@@ -206,10 +207,8 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def _check_name(name: str) -> None:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(f"{name} is not UTF-8; an npz file cannot have such a name.") from None
+    if not is_utf8(name):
+        raise UsageError(f"{name} is not UTF-8; an npz file cannot have such a name.")
     if "\0" in name:
         raise UsageError(f"{name!r} has a zero byte; an npz file cannot have such a name.")
 

@@ -16,6 +16,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
@@ -169,12 +170,8 @@ def _bytes_of(chunk: Any) -> Any:
 
 
 def _checked_name(name: str) -> str:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"{name} is not UTF-8; a safetensors file cannot have such a name."
-        ) from None
+    if not is_utf8(name):
+        raise UsageError(f"{name} is not UTF-8; a safetensors file cannot have such a name.")
     if name == _METADATA:
         raise UsageError(f"A safetensors file cannot have a tensor with the name {name}.")
     return name

@@ -17,6 +17,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import (
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.directory.symbolic_links import link_reasons
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.records.results import values_of
 
@@ -94,9 +95,7 @@ def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
         return in_use[checkpoint.name]
     if checkpoint.is_head:
         return "training continues from it"
-    try:
-        checkpoint.name.encode()
-    except UnicodeEncodeError:
+    if not is_utf8(checkpoint.name):
         # No manifest can hold it.
         return "its name is not UTF-8; rename its files first"
     return ""

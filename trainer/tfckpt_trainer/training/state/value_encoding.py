@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.variables import is_variable, raw_variable
 
@@ -88,7 +89,7 @@ class _Encoder:
             [self.encode(key, place, depth), self.encode(item, f"{place}[{key!r}]", depth)]
             for key, item in value.items()
         ]
-        if all(type(key) is str and _is_unicode(key) for key in value) and _SPECIAL not in value:
+        if all(type(key) is str and is_utf8(key) for key in value) and _SPECIAL not in value:
             return dict(items)
         return {_SPECIAL: "dictionary", "value": items}
 
@@ -118,15 +119,6 @@ class _Encoder:
         self._counted += size
         if self._most is not None and self._counted > self._most:
             raise UsageError(f"{place[:200]} has more than {self._most:,} bytes.")
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be in a document; names of files may have bytes that are none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _encode_integer(value: int) -> Any:
@@ -196,7 +188,7 @@ def _decode_array(value: Mapping[str, Any]) -> npt.NDArray[Any]:
 
 
 _SINGLE: Mapping[type, Callable[[Any], Any]] = {
-    str: lambda value: value if _is_unicode(value) else _encode_text(value),
+    str: lambda value: value if is_utf8(value) else _encode_text(value),
     int: _encode_integer,
     float: _encode_float,
     bytes: _encode_bytes,

@@ -187,7 +187,7 @@ def read_script(directory: str, path: str) -> str:
 def write_script(directory: str, path: str, size: int) -> str:
     """Replaces a file by its input of `size` bytes, unless some of it is missing."""
     place = PurePosixPath(path)
-    temporary = _path(str(place.with_name(f".{place.name}.tfckpt.tmp")))
+    temporary = _path(place.with_name(f".{place.name}.tfckpt.tmp"))
     return _in(
         directory,
         _SIZE,
@@ -196,9 +196,9 @@ def write_script(directory: str, path: str, size: int) -> str:
         f"cat >{temporary} || exit 1",
         f'if [ "$(size {temporary})" -ne {size} ]; then exit {INCOMPLETE}; fi',
         f"flush {temporary}",
-        f"share g+r {temporary} {_path(str(place.parent))}",
+        f"share g+r {temporary} {_path(place.parent)}",
         f"if ! mv -f -- {temporary} {_path(path)}; then rm -f -- {temporary}; exit 1; fi",
-        f"flush {_path(str(place.parent))}",
+        f"flush {_path(place.parent)}",
         "begin",
         "end",
     )
