@@ -115,7 +115,7 @@ def test_a_worker_that_the_kernel_kills_for_lack_of_memory(run: Run, small_group
     failure = card(run)
     assert (failure.worker, failure.exit_code) == (1, -signal.SIGKILL)
     assert failure.out_of_memory is OutOfMemory.ON_HOST
-    assert "probably this one" in text_of(failure)
+    assert "perhaps this one" in text_of(failure)
     why = "Worker 1 was killed by SIGKILL perhaps because memory ran out."
     assert run.status().reason.startswith(why)
     assert run.event_log(EventKind.WORKER_LOST)[0].message.startswith(why)
@@ -249,3 +249,16 @@ def test_a_worker_that_stands_still_says_where_the_others_wait(run: Run) -> None
     assert f"kill -CONT {stopped}" in failure.message
     assert failure.next == "The supervisor waits: it restarts all workers only when one ends."
     os.kill(stopped, signal.SIGCONT)
+
+
+def test_a_worker_that_was_waited_for_is_the_lost_one(run: Run) -> None:
+    actions = "step", "ready", "w1:sleep=60", "wait-for=ready-1", "wait-for=silent", "end=peer lost"
+    run.supervise(run.options(*actions, "exit=75", max_restarts=0))
+    run.wait_until_ready()
+    os.kill(int(run.wait_for_file("ready-1")), signal.SIGSTOP)
+    (run.root / "silent").touch()
+    run.wait_for(SupervisorState.FAILED)
+
+    failure = status_report(run.directory).failure
+    assert (failure.worker, failure.exit_code) == (1, None)
+    assert "Worker 1 did not react, and then worker 0 ended with status 75" in failure.message

@@ -109,6 +109,16 @@ def test_sustained_progress_gives_the_restarts_back() -> None:
         assert after(short, Exit(0, -9), history=used).next is Next.FAIL
 
 
+def test_a_victim_is_not_lost_before_the_one_that_did_not_react() -> None:
+    waits = replace(TRAINED, silent=(1, "has sent no heartbeat for 30 s"))
+    victim = Exit(0, 75, Ending.PEER_LOST)
+    assert after(waits, victim).lost == 1
+    assert "Worker 1 did not react, and then worker 0 ended" in after(waits, victim).reason
+    assert after(waits, victim, Exit(1, -9)).lost == 1
+    assert after(waits, Exit(0, 1)).lost == 0
+    assert after(waits, victim, Exit(1, 0)).lost == 0
+
+
 def test_the_first_that_failed_by_itself_is_the_culprit() -> None:
     decision = after(TRAINED, Exit(0, 75), Exit(1, -11), Exit(2, 1))
     assert decision.culprit == Exit(1, -11)

@@ -102,7 +102,7 @@ def test_generators_around_the_run_do_not_hide_the_error(train, tmp_path: Path):
     ("failure", "reason"),
     [
         ("input", f"the input of step {AT + 1} could not be read"),
-        ("before", f"the input of step {AT} was read, and its step functions did not all run"),
+        ("before", f"the step functions of step {AT} did not all run"),
         ("within", f"it came within step {AT}"),
         ("nan", f"metrics of step {AT} are not finite: penalty is nan."),
     ],

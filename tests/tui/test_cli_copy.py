@@ -160,6 +160,15 @@ def test_a_file_of_others_in_the_place_of_the_state_file_is_not_replaced(tool, r
     assert contents(place) == {"checkpoint": b"my notes"}
 
 
+def test_a_closed_place_for_records_leaves_nothing_under_a_name(tool, run, place):
+    (place / ".tfckpt").mkdir(parents=True)
+    (place / ".tfckpt/records").write_bytes(b"mine")
+    said = tool("copy", run, "100", place)
+    assert (said.code, named_files(place)) == (1, set())
+    (place / ".tfckpt/records").unlink()
+    assert tool("copy", run, "100", place).code == 0
+
+
 def test_a_second_copy_sends_nothing_and_changes_nothing(tool, run, place):
     tool("copy", run, "100", "200", place)
     before = contents(place)

@@ -133,7 +133,7 @@ def test_workers_that_failed_alike_are_told_together(made: RunFactory) -> None:
     [
         (OutOfMemory.COUNTED, "The kernel killed it because memory ran out."),
         (OutOfMemory.LOGGED, "Slurm reports that memory ran out."),
-        (OutOfMemory.ON_HOST, "probably this one."),
+        (OutOfMemory.ON_HOST, "perhaps this one."),
     ],
 )
 def test_lack_of_memory_is_said_as_surely_as_it_is_known(

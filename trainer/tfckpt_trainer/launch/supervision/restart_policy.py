@@ -250,7 +250,9 @@ def _after_failure(
     culprit: Exit, attempt: Attempt, history: EarlierAttempts, limits: Limits
 ) -> Decision:
     way = describe_exit(culprit)
-    reason = f"Worker {culprit.index} {way}"
+    lost = _left_by(culprit, attempt)
+    silent = "" if lost == culprit.index else f"Worker {lost} did not react, and then worker "
+    reason = f"{silent or 'Worker '}{culprit.index} {way}"
     if culprit.port_taken and not attempt.stepped:
         decision = _after_port_clash(reason, history, limits)
     elif culprit.by_itself and not attempt.heard and attempt.fruitless and not history.restarts:
@@ -260,7 +262,14 @@ def _after_failure(
     else:
         decision = _again(reason, way, attempt, history, limits)
     is_outside = not culprit.by_itself and culprit.out_of_memory is None
-    return replace(decision, culprit=culprit, lost=culprit.index, is_outside=is_outside)
+    return replace(decision, culprit=culprit, lost=lost, is_outside=is_outside)
+
+
+def _left_by(culprit: Exit, attempt: Attempt) -> int:
+    """Returns who was lost first: the worker that a victim waited for, if that is known."""
+    silent = attempt.silent[0] if attempt.silent is not None else culprit.index
+    has_ended = any(ended.index == silent for ended in attempt.exits)
+    return silent if culprit.is_victim and not has_ended else culprit.index
 
 
 def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:

@@ -405,7 +405,7 @@ class Supervisor:
             disk_free_bytes=self._disk_free(),
             verdict=decision.verdict,
         )
-        if culprit is not None:
+        if culprit is not None and culprit.index == index:
             loss = msgspec.structs.replace(
                 loss,
                 exit_code=culprit.code,

@@ -215,10 +215,12 @@ class ErrorSave:
             return f"the error came in the work of the run after step {step - 1:,}."
         if metrics.phase is Phase.STEP:
             return f"it came within {steps}, which may have changed some of the variables."
+        if not progress.has_functions:
+            return f"the loop uses no step function of the run, so {steps} may be incomplete."
         if not progress.is_trained:
             return (
-                f"the input of {steps} was read, and its step functions did not all run. A "
-                "restore would skip that input."
+                f"the step functions of {steps} did not all run. A restore would skip what they "
+                "did not do."
             )
         if self._is_repeating():
             return f"step {step:,} is one that a quick check repeats."

@@ -156,7 +156,8 @@ def open_checkpoint(
     return SourceCheckpoint(
         name=name,
         step=checkpoint.step,
-        files=(*worker_files, *files, *_records(run, name), index),
+        # The data last but one: what is refused before leaves nothing that looks like a checkpoint.
+        files=(*worker_files, *_records(run, name), *files, index),
         saved_at=checkpoint.saved_at,
     )
 

@@ -44,7 +44,7 @@ _MEMORY_WORDS = {
     OutOfMemory.COUNTED: "The kernel killed it because memory ran out.",
     OutOfMemory.LOGGED: "Slurm reports that memory ran out.",
     OutOfMemory.ON_HOST: "The kernel killed a process on this host because memory ran out: "
-    "probably this one.",
+    "perhaps this one.",
 }
 
 
