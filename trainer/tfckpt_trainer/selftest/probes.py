@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.cluster.gpu_shares import visible_gpus
 from tfckpt_trainer.rundir.records.selftest import MemoryPeaks, StepCost, WorkerDevices
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.workers.worker_group import strategy_name
 
 WARM_UP = 5

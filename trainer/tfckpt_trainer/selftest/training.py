@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.examples.language_model import (
@@ -37,6 +36,7 @@ from tfckpt_trainer.rundir.storage.files import append_line
 from tfckpt_trainer.selftest.probes import device_facts, memory_peaks, step_cost
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training import SaveOptions, TrainingRun, create_strategy
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 SAVE_AFTER = 40

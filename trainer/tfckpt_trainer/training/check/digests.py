@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import keras
 import msgspec
 import numpy as np
 import tensorflow as tf
@@ -18,6 +17,7 @@ from tfckpt_trainer.rundir.records.check import StateDigest, StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.state import COUNTERS, TrainingState
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.value_encoding import encode_value
 from tfckpt_trainer.training.state.variables import components, is_variable

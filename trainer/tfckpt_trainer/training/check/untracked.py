@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
 from tfckpt_trainer.rundir.records.check import StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
+from tfckpt_trainer.training.keras_library import global_seed_generator, has_value, keras
 from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
 from tfckpt_trainer.training.state.variables import (
     MUTABLE_TABLES,
@@ -178,7 +177,7 @@ def _live(saved_ids: set[int]) -> _Found:
         if id(thing) in saved_ids:
             continue
         if issubclass(kind, keras.Variable | tf.Variable):
-            if _is_initialized(thing):
+            if has_value(thing):
                 live.variables.append(thing)
                 excluded.update(_parts(thing))
         elif issubclass(kind, (*MUTABLE_TABLES, tf.data.Iterator)):
@@ -218,16 +217,12 @@ def _outermost_first(
     )
 
 
-def _is_initialized(variable: Any) -> bool:
-    return not isinstance(variable, keras.Variable) or variable._value is not None
-
-
 def _variables(thing: Any) -> list[Any]:
     """Returns all variables of an object of Keras, of a module or of a generator."""
     if isinstance(thing, tf.random.Generator | keras.random.SeedGenerator):
         return [thing.state]
     if isinstance(thing, keras.Layer | keras.metrics.Metric | keras.optimizers.Optimizer):
-        return [v for v in thing.variables if _is_initialized(v)]
+        return [v for v in thing.variables if has_value(v)]
     if isinstance(thing, tf.Module):
         return list(thing.variables)
     return [v for _, v in live_variables(thing)] if _is_loaded(thing) else []
@@ -240,7 +235,7 @@ def _is_loaded(thing: Any) -> bool:
 
 def _owned(owner: Any, kind: StateKind, own: list[Any], names: ScriptNames) -> Untracked:
     expression = _public(names.of(owner)) or _common([names.of(variable) for variable in own])
-    by_keras = owner is global_state.get_global_attribute("global_seed_generator")
+    by_keras = owner is global_seed_generator()
     name = "of keras.random" if by_keras else ""
     name = name or expression or str(getattr(owner, "name", "")) or variable_name(own[0])
     return Untracked(kind, name, expression, tuple(own), by_keras)

@@ -16,11 +16,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.streams import PHILOX, Streams
+from tfckpt_trainer.training.keras_library import keras, seed_module
 
 _raw = tf.raw_ops
 
@@ -104,7 +104,6 @@ _RANDOM = "tensorflow.python.ops.gen_random_ops"
 _IMAGE = "tensorflow.python.ops.gen_image_ops"
 _SEEDS = "tensorflow.python.framework.random_seed"
 _GRADIENTS = "tensorflow.python.ops.custom_gradient"
-_KERAS = "keras.src.random.seed_generator"
 
 _TWINS: dict[tuple[str, str, str], Callable[..., Any]] = {
     (_RANDOM, "random_standard_normal", "RandomStandardNormal"): _by_philox(
@@ -163,7 +162,7 @@ class StatelessTwins:
                 self._replace(import_module(module), function, partial(self._drawing, twin))
                 self._replace(_raw, raw, partial(self._drawing, twin))
             self._replace(import_module(_SEEDS), "get_seed", _marking)
-            self._replace(import_module(_KERAS), "global_seed_generator", self._seeding)
+            self._replace(seed_module(), "global_seed_generator", self._seeding)
             for of_recompute in (tf, import_module(_GRADIENTS)):
                 self._replace(of_recompute, "recompute_grad", self._repeating)
         except (AttributeError, ImportError) as error:

@@ -10,13 +10,13 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, Protocol
 
-import keras
 import msgspec
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.training.hyperparameters.live_float import LiveFloat, live_float
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.variables import exempt
 
 _LARGEST = float(tf.float32.max)

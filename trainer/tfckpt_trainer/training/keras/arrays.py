@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import keras
 import tensorflow as tf
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import (
@@ -16,6 +13,12 @@ from tfckpt_trainer.training.keras.batches import (
     known_as_endless,
     order_of_pass,
     part_of_batch,
+)
+from tfckpt_trainer.training.keras_library import (
+    ArrayDataAdapter,
+    array_slicing,
+    can_convert_arrays,
+    keras,
 )
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 
-import keras
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
+from tfckpt_trainer.training.keras_library import build_symbolically, keras
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -51,7 +50,7 @@ def build(
             # The step needs values, or what a callback sets once training begins. If it is wrong,
             # the first step of the training says so.
             with suppress(Exception):
-                model._symbolic_build(data_batch=tf.nest.map_structure(_symbol, specification))
+                build_symbolically(model, specification)
 
 
 @contextmanager
@@ -62,11 +61,3 @@ def _functions_inline(inline: bool) -> Iterator[None]:
         yield
     finally:
         tf.config.run_functions_eagerly(before)
-
-
-def _symbol(specification: Any) -> SimpleNamespace | None:
-    if not hasattr(specification, "dtype"):
-        return None
-    return SimpleNamespace(
-        shape=tuple(specification.shape.as_list()), dtype=specification.dtype.name
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import keras
-
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import begin_at_epoch, keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.workers.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
@@ -67,11 +66,11 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         steps, epochs = self.params.get("steps"), self.params["epochs"]
         self._run.open(total_steps=epochs * steps if steps else None)
         if self._run.is_over:
-            self.model._initial_epoch = epochs
+            begin_at_epoch(self.model, epochs)
         elif self._run.step and (steps or _EPOCH in self._run.state):
             # Keras's own BackupAndRestore resumes in the same way.
             first = self._run.state.get(_EPOCH)
-            self.model._initial_epoch = self._run.step // steps if first is None else first
+            begin_at_epoch(self.model, self._run.step // steps if first is None else first)
         self._run.note(
             "keras.Model.fit controls the input pipeline: a restore in place does not restore the "
             "iterator state, and a cold restore starts the epoch of the checkpoint again."

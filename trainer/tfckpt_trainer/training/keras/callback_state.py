@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.value_encoding import decode_value, encode_value
 from tfckpt_trainer.training.state.variables import HOST, exempt
 

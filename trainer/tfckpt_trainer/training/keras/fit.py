@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
@@ -31,6 +30,7 @@ from tfckpt_trainer.training.keras.steps import (
     step_function,
 )
 from tfckpt_trainer.training.keras.validation import Validation
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.workers.worker_group import (
     WITHOUT_PARAMETER_SERVERS,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import keras
-
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.callback_state import CallbackState
+from tfckpt_trainer.training.keras_library import keras
 
 REFUSED = (keras.callbacks.BackupAndRestore, keras.callbacks.OrbaxCheckpoint)
 """Callbacks that save and restore the training themselves."""

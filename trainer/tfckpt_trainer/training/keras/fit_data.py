@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
-import keras
 import tensorflow as tf
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.arrays import ArrayBatches, are_arrays
 from tfckpt_trainer.training.keras.batches import Batches, DatasetBatches
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches, ReplayedGenerator
+from tfckpt_trainer.training.keras_library import (
+    ArrayDataAdapter,
+    keras,
+    make_class_weight_map_fn,
+    train_validation_split,
+)
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 

@@ -6,11 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters.data_adapter_utils import get_tensor_spec
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import (
@@ -20,6 +17,7 @@ from tfckpt_trainer.training.keras.batches import (
     order_of_pass,
 )
 from tfckpt_trainer.training.keras.callback_state import has_state
+from tfckpt_trainer.training.keras_library import PyDatasetAdapter, get_tensor_spec, keras
 from tfckpt_trainer.training.pipelines.obstacles import Obstacle, ReadsInPython
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import keras
-
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.batches import Batches
 from tfckpt_trainer.training.keras.steps import (
@@ -15,6 +13,7 @@ from tfckpt_trainer.training.keras.steps import (
     epoch_logs,
     replica_step,
 )
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.steps.step_functions import mean_over_replicas

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -32,6 +31,7 @@ from tfckpt_trainer.rundir.records.export import (
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.adapted import compare_adapted
 from tfckpt_trainer.training.state.values_by_path import UNTRACKED
 from tfckpt_trainer.training.steps.inputs import Inputs

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
@@ -30,6 +29,7 @@ from tfckpt_trainer.training.hyperparameters.sources import (
     VariableSource,
     sources_of,
 )
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.loop.error_save import LoopProgress
 from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.pipelines.input_state import InputState

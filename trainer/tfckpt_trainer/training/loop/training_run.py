@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.checksum import require_extension
@@ -37,6 +36,7 @@ from tfckpt_trainer.training.check.untracked_notes import note_untracked, rememb
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.loop.between_calls import BetweenCalls
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED
 from tfckpt_trainer.training.loop.error_save import ErrorSave

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
 from tfckpt_trainer.training.graphs.places import is_of_script
 from tfckpt_trainer.training.graphs.stateful_operations import PYTHON, draws_random_numbers
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.variables import MUTABLE_TABLES
 
 _STATELESS = (

@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import HOST
 

@@ -11,24 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-from keras.src.utils.naming import to_snake_case
-
 from tfckpt_trainer.bundle.object_graph import Node
 from tfckpt_trainer.counts import count
+from tfckpt_trainer.training.keras_library import OPTIMIZERS, keras, titles_of_optimizers
 from tfckpt_trainer.training.state.variables import variable_name
 
-_TITLES = {
-    to_snake_case(name): name
-    for name in dir(keras.optimizers)
-    if isinstance(getattr(keras.optimizers, name), type)
-}
-
+_TITLES = titles_of_optimizers()
 
 TRAINED = "_trainable_variables"
 """Where an optimizer has the variables that it trains, by their numbers."""
-
-_OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,7 @@ def find_optimizer_changes(
     """
     saved_as = {id(thing): node for _, thing, node in pairs}
     for path, thing, node in pairs:
-        if isinstance(thing, _OPTIMIZERS) and "_iterations" in node.children:
+        if isinstance(thing, OPTIMIZERS) and "_iterations" in node.children:
             change = _change(path, thing, node, nodes) or _other_trained(
                 path, thing, node, nodes, saved_as
             )

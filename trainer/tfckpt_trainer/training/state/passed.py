@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.variables import is_variable
 
 _Trackable = tf.__internal__.tracking.Trackable

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from tfckpt_trainer.training.keras_library import keras
 
 HOST = "/CPU:0"
 """The device of main memory.

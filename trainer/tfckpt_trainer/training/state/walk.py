@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.adapted import Adapted, find_adapted
 from tfckpt_trainer.training.state.variables import Rule, is_variable, raw_variable, rule_of
 

@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import OPTIMIZERS
 from tfckpt_trainer.training.state.variables import (
     components,
     is_read_by_all,
     raw_variable,
 )
 
-_OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 """The classes that define `apply`, which every method of a Keras optimizer calls."""
 
 
@@ -65,7 +64,7 @@ class LeftOut:
         """
         optimizers: list[Any] = []
         with ExitStack() as stack:
-            for kind in _OPTIMIZERS:
+            for kind in OPTIMIZERS:
                 stack.enter_context(_replaced(kind, _masking(kind.apply, has_data, optimizers)))
             yield
         if not optimizers:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from tfckpt_trainer.training.keras_library import keras
 
 
 def check_finite_on_all_replicas(optimizers: Any) -> None:
